@@ -1,0 +1,91 @@
+"""Work orders and receipts: the only words between the scheduler and whoever executes. Plain data, no pyarrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+from millstream.engine.graph import EdgeId, LogId, OperatorId
+
+OrderId = NewType("OrderId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Run one operator on at most `rows_max` rows over all its inputs.
+
+    In a first step "all" means the rows the ledger knew when it decided, so that a receipt can be foreseen; for a step whose
+    input comes from an earlier step of the same order, `rows_max` None means whatever that step produced and what was waiting.
+    """
+
+    operator: OperatorId
+    rows_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOrder:
+    """A list of steps to be done in order by one worker. `budget_ns` is checked between steps; what is not done comes back."""
+
+    id: OrderId
+    steps: tuple[Step, ...]
+    budget_ns: int | None = None
+    push_through: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCount:
+    """Rows taken from an edge, and what now stands at its head: arrival time of the oldest row left (None when empty).
+
+    `controls` are items without rows (end of stream, watermark, idle marks) taken in the same step.
+    """
+
+    edge: EdgeId
+    rows: int
+    bytes: int = 0
+    head_arrival_ns: int | None = None
+    controls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogCount:
+    """Rows appended to a log: their count and bytes, the arrival time of the oldest source tuple among them."""
+
+    log: LogId
+    rows: int
+    bytes: int = 0
+    oldest_arrival_ns: int | None = None
+    controls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """Result rows that left at a sink: for response times. `arrival_ns` of each distinct arrival with its row count."""
+
+    operator: OperatorId
+    rows: int
+    finished_ns: int
+    arrivals_ns: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReceipt:
+    """What one step did. `measured` is False when the cost was apportioned from a fused run and not timed by itself."""
+
+    operator: OperatorId
+    consumed: tuple[EdgeCount, ...]
+    produced: tuple[LogCount, ...]
+    cost_ns: int
+    measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReceipt:
+    """What one order did: a receipt per step done, the steps not done, results that left, start and end on the worker's clock."""
+
+    order: OrderId
+    steps: tuple[StepReceipt, ...]
+    unfinished: tuple[Step, ...]
+    emissions: tuple[Emission, ...]
+    started_ns: int
+    finished_ns: int
