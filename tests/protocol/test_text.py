@@ -37,12 +37,14 @@ def as_csv(array: Any) -> list[str]:
         ([math.nan, math.inf, -math.inf], pa.float64(), ['"NaN"', '"Infinity"', '"-Infinity"']),
         ([True, False, None], pa.bool_(), ["true", "false", "null"]),
         ([Decimal("0.00000001"), Decimal("-1.50000000"), None], pa.decimal128(18, 8), ['"0.00000001"', '"-1.50000000"', "null"]),
-        ([0, -1, 1_500_000, None], pa.timestamp("us", "UTC"),
-         ['"1970-01-01T00:00:00Z"', '"1969-12-31T23:59:59.999999Z"', '"1970-01-01T00:00:01.500000Z"', "null"]),
+        (
+            [0, -1, 1_500_000, None],
+            pa.timestamp("us", "UTC"),
+            ['"1970-01-01T00:00:00Z"', '"1969-12-31T23:59:59.999999Z"', '"1970-01-01T00:00:01.500000Z"', "null"],
+        ),
         ([dt.date(2024, 5, 6), None], pa.date32(), ['"2024-05-06"', "null"]),
         ([1_500_000, -90_000_000, 0, None], pa.duration("us"), ['"PT1.5S"', '"-PT90S"', '"PT0S"', "null"]),
-        (["a", "", 'say "hi"', "two\nlines", "é测", None], pa.string(),
-         ['"a"', '""', '"say \\"hi\\""', '"two\\nlines"', '"é测"', "null"]),
+        (["a", "", 'say "hi"', "two\nlines", "é测", None], pa.string(), ['"a"', '""', '"say \\"hi\\""', '"two\\nlines"', '"é测"', "null"]),
         ([[1, None], [], None], pa.list_(pa.int64()), ["[1, null]", "[]", "null"]),
         ([["a", 'b"'], None], pa.list_(pa.string()), ['["a", "b\\""]', "null"]),
         ([None, None], pa.null(), ["null", "null"]),
@@ -89,7 +91,11 @@ def test_a_batch_without_rows_gives_no_bytes() -> None:
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(), st.none() | st.text()), max_size=20))
 def test_json_lines_read_back_to_the_same_values(rows: list[tuple[int, float, str | None]]) -> None:
     batch = pa.record_batch(
-        [pa.array([r[0] for r in rows], pa.int64()), pa.array([r[1] for r in rows], pa.float64()), pa.array([r[2] for r in rows], pa.string())],
+        [
+            pa.array([r[0] for r in rows], pa.int64()),
+            pa.array([r[1] for r in rows], pa.float64()),
+            pa.array([r[2] for r in rows], pa.string()),
+        ],
         names=["i", "f", "s"],
     )
     lines = json_lines(batch).decode().split("\n")[:-1]
