@@ -13,7 +13,13 @@ class EngineError(Exception):
     code = "engine"
 
     def __init__(
-        self, message: str, *, hint: str | None = None, line: int | None = None, column: int | None = None, token: str | None = None
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        token: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message

@@ -58,7 +58,7 @@ class DataType:
             return f"DECIMAL({self.precision}, {self.scale})"
         if self.kind is Kind.LIST:
             return f"{self.element}[]"
-        return self.kind.value
+        return str(self.kind.value)
 
     @property
     def is_integer(self) -> bool:

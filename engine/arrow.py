@@ -1,0 +1,122 @@
+"""The boundary: engine columns to and from Arrow arrays. Numeric columns are views of the Arrow buffers where the layout allows.
+
+| type | Arrow type |
+|---|---|
+| BOOLEAN | bool_ |
+| INT, BIGINT, DOUBLE | int32, int64, float64 |
+| DECIMAL(p, s) | decimal128(p, s) |
+| TEXT | string |
+| TIMESTAMP | timestamp[us, UTC] |
+| DATE | date32 |
+| INTERVAL | duration[us] |
+| LIST of t | list(t) |
+| NULL | null |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.column import Column, Mask
+from millstream.engine.schema import Schema
+from millstream.engine.types import DataType, Kind
+
+ARROW_TYPES: dict[Kind, Any] = {
+    Kind.NULL: pa.null(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.BIGINT: pa.int64(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.TEXT: pa.string(),
+    Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Kind.DATE: pa.date32(),
+    Kind.INTERVAL: pa.duration("us"),
+}
+_AS_INTEGERS: dict[Kind, Any] = {Kind.TIMESTAMP: pa.int64(), Kind.DATE: pa.int32(), Kind.INTERVAL: pa.int64()}
+
+
+def arrow_type(type_: DataType) -> Any:
+    """Return the Arrow type that carries `type_` on the wire and in files."""
+    if type_.kind is Kind.DECIMAL:
+        return pa.decimal128(type_.precision, type_.scale)
+    if type_.kind is Kind.LIST:
+        assert type_.element is not None
+        return pa.list_(arrow_type(type_.element))
+    return ARROW_TYPES[type_.kind]
+
+
+def arrow_schema(schema: Schema) -> Any:
+    """Return the Arrow schema with the same names, types and nullability."""
+    return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
+
+
+def column_from_arrow(array: Any, type_: DataType) -> Column:
+    """Return the column for an Arrow array (or ChunkedArray) that has exactly the type `arrow_type(type_)`."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    if type_.is_arrow:
+        return Column(type_, array)
+    valid: Mask | None = None
+    if array.null_count:
+        valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    if type_.kind is Kind.NULL:
+        return Column(type_, np.zeros(len(array), dtype=np.bool_), np.zeros(len(array), dtype=np.bool_))
+    if type_.kind is Kind.DECIMAL:
+        return Column(type_, _decimal_values(array, type_), valid)
+    if type_.kind is Kind.BOOLEAN:
+        filled = array.fill_null(False) if valid is not None else array
+        return Column(type_, np.asarray(filled.to_numpy(zero_copy_only=False)), valid)
+    if type_.kind in _AS_INTEGERS:
+        array = array.view(_AS_INTEGERS[type_.kind])
+    return Column(type_, _buffer_view(array), valid)
+
+
+def column_to_arrow(column: Column) -> Any:
+    """Return the Arrow array of type `arrow_type(column.type)` with the same values."""
+    type_ = column.type
+    if type_.is_arrow:
+        return column.values
+    target = arrow_type(type_)
+    if type_.kind is Kind.NULL:
+        return pa.nulls(len(column))
+    if type_.kind is Kind.DECIMAL:
+        return _decimal_array(column)
+    missing = None if column.valid is None else ~column.valid
+    if type_.kind in _AS_INTEGERS:
+        return pa.array(column.values, type=_AS_INTEGERS[type_.kind], mask=missing).view(target)
+    return pa.array(column.values, type=target, mask=missing)
+
+
+def _buffer_view(array: Any) -> Any:
+    """View the value buffer of a fixed-width Arrow array; rows under NULL hold whatever the buffer holds."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(array), dtype=dtype)
+    return np.frombuffer(buffer, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+
+
+def _decimal_values(array: Any, type_: DataType) -> Any:
+    """Read the 128-bit little-endian words of a decimal128 array as scaled integers."""
+    words = np.frombuffer(array.buffers()[1], dtype=np.int64, count=2 * len(array), offset=array.offset * 16)
+    low = words[0::2]
+    if not type_.is_wide:
+        return low.copy()
+    high = words[1::2].astype(np.object_)
+    return high * (1 << 64) + low.view(np.uint64).astype(np.object_)
+
+
+def _decimal_array(column: Column) -> Any:
+    rows = len(column)
+    words = np.empty(2 * rows, dtype=np.int64)
+    if column.type.is_wide:
+        values = column.values
+        words[0::2] = np.array([int(v) & 0xFFFF_FFFF_FFFF_FFFF for v in values], dtype=np.uint64).view(np.int64)
+        words[1::2] = np.array([int(v) >> 64 for v in values], dtype=np.int64)
+    else:
+        words[0::2] = column.values
+        words[1::2] = column.values >> 63
+    validity = None if column.valid is None else pa.array(column.valid).buffers()[1]
+    return pa.Array.from_buffers(arrow_type(column.type), rows, [validity, pa.py_buffer(words)])

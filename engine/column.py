@@ -1,0 +1,111 @@
+"""A column of values with its validity, immutable by convention: chunks are shared between threads and queries.
+
+NumPy-stored kinds keep `valid`, a bool mask or None for "no NULL here"; the value under a NULL is arbitrary but initialised.
+Arrow-stored kinds (TEXT, LIST) keep their NULLs inside the Arrow array and always have `valid` None; `validity()` answers for both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from millstream.engine.types import DataType, Kind
+
+Mask = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.int64]
+
+NUMPY_DTYPES: dict[Kind, Any] = {
+    Kind.NULL: np.bool_,
+    Kind.BOOLEAN: np.bool_,
+    Kind.INT: np.int32,
+    Kind.BIGINT: np.int64,
+    Kind.DOUBLE: np.float64,
+    Kind.TIMESTAMP: np.int64,
+    Kind.DATE: np.int32,
+    Kind.INTERVAL: np.int64,
+}
+
+
+def numpy_dtype(type_: DataType) -> Any:
+    """Return the NumPy dtype that stores `type_`; ValueError for Arrow-stored kinds."""
+    if type_.kind is Kind.DECIMAL:
+        return np.object_ if type_.is_wide else np.int64
+    if type_.is_arrow:
+        raise ValueError(f"{type_} is stored as an Arrow array")
+    return NUMPY_DTYPES[type_.kind]
+
+
+class Column:
+    """Values of one type. `values` is a NumPy array, or an Arrow array for TEXT and LIST."""
+
+    __slots__ = ("type", "valid", "values")
+
+    def __init__(self, type_: DataType, values: Any, valid: Mask | None = None) -> None:
+        self.type = type_
+        self.values = values
+        self.valid = valid
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.values)
+
+    def validity(self) -> Mask | None:
+        """Return the mask of rows that are not NULL, or None when no row is NULL."""
+        if not self.type.is_arrow:
+            return self.valid
+        if self.values.null_count == 0:
+            return None
+        mask: Mask = np.asarray(self.values.is_valid().to_numpy(zero_copy_only=False))
+        return mask
+
+    def take(self, index: Index) -> Column:
+        """Return the rows at the positions `index`."""
+        if self.type.is_arrow:
+            return Column(self.type, self.values.take(pa.array(index)))
+        return Column(self.type, self.values[index], None if self.valid is None else self.valid[index])
+
+    def filter(self, mask: Mask) -> Column:
+        """Return the rows where `mask` is true."""
+        if self.type.is_arrow:
+            return Column(self.type, self.values.filter(pa.array(mask)))
+        return Column(self.type, self.values[mask], None if self.valid is None else self.valid[mask])
+
+    def slice(self, start: int, stop: int) -> Column:
+        """Return rows start to stop (excluded) without copying."""
+        if self.type.is_arrow:
+            return Column(self.type, self.values.slice(start, stop - start))
+        return Column(self.type, self.values[start:stop], None if self.valid is None else self.valid[start:stop])
+
+    def nbytes(self) -> int:
+        """Return the bytes that the values occupy (a wide DECIMAL counts 16 a row)."""
+        if self.type.is_wide:
+            return 16 * len(self.values)
+        return int(self.values.nbytes) + (0 if self.valid is None else int(self.valid.nbytes))
+
+
+def concat_columns(columns: list[Column]) -> Column:
+    """Return the rows of all columns one after another; all must have the same type, at least one column."""
+    first = columns[0]
+    if len(columns) == 1:
+        return first
+    if first.type.is_arrow:
+        return Column(first.type, pa.concat_arrays([c.values for c in columns]))
+    values = np.concatenate([c.values for c in columns])
+    if all(c.valid is None for c in columns):
+        return Column(first.type, values)
+    masks = [np.ones(len(c), dtype=np.bool_) if c.valid is None else c.valid for c in columns]
+    return Column(first.type, values, np.concatenate(masks))
+
+
+def null_column(type_: DataType, rows: int) -> Column:
+    """Return a column of `rows` NULLs."""
+    if type_.kind is Kind.TEXT:
+        return Column(type_, pa.nulls(rows, pa.string()))
+    if type_.is_arrow:
+        from millstream.engine.arrow import arrow_type  # arrow.py builds on this file
+
+        return Column(type_, pa.nulls(rows, arrow_type(type_)))
+    values = np.zeros(rows, dtype=numpy_dtype(type_))
+    return Column(type_, values, np.zeros(rows, dtype=np.bool_))

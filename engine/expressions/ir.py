@@ -1,0 +1,112 @@
+"""Bound, typed expressions: what the planner rewrites and the compiler turns into kernels.
+
+Plain immutable data with structural equality, so that two queries' expressions can be compared (sharing, duplicate elimination).
+Column references are positions in the input schema. Names in `Call` are canonical function names in lower case; operators are calls
+too: "+", "-", "*", "/", "%", "neg", "=", "<>", "<", "<=", ">", ">=", "and", "or", "not", "is_null", "is_distinct_from", "||", "like" …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millstream.engine.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Base of the family. `type` is the type of the result."""
+
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef(Expression):
+    """The value of the input column at `position`; `name` is for people only and takes no part in equality."""
+
+    position: int
+    name: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by type and position."""
+        return isinstance(other, ColumnRef) and (self.position, self.type) == (other.position, other.type)
+
+    def __hash__(self) -> int:
+        """Hash as compared."""
+        return hash((self.position, self.type))
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expression):
+    """A constant in the storage form of its type (DECIMAL: scaled int; TIMESTAMP: µs; TEXT: str); None is NULL."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by type and exact value: 1 and 1.0, or 0.0 and -0.0, are different constants."""
+        return isinstance(other, Literal) and self.type == other.type and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        """Hash as compared."""
+        return hash((self.type, repr(self.value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expression):
+    """A function or operator applied to arguments. `options` are constants that belong to the function (a CAST's target …)."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    options: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Expression):
+    """CASE WHEN c THEN v … ELSE e END; a simple CASE is rewritten to comparisons by the binder."""
+
+    branches: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Expression):
+    """CAST (an impossible value is a K8 error) or TRY_CAST (it is NULL)."""
+
+    argument: Expression
+    quiet: bool = False
+
+
+def children(expression: Expression) -> tuple[Expression, ...]:
+    """Return the direct operands."""
+    if isinstance(expression, Call):
+        return expression.arguments
+    if isinstance(expression, Cast):
+        return (expression.argument,)
+    if isinstance(expression, Case):
+        return (*(e for branch in expression.branches for e in branch), expression.otherwise)
+    return ()
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield the expression and everything below it, parents first."""
+    yield expression
+    for child in children(expression):
+        yield from walk(child)
+
+
+def transform(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """Return the expression rebuilt from the leaves up, `change` applied to each node."""
+    if isinstance(expression, Call):
+        expression = replace(expression, arguments=tuple(transform(a, change) for a in expression.arguments))
+    elif isinstance(expression, Cast):
+        expression = replace(expression, argument=transform(expression.argument, change))
+    elif isinstance(expression, Case):
+        branches = tuple((transform(c, change), transform(v, change)) for c, v in expression.branches)
+        expression = replace(expression, branches=branches, otherwise=transform(expression.otherwise, change))
+    return change(expression)
+
+
+def columns_used(expression: Expression) -> set[int]:
+    """Return the positions of all input columns that the expression reads."""
+    return {e.position for e in walk(expression) if isinstance(e, ColumnRef)}

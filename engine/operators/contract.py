@@ -1,0 +1,90 @@
+"""The operator contract: small and ordered.
+
+A *recipe* (recipes.py) is what the query asked: plain, comparable data. An *operator* is the logic with its state while running, made
+from a recipe by `operators/build.py`. The executor calls
+
+    process(inputs, out)      one train per input port, all covering the same arrival interval [lo, hi)
+    snapshot() / restore(s)   between calls only
+
+and nothing else, never two calls at once for an operator with `stateful = True`. An input that has ended is given as an empty train
+whose track stands at TIME_MAX and whose `ended` is True. Each call must emit on every output exactly one train that covers [lo, hi)
+(perhaps without rows), so that progress and watermark flow on, and must pass `ended` on once all inputs have ended.
+`wake_at_us` says at which processing time the operator wants its source's clock to tick although nothing arrives.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.engine.schema import Schema
+from millstream.engine.train import Train
+
+
+@dataclass(slots=True)
+class Counters:
+    """Rows that an operator did not pass into its answer, for the conservation law (K10)."""
+
+    late: int = 0
+    partly_late: int = 0
+    failed: int = 0
+
+
+class Emitter:
+    """Where an operator puts its output: a train per output port, and side rows (late rows, evaluation errors)."""
+
+    __slots__ = ("errors", "late", "trains")
+
+    def __init__(self, outputs: int = 1) -> None:
+        self.trains: list[Train | None] = [None] * outputs
+        self.late: list[Train] = []
+        self.errors: list[EvaluationError] = []
+
+    def emit(self, train: Train, output: int = 0) -> None:
+        """Put out the one train of this call on an output port."""
+        self.trains[output] = train
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationError:
+    """One row at which an expression failed: its seq, the reason, the row's columns as text for the error stream."""
+
+    seq: int
+    reason: str
+    raw: str
+
+
+class Operator(ABC):
+    """One running operator. `schemas` are the schemas of its outputs, in port order."""
+
+    stateful: bool = True
+    input_count: int = 1
+
+    def __init__(self, schemas: Sequence[Schema]) -> None:
+        self.schemas = tuple(schemas)
+        self.counters = Counters()
+
+    @abstractmethod
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Take one interval of every input and emit it on every output."""
+
+    def wake_at_us(self) -> int | None:
+        """Return the processing time of the next clock tick this operator needs, or None."""
+        return None
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return a copy of the state as msgpack-able values and Arrow/NumPy bytes; {} for a stateless operator."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up the state that `snapshot` gave."""
+
+    def state_rows(self) -> int:
+        """Return the rows (or panes × groups) held, for the memory measure and the bound that EXPLAIN states."""
+        return 0
+
+    def state_bytes(self) -> int:
+        """Return the bytes held."""
+        return 0

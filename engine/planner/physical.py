@@ -1,0 +1,66 @@
+"""The physical plan: a tree (or DAG) of recipes, ready for the instantiator. Made by `lower.py` from the optimised logical plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from millstream.engine.graph import DEFAULT_QOS, NS_PER_S
+from millstream.engine.operators.recipes import EmitSpec, Recipe
+from millstream.engine.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """Reads a stream (or derived stream) by name."""
+
+    stream: str
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class InputRef:
+    """An input of a physical node: which node, and which of its output ports (only a split has more than one)."""
+
+    node: PhysicalNode | SourceNode
+    output: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalNode:
+    """One operator to be: its recipe, its inputs in port order, and what the user declared of its cost and selectivity."""
+
+    recipe: Recipe
+    inputs: tuple[InputRef, ...]
+    selectivity: float | None = None
+    cost_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """WITH (…) of a query: class, latency utility graph as (seconds, utility), weight, deadline, life time. Units in the names."""
+
+    class_name: str = "default"
+    qos: tuple[tuple[float, float], ...] = DEFAULT_QOS
+    weight: float = 1.0
+    deadline_ns: int = NS_PER_S
+    period_ns: int | None = None
+    memory_bytes_max: int | None = None
+    tolerance_percent: float | None = None
+    start_at_us: int | None = None
+    lifetime_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalQuery:
+    """A whole query: its root (whose rows are the answer), output schema, emission, options.
+
+    `hidden` counts trailing columns of the root that order the output or carry change kinds and are not shown. `change_kind` is the
+    position of the `op` column ('+'/'-') when the answer is a change log, else None.
+    """
+
+    root: PhysicalNode | SourceNode
+    schema: Schema
+    emit: EmitSpec
+    options: QueryOptions = field(default_factory=QueryOptions)
+    change_kind: int | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,313 @@
+"""A train: rows that travel together along one edge, and the stretch of arrival order they stand for.
+
+Every accepted row has a server-wide arrival number, its `seq`. A train covers the interval [lo, hi) of arrival numbers: it holds
+*all* rows of its edge in that interval, perhaps none, in order of seq, and it carries the watermark as a step function over the
+interval. So an operator with several inputs can take the same interval from each, and what it answers does not depend on how
+trains were cut or who ran first. A row that a window or a join puts out carries the seq of the row that caused it; rows with
+equal seq are never separated.
+
+Event time always travels with the row, also when no column shows it (K19). Columns, seq, time and arrival are gathered late: a
+filter only composes index arrays.
+
+Control items (end of stream, a watermark moved by a clock, idleness) are trains without rows that have a seq of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.column import Column, Index, Mask, concat_columns
+from millstream.engine.schema import Schema
+from millstream.engine.watermarks import WatermarkTrack, concat_tracks
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class Selection:
+    """Positions in a base train, composed lazily; shared by all deferred columns of one filtered train."""
+
+    __slots__ = ("_composed", "index")
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._composed: tuple[Selection, Selection] | None = None
+
+    def then(self, index: Selection) -> Selection:
+        """Return the selection that first applies self, then `index`. Cached, as all columns ask for the same one."""
+        cached = self._composed
+        if cached is not None and cached[0] is index:
+            return cached[1]
+        composed = Selection(self.index[index.index])
+        self._composed = (index, composed)
+        return composed
+
+
+class Deferred:
+    """A column that has been selected from but not gathered yet."""
+
+    __slots__ = ("base", "selection")
+
+    def __init__(self, base: Column, selection: Selection) -> None:
+        self.base = base
+        self.selection = selection
+
+
+Slot = Column | Deferred
+
+
+class Numbers:
+    """An int64 per row that is often simple: one constant (step 0), or a range (step 1), or an array; perhaps selected."""
+
+    __slots__ = ("_array", "_selection", "_start", "_step", "rows")
+
+    def __init__(
+        self,
+        rows: int,
+        *,
+        start: int = 0,
+        step: int = 0,
+        array: Int64Array | None = None,
+        selection: Selection | None = None,
+    ) -> None:
+        self.rows = rows
+        self._start = start
+        self._step = step
+        self._array = array
+        self._selection = selection
+
+    @property
+    def is_constant(self) -> bool:
+        """All rows have the value `start`."""
+        return self._array is None and self._step == 0
+
+    @property
+    def start(self) -> int:
+        """The first value of a constant or a range."""
+        return self._start
+
+    def array(self) -> Int64Array:
+        """Return the values, one a row."""
+        if self._selection is not None:
+            index = self._selection.index
+            if self._array is not None:
+                self._array = self._array[index]
+            else:
+                self._array = index * self._step + self._start if self._step else np.full(len(index), self._start, dtype=np.int64)
+            self._selection = None
+        elif self._array is None:
+            if self._step:
+                self._array = np.arange(self._start, self._start + self.rows, dtype=np.int64)
+            else:
+                self._array = np.full(self.rows, self._start, dtype=np.int64)
+        return self._array
+
+    def select(self, selection: Selection) -> Numbers:
+        """Return the numbers of the selected rows."""
+        rows = len(selection.index)
+        if self.is_constant:
+            return Numbers(rows, start=self._start)
+        if self._selection is not None:
+            return Numbers(rows, start=self._start, step=self._step, array=self._array, selection=self._selection.then(selection))
+        return Numbers(rows, start=self._start, step=self._step, array=self._array, selection=selection)
+
+    def slice(self, start: int, stop: int) -> Numbers:
+        """Return the numbers of rows start to stop (excluded)."""
+        if self.is_constant:
+            return Numbers(stop - start, start=self._start)
+        if self._array is None and self._selection is None:
+            return Numbers(stop - start, start=self._start + start * self._step, step=self._step)
+        return Numbers(stop - start, array=self.array()[start:stop])
+
+
+class Train:
+    """Rows of one edge over the arrival interval [lo, hi). Immutable by convention.
+
+    `ended`: the edge has come to its end of stream in this train; nothing follows. `idle`: True or False when this control item
+    says that the input went idle or woke up, else None. `sealed` metadata such as the share of input seen rides in `notes`.
+    """
+
+    __slots__ = ("_slots", "arrival", "ended", "hi", "idle", "lo", "notes", "rows", "schema", "seq", "time", "track")
+
+    def __init__(
+        self,
+        schema: Schema,
+        slots: Sequence[Slot],
+        *,
+        rows: int,
+        lo: int,
+        hi: int,
+        seq: Numbers,
+        time: Numbers,
+        arrival: Numbers,
+        track: WatermarkTrack,
+        ended: bool = False,
+        idle: bool | None = None,
+        notes: dict[str, Any] | None = None,
+    ) -> None:
+        self.schema = schema
+        self._slots = list(slots)
+        self.rows = rows
+        self.lo = lo
+        self.hi = hi
+        self.seq = seq
+        self.time = time
+        self.arrival = arrival
+        self.track = track
+        self.ended = ended
+        self.idle = idle
+        self.notes = notes
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.rows
+
+    def column(self, position: int) -> Column:
+        """Return a column, gathered now if it was not yet."""
+        slot = self._slots[position]
+        if isinstance(slot, Deferred):
+            slot = slot.base.take(slot.selection.index)
+            self._slots[position] = slot
+        return slot
+
+    def slot(self, position: int) -> Slot:
+        """Return a column as it stands, perhaps deferred, to be passed on without gathering."""
+        return self._slots[position]
+
+    def columns(self) -> list[Column]:
+        """Return all columns, gathered."""
+        return [self.column(i) for i in range(len(self._slots))]
+
+    def select(self, mask: Mask) -> Train:
+        """Return the train of the rows where `mask` is true; itself when that is all of them."""
+        index = np.flatnonzero(mask)
+        if len(index) == self.rows:
+            return self
+        return self.take(index)
+
+    def take(self, index: Index) -> Train:
+        """Return the train of the rows at the increasing positions `index`, columns deferred, same interval."""
+        selection = Selection(index)
+        slots: list[Slot] = [
+            Deferred(s.base, s.selection.then(selection)) if isinstance(s, Deferred) else Deferred(s, selection) for s in self._slots
+        ]
+        return self._with(
+            self.schema,
+            slots,
+            len(index),
+            self.seq.select(selection),
+            self.time.select(selection),
+            self.arrival.select(selection),
+        )
+
+    def replace_columns(self, schema: Schema, slots: Sequence[Slot]) -> Train:
+        """Return the same rows with other columns."""
+        return self._with(schema, slots, self.rows, self.seq, self.time, self.arrival)
+
+    def _with(self, schema: Schema, slots: Sequence[Slot], rows: int, seq: Numbers, time: Numbers, arrival: Numbers) -> Train:
+        return Train(
+            schema,
+            slots,
+            rows=rows,
+            lo=self.lo,
+            hi=self.hi,
+            seq=seq,
+            time=time,
+            arrival=arrival,
+            track=self.track,
+            ended=self.ended,
+            idle=self.idle,
+            notes=self.notes,
+        )
+
+    def split_at(self, seq: int) -> tuple[Train, Train]:
+        """Cut at an arrival number with lo <= seq <= hi: rows below it, and the rest. End and idle marks go with the rest."""
+        stop = 0 if self.rows == 0 else int(np.searchsorted(self.seq.array(), seq, side="left"))
+        left, right = self.track.split_at(seq)
+        first = self._part(0, stop, self.lo, seq, left)
+        rest = self._part(stop, self.rows, seq, self.hi, right)
+        rest.ended, rest.idle = self.ended, self.idle
+        return first, rest
+
+    def split_rows(self, rows: int) -> tuple[Train, Train | None]:
+        """Cut off the first `rows` rows, more where rows share a seq. The rest is None when nothing is left."""
+        if rows >= self.rows:
+            return self, None
+        seqs = self.seq.array()
+        cut = int(seqs[rows - 1]) + 1
+        if int(seqs[-1]) < cut:
+            return self, None
+        return self.split_at(cut)
+
+    def _part(self, start: int, stop: int, lo: int, hi: int, track: WatermarkTrack) -> Train:
+        slots: list[Slot] = []
+        shared: dict[int, Selection] = {}
+        for s in self._slots:
+            if isinstance(s, Deferred):
+                key = id(s.selection)
+                if key not in shared:
+                    shared[key] = Selection(s.selection.index[start:stop])
+                slots.append(Deferred(s.base, shared[key]))
+            else:
+                slots.append(s.slice(start, stop))
+        return Train(
+            self.schema,
+            slots,
+            rows=stop - start,
+            lo=lo,
+            hi=hi,
+            seq=self.seq.slice(start, stop),
+            time=self.time.slice(start, stop),
+            arrival=self.arrival.slice(start, stop),
+            track=track,
+            notes=self.notes,
+        )
+
+    def nbytes(self) -> int:
+        """Return an estimate of the bytes that the rows occupy once gathered."""
+        total = 24 * self.rows
+        for s in self._slots:
+            if isinstance(s, Deferred):
+                total += s.base.nbytes() * self.rows // max(1, len(s.base))
+            else:
+                total += s.nbytes()
+        return total
+
+
+def concat_trains(trains: Sequence[Train]) -> Train:
+    """Join trains that follow one another on one edge (each hi is the next lo). Only the last may end or carry an idle mark."""
+    if len(trains) == 1:
+        return trains[0]
+    first, last = trains[0], trains[-1]
+    full = [t for t in trains if t.rows] or [first]
+    slots = [concat_columns([t.column(i) for t in full]) for i in range(len(first.schema))]
+    return Train(
+        first.schema,
+        slots,
+        rows=sum(t.rows for t in trains),
+        lo=first.lo,
+        hi=last.hi,
+        seq=_concat_numbers([t.seq for t in full]),
+        time=_concat_numbers([t.time for t in full]),
+        arrival=_concat_numbers([t.arrival for t in full]),
+        track=concat_tracks([t.track for t in trains]),
+        ended=last.ended,
+        idle=last.idle,
+        notes=next((t.notes for t in trains if t.notes), None),
+    )
+
+
+def _concat_numbers(parts: Sequence[Numbers]) -> Numbers:
+    if len(parts) == 1:
+        return parts[0]
+    rows = sum(p.rows for p in parts)
+    if all(p.is_constant and p.start == parts[0].start for p in parts):
+        return Numbers(rows, start=parts[0].start)
+    return Numbers(rows, array=np.concatenate([p.array() for p in parts]))
+
+
+def no_numbers() -> Numbers:
+    """Return the numbers of a train without rows."""
+    return Numbers(0)
