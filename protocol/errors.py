@@ -5,7 +5,7 @@ from __future__ import annotations
 # code -> (meaning, what to do). docs/errors.md is written from this table and a test compares them.
 CODES: dict[str, tuple[str, str]] = {
     "syntax": ("The text is not a statement of the language.", "Look at the line and column named."),
-    "unknown_name": ("A stream, table, column, function, query, class or policy that does not exist.", "Check the spelling; SHOW lists the names."),
+    "unknown_name": ("There is no stream, column, function, query or class of that name.", "Check the spelling; SHOW lists names."),
     "type": ("Types that do not fit together.", "Add a CAST, or compare values of one kind."),
     "unsupported": ("A clause that is understood and not supported.", "Rewrite the query without the clause named."),
     "invalid": ("A definition that contradicts itself or a rule of the language.", "Follow the hint."),

@@ -52,9 +52,7 @@ def payload_start(header_length: int) -> int:
 def build_frame(header: bytes, payload: Payload | None, frame_bytes_max: int) -> tuple[list[BytesLike], int]:
     """Return the buffers of a frame in order, payload buffers as they are, and the frame's length on the wire."""
     if len(header) > limits.HEADER_BYTES_MAX:
-        raise LocalProtocolError(
-            f"header of {len(header)} bytes is over the limit of {limits.HEADER_BYTES_MAX}", "limit"
-        )
+        raise LocalProtocolError(f"header of {len(header)} bytes is over the limit of {limits.HEADER_BYTES_MAX}", "limit")
     pieces: list[BytesLike] = []
     if payload is not None:
         pieces = [piece for piece in (payload if isinstance(payload, list) else [payload]) if len(piece)]
@@ -140,18 +138,14 @@ class ReceiveBuffer:
         if following > self.frame_bytes_max:
             stranger = _STRANGERS.get(bytes(self._block[start : start + 4]))
             hint = f"; {stranger}, and this port speaks the Millstream protocol" if stranger else ""
-            raise RemoteProtocolError(
-                f"frame of {following} bytes is over the limit of {self.frame_bytes_max}{hint}", "limit"
-            )
+            raise RemoteProtocolError(f"frame of {following} bytes is over the limit of {self.frame_bytes_max}{hint}", "limit")
         if following < _LENGTH.size + 1:
             raise RemoteProtocolError(f"frame of {following} bytes is too short to hold a header")
 
     @staticmethod
     def _check_header_length(header_length: int, following: int) -> None:
         if header_length > limits.HEADER_BYTES_MAX:
-            raise RemoteProtocolError(
-                f"header of {header_length} bytes is over the limit of {limits.HEADER_BYTES_MAX}", "limit"
-            )
+            raise RemoteProtocolError(f"header of {header_length} bytes is over the limit of {limits.HEADER_BYTES_MAX}", "limit")
         if header_length < 1 or header_length > following - _LENGTH.size:
             raise RemoteProtocolError(f"header of {header_length} bytes does not fit a frame of {following} bytes")
 

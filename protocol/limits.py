@@ -37,8 +37,6 @@ MAP_ITEMS_MAX = 16_384
 # Rows of one `Rows` message, and of one `Train`: what one ack settles at once.
 MESSAGE_ROWS_MAX = 65_536
 TRAIN_ROWS_MAX = 1_048_576
-# Columns of a channel or a result.
-COLUMNS_MAX = 4_096
 # Rejections an ack lists; the others are counted only, so that a bad train cannot make a large ack.
 REJECTIONS_LISTED_MAX = 1_000
 # Requests a client may have open at once.
@@ -57,11 +55,9 @@ CREDIT_BYTES = 16 * 1024 * 1024
 assert GREETING_FRAME_BYTES_MAX <= FRAME_BYTES_MAX <= FRAME_BYTES_CEILING
 assert HEADER_BYTES_MAX <= FRAME_BYTES_MAX
 assert PREFIX_BYTES < BLOCK_BYTES_MIN <= BLOCK_BYTES_MAX
-assert DIRECT_FRAME_BYTES <= BLOCK_BYTES_MAX, (
-    "a frame that is not read directly must fit the block once it is at its start"
-)
+assert DIRECT_FRAME_BYTES <= BLOCK_BYTES_MAX, "a frame that is not read directly must fit the block once it is at its start"
 assert BLOCK_BYTES_MAX < FIRST_ALLOCATION_BYTES, "what the block holds of a frame must fit its first allocation"
 assert UNCHECKED_HEADER_BYTES <= UNCOUNTED_HEADER_BYTES <= GREETING_FRAME_BYTES_MAX
 assert MESSAGE_ROWS_MAX <= ARRAY_ITEMS_MAX <= CONTAINERS_MAX
-assert COLUMNS_MAX <= MAP_ITEMS_MAX <= ARRAY_ITEMS_MAX
+assert MAP_ITEMS_MAX <= ARRAY_ITEMS_MAX
 assert REJECTIONS_LISTED_MAX * 2 < CONTAINERS_MAX
