@@ -69,7 +69,7 @@ assert KINDS.keys() | {FATAL} == CLIENT_WORDS | SERVER_WORDS
 
 
 def _stay(state: State, words: frozenset[str], *leave_out: str) -> dict[str, State]:
-    return {word: state for word in words if word not in leave_out}
+    return {word: state for word in sorted(words) if word not in leave_out}
 
 
 # (state, speaker) -> {what may be said: the state after it}

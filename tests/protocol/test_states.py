@@ -77,4 +77,4 @@ def test_every_request_has_an_answer() -> None:
 
 def test_the_diagram_in_the_reference_is_the_table() -> None:
     reference = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
-    assert diagram() in reference, "run: python -m millstream.protocol.states"
+    assert diagram() in reference, "run: python -m tests.support.reference"
