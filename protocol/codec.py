@@ -134,7 +134,8 @@ def unpack(header: memoryview | bytes) -> dict[str, Any]:
     try:
         fields = _unpack_text(header, length, hooks)
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise RemoteProtocolError(f"header is not msgpack within the limits: {error or type(error).__name__}") from error
+        reason = "extension types are not used" if "max_ext_len" in str(error) else str(error) or type(error).__name__
+        raise RemoteProtocolError(f"header is not msgpack within the limits: {reason}") from error
     if type(fields) is not dict:
         raise RemoteProtocolError(f"header must be a map, not {type(fields).__name__}")
     return fields
@@ -145,7 +146,8 @@ def _unpack_text(header: memoryview | bytes, length: int, hooks: dict[str, Any])
         "strict_map_key": True,
         "max_array_len": min(length, limits.ARRAY_ITEMS_MAX),
         "max_map_len": min(length, limits.MAP_ITEMS_MAX),
-        "ext_hook": _refuse_extension,
+        "max_ext_len": 0,
+        "ext_hook": _refuse_extension,  # one of no bytes passes the length
         **hooks,
     }
     try:
@@ -182,7 +184,7 @@ def _container_counter() -> Callable[[Any], Any]:
 
 
 def _refuse_extension(code: int, data: bytes) -> Any:
-    raise ValueError(f"extension type {code} is not used by this protocol")
+    raise ValueError(f"extension type {code} ({len(data)} bytes) is not used")
 
 
 def decode(fields: dict[str, Any], payload: memoryview | None) -> Message:
