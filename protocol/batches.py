@@ -122,6 +122,8 @@ class BatchEncoder:
         self.schema = schema
         self._pieces = _Pieces()
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._pieces, mode="w"), schema)
+        # Arrow writes the schema before the first batch, whenever that comes.
+        self._writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
         self._pieces.taken()
 
     def encode(self, batch: pa.RecordBatch) -> list[BytesLike]:
