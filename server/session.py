@@ -95,7 +95,7 @@ class Session:
                 message = self.requests.popleft()
                 try:
                     await handlers.answer(self, message)
-                except Exception as error:  # noqa: BLE001 - the rim: every error reaches the peer and the log
+                except Exception as error:
                     self.refuse(message.request, error)
         finally:
             self._answering = None
