@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.flatbuffers import BatchHead, read_batch_head
+from millstream.protocol.flatbuffers import read_batch_head
 from millstream.protocol.messages import BytesLike
 from millstream.protocol.types import Column, ColumnType
 
@@ -130,7 +130,7 @@ class BatchEncoder:
         """Return the bare record batch message of `batch`, whose columns are not copied when they are large."""
         if not batch.schema.equals(self.schema):
             raise LocalProtocolError(f"batch has schema {batch.schema.to_string()!r}, not that of its channel")
-        if batch.nbytes < SCATTER_BYTES_MIN:
+        if batch.get_total_buffer_size() < SCATTER_BYTES_MIN:
             return [memoryview(batch.serialize())]
         self._writer.write_batch(batch)
         return self._pieces.taken()
@@ -160,27 +160,33 @@ class _Pieces:
         return pieces
 
 
-def decode_batch(payload: BytesLike, schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Return the batch in `payload`, a view of it, safe to be read. RemoteProtocolError if it is none of `rows` rows.
+class BatchDecoder:
+    """Payloads to record batches of one schema. Belongs to one channel or subscription."""
 
-    Text is not yet known to be UTF-8: see `rows_with_bad_text`.
-    """
-    import pyarrow as pa
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._with_offsets = [i for i, field in enumerate(schema) if not _is_fixed(field.type)]
 
-    head: BatchHead = read_batch_head(payload)
-    if head.rows != rows:
-        raise RemoteProtocolError(f"payload holds {head.rows} rows, the message says {rows}")
-    if head.is_compressed:
-        raise RemoteProtocolError("compressed Arrow batches are not taken")
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), schema)
-        batch.validate()
-        for column in batch.columns:
-            if column.type.num_fields or not _is_fixed(column.type):
-                _as_binary(column).validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise RemoteProtocolError(f"payload is not a batch of the channel's schema: {_first_line(error)}") from error
-    return batch
+    def decode(self, payload: BytesLike, rows: int) -> pa.RecordBatch:
+        """Return the batch in `payload`, a view of it, safe to be read. RemoteProtocolError if it is none of `rows` rows.
+
+        Text is not yet known to be UTF-8: see `rows_with_bad_text`.
+        """
+        import pyarrow as pa
+
+        head = read_batch_head(payload)
+        if head.rows != rows:
+            raise RemoteProtocolError(f"payload holds {head.rows} rows, the message says {rows}")
+        if head.is_compressed:
+            raise RemoteProtocolError("compressed Arrow batches are not taken")
+        try:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self.schema)
+            batch.validate()
+            for index in self._with_offsets:
+                _as_binary(batch.column(index)).validate(full=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise RemoteProtocolError(f"payload is not a batch of the channel's schema: {_first_line(error)}") from error
+        return batch
 
 
 def rows_with_bad_text(batch: pa.RecordBatch) -> list[int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_type_hints
 
 import msgpack
@@ -126,7 +127,15 @@ def unpack(header: memoryview | bytes) -> dict[str, Any]:
     """Return the map in `header`, within all bounds. RemoteProtocolError if it is not one."""
     length = len(header)
     hooks: dict[str, Any] = {}
-    if length > limits.UNCHECKED_HEADER_BYTES:
+    if length <= limits.UNCHECKED_HEADER_BYTES:
+        try:
+            fields = _unpack_short(header)
+        except (ValueError, msgpack.exceptions.UnpackException):
+            pass  # the long way tells what is wrong, or reads the row's bad text
+        else:
+            if type(fields) is dict:
+                return fields
+    else:
         _walk(header)
         if length > limits.UNCOUNTED_HEADER_BYTES:
             count = _container_counter()
@@ -141,13 +150,24 @@ def unpack(header: memoryview | bytes) -> dict[str, Any]:
     return fields
 
 
+def _refuse_extension(code: int, data: bytes) -> Any:
+    raise ValueError(f"extension type {code} ({len(data)} bytes) is not used")
+
+
+_BOUNDS = {
+    "strict_map_key": True,
+    "max_ext_len": 0,
+    "ext_hook": _refuse_extension,  # an extension of no bytes passes the length
+}
+_SHORT = limits.UNCHECKED_HEADER_BYTES
+_unpack_short = partial(msgpack.unpackb, max_array_len=_SHORT, max_map_len=_SHORT, **_BOUNDS)
+
+
 def _unpack_text(header: memoryview | bytes, length: int, hooks: dict[str, Any]) -> Any:
     arguments = {
-        "strict_map_key": True,
         "max_array_len": min(length, limits.ARRAY_ITEMS_MAX),
         "max_map_len": min(length, limits.MAP_ITEMS_MAX),
-        "max_ext_len": 0,
-        "ext_hook": _refuse_extension,  # one of no bytes passes the length
+        **_BOUNDS,
         **hooks,
     }
     try:
@@ -181,10 +201,6 @@ def _container_counter() -> Callable[[Any], Any]:
         return container
 
     return count
-
-
-def _refuse_extension(code: int, data: bytes) -> Any:
-    raise ValueError(f"extension type {code} ({len(data)} bytes) is not used")
 
 
 def decode(fields: dict[str, Any], payload: memoryview | None) -> Message:

@@ -21,9 +21,9 @@ from millstream.protocol.codec import Encoder, decode, unpack
 from millstream.protocol.dialogue import Breach, Dialogue
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.flow import Window
-from millstream.protocol.framing import Frame, ReceiveBuffer, build_frame
-from millstream.protocol.messages import KIND_OF, BytesLike, Message, Welcome
-from millstream.protocol.states import Role, State, after, word_of
+from millstream.protocol.framing import ReceiveBuffer, build_frame, prefix
+from millstream.protocol.messages import KIND_OF, BytesLike, Message, Row, Welcome
+from millstream.protocol.states import TRANSITIONS, Role, State, word_of
 
 
 class RowsChunk:
@@ -56,7 +56,7 @@ class Connection:
         if not limits.GREETING_FRAME_BYTES_MAX <= frame_bytes_max <= limits.FRAME_BYTES_CEILING:
             raise ValueError(f"frame_bytes_max must be {limits.GREETING_FRAME_BYTES_MAX} to {limits.FRAME_BYTES_CEILING}")
         self.role = role
-        self.state = State.START
+        self._set_state(State.START)
         self.frames_received = 0
         self.last_frame_bytes = 0  # length on the wire of the message given last
         self._frame_bytes_max = frame_bytes_max
@@ -115,9 +115,11 @@ class Connection:
     def send(self, message: Message) -> list[BytesLike]:
         """Return the buffers to write for `message`. LocalProtocolError, with nothing changed, if it is not allowed now."""
         kind = KIND_OF[type(message)]
-        next_state = after(self.state, self.role, word_of(kind, message))
+        next_state = self._may_say.get(word_of(kind, message))
         if next_state is None:
             raise LocalProtocolError(f"the {self.role.value} may not say {kind} in state {self.state.value}")
+        if type(message) is Row:
+            return self._send_row(message)
         header = self._encoder.encode(message)
         buffers, length = build_frame(header, getattr(message, "payload", None), self._peer_frame_bytes_max)
         try:
@@ -127,8 +129,28 @@ class Connection:
         self._enter(next_state, message, said=True)
         return buffers
 
-    def _enter(self, state: State, message: Message, *, said: bool) -> None:
+    def _send_row(self, row: Row) -> list[BytesLike]:
+        """The short way for row frames: the same rules, fewer steps."""
+        header = self._encoder.encode(row)
+        length = len(header) + limits.PREFIX_BYTES
+        if length - 4 > self._peer_frame_bytes_max or length > limits.HEADER_BYTES_MAX:
+            build_frame(header, None, min(self._peer_frame_bytes_max, limits.HEADER_BYTES_MAX))  # says what is wrong
+        try:
+            channel = self._dialogue.channel_for_rows(row.channel, heard=False)
+            if channel is not None:
+                channel.take(row.number, 1, length)
+        except Breach as breach:
+            raise LocalProtocolError(breach.message, breach.code) from None
+        return [prefix(length, len(header)) + header]
+
+    def _set_state(self, state: State) -> None:
         self.state = state
+        self._may_say = TRANSITIONS[state, self.role]
+        self._may_hear = TRANSITIONS[state, self.role.peer]
+
+    def _enter(self, state: State, message: Message, *, said: bool) -> None:
+        if state is not self.state:
+            self._set_state(state)
         if type(message) is Welcome:
             self._buffer.frame_bytes_max = self._frame_bytes_max
             self._peer_frame_bytes_max = limits.FRAME_BYTES_MAX if said else _announced_limit(message)
@@ -166,30 +188,31 @@ class Connection:
         chunks: dict[int, RowsChunk] = {}
         try:
             while self.state is not State.CLOSED and (frame := self._buffer.next_frame()) is not None:
+                header, payload, length = frame
                 self.frames_received += 1
-                fields = unpack(frame.header)
-                if fields.get("kind") == "row" and frame.payload is None:
-                    self._take_row(fields, frame.length, chunks)
+                fields = unpack(header)
+                if fields.get("kind") == "row" and payload is None:
+                    self._take_row(fields, length, chunks)
                     continue
                 if chunks:
                     yield from chunks.values()
                     chunks = {}
-                message = self._heard(fields, frame)
+                message = self._heard(fields, payload, length)
                 if message is not None:
-                    self.last_frame_bytes = frame.length
+                    self.last_frame_bytes = length
                     yield message
         except (Breach, RemoteProtocolError) as error:
             yield from chunks.values()
             raise error if isinstance(error, RemoteProtocolError) else RemoteProtocolError(error.message, error.code) from None
         yield from chunks.values()
 
-    def _heard(self, fields: dict[str, Any], frame: Frame) -> Message | None:
-        message = decode(fields, frame.payload)
+    def _heard(self, fields: dict[str, Any], payload: memoryview | None, frame_bytes: int) -> Message | None:
+        message = decode(fields, payload)
         kind = KIND_OF[type(message)]
-        next_state = after(self.state, self.role.peer, word_of(kind, message))
+        next_state = self._may_hear.get(word_of(kind, message))
         if next_state is None:
             raise RemoteProtocolError(f"the {self.role.peer.value} may not say {kind} in state {self.state.value}")
-        if not self._dialogue.apply(message, frame.length, heard=True):
+        if not self._dialogue.apply(message, frame_bytes, heard=True):
             return None
         self._enter(next_state, message, said=False)
         return message
@@ -200,7 +223,7 @@ class Connection:
         if type(values) is not list or type(number) is not int or type(channel_number) is not int or len(fields) != 4:
             decode(fields, None)  # says what is wrong
             raise AssertionError("a row frame that is wrong was decoded")
-        if after(self.state, self.role.peer, "row") is None:
+        if "row" not in self._may_hear:
             raise RemoteProtocolError(f"the {self.role.peer.value} may not say row in state {self.state.value}")
         channel = self._dialogue.channel_for_rows(channel_number, heard=True)
         if channel is None:

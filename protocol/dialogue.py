@@ -68,10 +68,12 @@ class Channel:
         """Note a frame of rows. Breach if it is out of order or over the credit."""
         if number != self.number + 1:
             raise Breach(f"number {number} follows {self.number}; numbers of a channel rise by one")
-        if not self.window.allows(rows):
-            raise Breach(f"number {number} was sent without credit ({self.window})", "flow")
+        window = self.window
+        if window.bytes <= 0 or (window.rows <= 0 and rows):
+            raise Breach(f"number {number} was sent without credit ({window})", "flow")
         self.number = number
-        self.window.spend(rows, frame_bytes)
+        window.rows -= rows
+        window.bytes -= frame_bytes
 
 
 class Dialogue:
@@ -144,13 +146,13 @@ class Dialogue:
     def channel_for_rows(self, number: int, heard: bool) -> Channel | None:
         """Return the open channel to send rows on, None if it was closed while they were under way; Breach otherwise."""
         channel = self.channels.get(number)
+        if channel is not None and not channel.closing:
+            return channel
         if channel is None:
             if heard and 0 < number <= self._last_channel:
                 return None
             raise Breach(f"channel {number} is not open")
-        if channel.closing:
-            raise Breach(f"channel {number} is being closed")
-        return channel
+        raise Breach(f"channel {number} is being closed")
 
     def _channel_schema(self, message: ChannelSchema, _bytes: int, heard: bool) -> bool:
         channel = self.channel_for_rows(message.channel, heard)

@@ -15,7 +15,7 @@ block is copied, and every payload is aligned to 16 bytes at least.
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import TypeAlias
 
 from millstream.protocol import limits
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -36,17 +36,19 @@ _STRANGERS = {
 }
 
 
-class Frame(NamedTuple):
-    """One frame. `header` is valid until the next `get_buffer`; `payload` is memory of its own. `length` is that on the wire."""
-
-    header: memoryview
-    payload: memoryview | None
-    length: int
+# Header, payload, length of the frame on the wire. The header is valid until the next `get_buffer`; the payload is memory of its own.
+# A plain tuple, because a named one takes a third of the time that reading a row frame does.
+Frame: TypeAlias = tuple[memoryview, memoryview | None, int]
 
 
 def payload_start(header_length: int) -> int:
     """Return where the payload starts, in bytes from the start of the frame."""
     return -(-(limits.PREFIX_BYTES + header_length) // limits.PAYLOAD_ALIGNMENT_BYTES) * limits.PAYLOAD_ALIGNMENT_BYTES
+
+
+def prefix(length: int, header_length: int) -> bytes:
+    """Return the first bytes of a frame of `length` bytes in all."""
+    return _PREFIX.pack(length - _LENGTH.size, header_length)
 
 
 def build_frame(header: bytes, payload: Payload | None, frame_bytes_max: int) -> tuple[list[BytesLike], int]:
@@ -62,7 +64,7 @@ def build_frame(header: bytes, payload: Payload | None, frame_bytes_max: int) ->
     if length - 4 > frame_bytes_max:
         raise LocalProtocolError(f"frame of {length - 4} bytes is over the limit of {frame_bytes_max}", "limit")
     padding = _ZEROS[: start - limits.PREFIX_BYTES - len(header)]
-    return [_PREFIX.pack(length - 4, len(header)) + header + padding, *pieces], length
+    return [prefix(length, len(header)) + header + padding, *pieces], length
 
 
 class ReceiveBuffer:
@@ -119,8 +121,11 @@ class ReceiveBuffer:
                 self._check_length(_LENGTH.unpack_from(self._block, start)[0], start)
             return None
         following, header_length = _PREFIX.unpack_from(self._block, start)
-        self._check_length(following, start)
-        self._check_header_length(header_length, following)
+        if not (
+            header_length <= following - _LENGTH.size and 0 < header_length <= limits.HEADER_BYTES_MAX and following <= self.frame_bytes_max
+        ):
+            self._check_length(following, start)
+            self._check_header_length(header_length, following)
         length = following + _LENGTH.size
         if length > available:
             if length > limits.DIRECT_FRAME_BYTES:
@@ -129,10 +134,11 @@ class ReceiveBuffer:
         self._start = start + length
         view = memoryview(self._block)
         header_end = start + limits.PREFIX_BYTES + header_length
+        header = view[start + limits.PREFIX_BYTES : header_end]
         if header_end == start + length:
-            return Frame(view[start + limits.PREFIX_BYTES : header_end], None, length)
+            return header, None, length
         body = self._payload_of(view[start : start + length], header_length)
-        return Frame(view[start + limits.PREFIX_BYTES : header_end], memoryview(bytes(body)), length)
+        return header, memoryview(bytes(body)), length
 
     def _check_length(self, following: int, start: int) -> None:
         if following > self.frame_bytes_max:
@@ -187,4 +193,4 @@ class ReceiveBuffer:
         header_length = _PREFIX.unpack_from(direct)[1]
         header_end = limits.PREFIX_BYTES + header_length
         payload = self._payload_of(view, header_length) if header_end < len(direct) else None
-        return Frame(view[limits.PREFIX_BYTES : header_end], payload, len(direct))
+        return view[limits.PREFIX_BYTES : header_end], payload, len(direct)

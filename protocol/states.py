@@ -109,11 +109,6 @@ def word_of(kind: str, message: Message) -> str:
     return FATAL if type(message) is Failure and message.fatal else kind
 
 
-def after(state: State, speaker: Role, word: str) -> State | None:
-    """Return the state after `speaker` has said `word`, or None if that is not allowed."""
-    return TRANSITIONS[state, speaker].get(word)
-
-
 def diagram() -> str:
     """Return the table as a Mermaid state diagram: transitions that change the state, and one line for those that stay."""
     lines = ["stateDiagram-v2", "    [*] --> START"]

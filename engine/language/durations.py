@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 
 from millstream.engine.errors import SyntaxProblem
+from millstream.engine.expressions.durations import parse_duration
 
 US_PER_S = 1_000_000
 US_PER_DAY = 86_400 * US_PER_S
@@ -21,8 +21,6 @@ _SINGULAR_US = {
     "WEEK": 7 * US_PER_DAY,
 }
 UNITS_US: dict[str, int] = {**_SINGULAR_US, **{f"{unit}S": us for unit, us in _SINGULAR_US.items()}}
-_SHORT_US = {"us": 1, "ms": 1_000, "s": US_PER_S, "m": 60 * US_PER_S, "min": 60 * US_PER_S, "h": 3_600 * US_PER_S, "d": US_PER_DAY}
-_PART = re.compile(r"\s*([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)\s*([A-Za-zµ]+)\s*")
 _DURATION_MAX_US = 2**62
 
 
@@ -55,19 +53,10 @@ def scale_us(number: str, unit_us: int, where: Located | None = None) -> int:
 
 def interval_text_us(text: str, where: Located | None = None) -> int:
     """Return the microseconds of '10 seconds', '1 hour 30 minutes' or '50ms'; SyntaxProblem for anything else."""
-    total, position = 0, 0
-    for match in _PART.finditer(text):
-        if match.start() != position:
-            break
-        unit = UNITS_US.get(match[2].upper()) or _SHORT_US.get(match[2].lower())
-        if unit is None:
-            known = "MICROSECOND, MILLISECOND, SECOND, MINUTE, HOUR, DAY, WEEK"
-            raise _refuse(f"'{match[2]}' is not a unit of time", where, f"the units are {known}")
-        total += scale_us(match[1], unit, where)
-        position = match.end()
-    if position != len(text) or not text.strip():
-        raise _refuse(f"'{text}' is not a duration", where, "write for example '10 seconds'")
-    return total
+    try:
+        return parse_duration(text)
+    except ValueError as problem:
+        raise _refuse(str(problem), where) from None
 
 
 def duration_text(us: int) -> str:

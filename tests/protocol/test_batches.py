@@ -43,7 +43,7 @@ def test_every_type_travels_both_ways(spelled: str, copies: int) -> None:
     sent_schema = batches.decode_schema(batches.encode_schema(schema))
     assert sent_schema == schema
     payload = joined(batches.BatchEncoder(schema).encode(batch))
-    assert batches.decode_batch(payload, sent_schema, batch.num_rows).equals(batch)
+    assert batches.BatchDecoder(sent_schema).decode(payload, batch.num_rows).equals(batch)
     assert spell_schema(batches.columns_of(sent_schema)) == [["v", spelled, True]]
 
 
@@ -53,7 +53,7 @@ def test_columns_of_a_large_batch_are_not_copied() -> None:
     pieces = batches.BatchEncoder(batch.schema).encode(batch)
     assert any(pa.py_buffer(piece).address == address for piece in pieces)
     payload = joined(pieces)
-    decoded = batches.decode_batch(payload, batch.schema, batch.num_rows)
+    decoded = batches.BatchDecoder(batch.schema).decode(payload, batch.num_rows)
     start = pa.py_buffer(payload).address
     assert start <= decoded.column(0).buffers()[1].address < start + len(payload)
 
@@ -62,7 +62,7 @@ def test_columns_of_a_large_batch_are_not_copied() -> None:
 def test_a_slice_travels_as_the_slice_it_is(start: int, count: int) -> None:
     batch = pa.record_batch([pa.array([None if i % 3 == 0 else str(i) for i in range(50)])], names=["v"]).slice(start, count)
     payload = joined(batches.BatchEncoder(batch.schema).encode(batch))
-    assert batches.decode_batch(payload, batch.schema, batch.num_rows).equals(batch)
+    assert batches.BatchDecoder(batch.schema).decode(payload, batch.num_rows).equals(batch)
 
 
 def test_a_batch_of_another_schema_is_not_sent() -> None:
@@ -72,7 +72,7 @@ def test_a_batch_of_another_schema_is_not_sent() -> None:
 
 def test_the_count_of_rows_must_be_true() -> None:
     with pytest.raises(RemoteProtocolError, match="holds 2 rows, the message says 3"):
-        batches.decode_batch(BATCH_PAYLOAD, SCHEMA, 3)
+        batches.BatchDecoder(SCHEMA).decode(BATCH_PAYLOAD, 3)
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
@@ -82,7 +82,7 @@ def test_compressed_batches_are_refused_before_they_are_unpacked(codec: str) -> 
     batch = pa.record_batch([pa.array([0] * 100_000)], names=["v"])
     payload = _compressed(batch, codec)
     with pytest.raises(RemoteProtocolError, match="compressed"):
-        batches.decode_batch(payload, batch.schema, batch.num_rows)
+        batches.BatchDecoder(batch.schema).decode(payload, batch.num_rows)
 
 
 def _compressed(batch: pa.RecordBatch, codec: str) -> bytes:
@@ -110,14 +110,14 @@ def test_offsets_that_lead_outside_are_refused() -> None:
     at = payload.rindex(b"\x03\x00\x00\x00")
     payload[at : at + 4] = b"\xff\xff\xff\x7f"
     with pytest.raises(RemoteProtocolError, match="not a batch of the channel's schema"):
-        batches.decode_batch(payload, batch.schema, 1)
+        batches.BatchDecoder(batch.schema).decode(payload, 1)
 
 
 def test_rows_with_text_that_is_not_utf8_are_found() -> None:
     raw = pa.array([b"good", b"\xff\xfe", None, "测".encode(), b"\xe6\xb5"], pa.binary())
     text = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers(), raw.null_count)
     batch = pa.record_batch([text], names=["v"])
-    decoded = batches.decode_batch(joined(batches.BatchEncoder(batch.schema).encode(batch)), batch.schema, 5)
+    decoded = batches.BatchDecoder(batch.schema).decode(joined(batches.BatchEncoder(batch.schema).encode(batch)), 5)
     assert batches.rows_with_bad_text(decoded) == [1, 4]
     assert batches.rows_with_bad_text(BATCH) == []
 
@@ -133,7 +133,7 @@ def test_a_damaged_payload_is_refused_or_still_a_sound_batch(seed: int) -> None:
             damaged[chance.randrange(len(damaged))] = chance.randrange(256)
         del damaged[len(damaged) - chance.choice([0, 0, 1, 8, 40]) :]
         try:
-            decoded = batches.decode_batch(bytes(damaged), batch.schema, 3)
+            decoded = batches.BatchDecoder(batch.schema).decode(bytes(damaged), 3)
         except RemoteProtocolError:
             refused += 1
             continue

@@ -28,7 +28,7 @@ def test_frames_come_out_as_they_went_in(sizes: list[tuple[int, int]], cuts: lis
         view[:count], data, turn = data[:count], data[count:], turn + 1
         buffer.buffer_updated(count)
         while (frame := buffer.next_frame()) is not None:
-            heard.append((bytes(frame.header), bytes(frame.payload or b"")))
+            heard.append((bytes(frame[0]), bytes(frame[1] or b"")))
     assert heard == sent
     assert buffer.waiting_bytes == 0
 
@@ -54,9 +54,9 @@ def test_kept_payloads_hold_only_their_own_memory() -> None:
     buffer.buffer_updated(len(data))
     frame = buffer.next_frame()
     assert frame is not None
-    assert frame.payload is not None
-    assert frame.payload.obj is not view.obj
-    assert len(memoryview(frame.payload.obj)) == 100
+    assert frame[1] is not None
+    assert frame[1].obj is not view.obj
+    assert len(memoryview(frame[1].obj)) == 100
     assert buffer.get_buffer().obj is view.obj, "the block is used again"
 
 
@@ -85,7 +85,7 @@ def test_a_payload_read_directly_is_aligned_for_every_column_type() -> None:
         buffer.buffer_updated(count)
         frame = buffer.next_frame()
     assert frame is not None
-    assert numpy.frombuffer(frame.payload, dtype=numpy.uint8).ctypes.data % 16 == 0
+    assert numpy.frombuffer(frame[1], dtype=numpy.uint8).ctypes.data % 16 == 0
 
 
 def test_a_frame_over_the_peers_limit_is_not_built() -> None:
