@@ -30,7 +30,7 @@ class QueryKind(Enum):
 class Query:
     """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
 
-    `run` rises with each START; `id` is that of the run in the network, None while it is not in it. `target` is the stream that a
+    `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None while it is not in it. `target` is the stream that a
     derived or inserting query feeds.
     """
 
@@ -45,6 +45,8 @@ class Query:
     state: QueryState = QueryState.SUBMITTED
     id: QueryId | None = None
     run: int = 0
+    ended_run: int = 0
+    insert_columns: tuple[str, ...] = ()
     start_at_us: int | None = None
     lifetime_us: int | None = None
     created_us: int = 0

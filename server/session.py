@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.connection import Connection
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import Failure, Ping
+from millstream.protocol.messages import Failure, Goodbye, Ping
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
 from millstream.server import handlers
@@ -148,7 +148,17 @@ class Session:
             self.log.debug("farewell_impossible", reason=error.message)
         self.closed = True
         self.transport.close()
-        self.application.call_later_if_open(self, self.transport.abort)
+        self.application.close_later(self)
+
+    def say_goodbye(self, reason: str) -> None:
+        """Leave politely: what was sent before arrives first."""
+        if self.closed:
+            return
+        if self.connection.state is State.OPEN:
+            self.send(Goodbye(reason))
+        self.closed = True
+        self.transport.close()
+        self.application.close_later(self)
 
     def lost(self, error: Exception | None) -> None:
         """The connection is gone: give back all that it held."""
