@@ -47,6 +47,10 @@ class Collector:
         """Keep it for standard error."""
         self.messages.append(message)
 
+    def is_pressed(self, stream: str) -> bool:
+        """Nobody waits: results are kept in memory."""
+        return False
+
     def result(self, name: str) -> NamedResult:
         """Return the whole answer of a query."""
         return NamedResult(name, self.schemas[name], self.batches[name])

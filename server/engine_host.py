@@ -6,7 +6,6 @@ to an `Observer`, from worker threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import ClassDefinition, Statement
 from millstream.engine.network import Network
-from millstream.engine.operators.contract import EvaluationError
+from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.schema import StreamDefinition
 from millstream.engine.train import Train
@@ -31,6 +30,8 @@ from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.store import Store
+
+COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
 
 
 class Observer(Protocol):
@@ -50,6 +51,9 @@ class Observer(Protocol):
 
     def reported(self, kind: str, message: str) -> None:
         """Something for whoever operates the server."""
+
+    def is_pressed(self, stream: str) -> bool:
+        """Whether results that come from a stream wait for their readers, so that its publishers should too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,10 @@ class EngineHost:
             raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.intakes), token=name)
         return found
 
+    def is_pressed(self, stream: str) -> bool:
+        """Whether publishers of a stream should wait for those who read results."""
+        return self.observer.is_pressed(stream)
+
     # --- time ---
 
     def tick(self) -> None:
@@ -143,10 +151,11 @@ class EngineHost:
         return self.network.conservation(query.id)
 
     def counts(self, query: Query) -> dict[str, int]:
-        """Return the sums over a query's input streams, by name."""
-        names = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
+        """Return the sums over a query's input streams, by name; those of the last run while it is not in the network."""
         accounts = self.accounts(query)
-        return {name: sum(getattr(account, name) for account in accounts) for name in names} if accounts else {}
+        if accounts:
+            query.last_counts = {name: sum(getattr(account, name) for account in accounts) for name in COUNTS}
+        return query.last_counts
 
     def unbalanced(self) -> list[tuple[str, StreamAccount]]:
         """Return the accounts that do not balance now, by query; they all must once everything is quiescent."""
@@ -167,7 +176,7 @@ class EngineHost:
         """Pass late rows on to the stream's late output, if it has one."""
         side_streams.pass_late(self, query, stream, rows)
 
-    def evaluation_errors(self, query: str, stream: str | None, errors: Sequence[EvaluationError]) -> None:
+    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
         """Pass evaluation errors on to the stream's error output, if it has one."""
         side_streams.pass_errors(self, query, stream, errors)
 

@@ -52,6 +52,7 @@ def begin(host: EngineHost, query: Query) -> None:
         query.planned = plan(host, source, query.options)
     query.run += 1
     query.failure = None
+    query.last_counts = {}
     host.observer.query_began(query)
     run, physical = query.run, query.planned.physical
     deliver = (
@@ -160,7 +161,7 @@ def operators_alone(host: EngineHost, identity: QueryId) -> tuple[OperatorId, ..
 def finished(host: EngineHost, query: Query, run: int) -> None:
     """Take a run whose inputs have ended, or that failed, out of the network; its state is kept no longer."""
     if query.run == run and query.state in (QueryState.RUNNING, QueryState.PAUSED) and host.queries.find(query.name) is query:
-        query.state = QueryState.RUNNING
+        host.counts(query)
         identity, query.id = query.id, None
         if identity is not None:
             host.runtime.remove(identity, operators_alone(host, identity))

@@ -17,7 +17,7 @@ from millstream.engine.arrow import column_from_arrow
 from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column, null_column
 from millstream.engine.errors import InvalidDefinition
-from millstream.engine.operators.contract import EvaluationError
+from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.schema import Field, Schema, StreamDefinition
 from millstream.engine.train import Train
 from millstream.engine.types import BIGINT, TEXT
@@ -72,12 +72,12 @@ def pass_late(host: EngineHost, query: str, stream: str, rows: Train) -> None:
     ingest(host, name, [*rows.columns(), _texts([query] * rows.rows)])
 
 
-def pass_errors(host: EngineHost, query: str | None, stream: str | None, errors: Sequence[EvaluationError]) -> None:
+def pass_errors(host: EngineHost, query: str | None, stream: str | None, errors: EvaluationErrors) -> None:
     """Let evaluation errors into the error output of the stream whose row failed."""
     source = None if stream is None else host.network.sources.get(stream)
     name = None if source is None else source.definition.errors_into
-    if name is not None and errors:
-        record_errors(host, name, query, [(e.seq, e.reason, e.raw) for e in errors])
+    if name is not None:
+        record_errors(host, name, query, [(e.seq, e.reason, e.raw) for e in errors.records()])
 
 
 def record_errors(host: EngineHost, name: str, query: str | None, errors: Sequence[tuple[int, str, str]]) -> None:
