@@ -91,7 +91,7 @@ class FeedJob:
             pairs = [F.lit(item) for pair in zip(plan.split_values, range(len(plan.split_values)), strict=True) for item in pair]
             frame = frame.withColumn(STREAM, F.element_at(F.create_map(*pairs), split_value(plan.split_by)))
         time_column = plan.time_column
-        shaped = shape(frame, self._columns, plan.mapped, time_column)
+        shaped = shape(frame, self._columns, plan.mapped, time_column, plan.targets[0].unit)
         unplaced = F.when(F.col(STREAM).isNull(), F.lit(f"column {plan.split_by} is NULL"))
         if time_column is not None:
             unplaced = F.coalesce(unplaced, F.when(F.col(TIME_US).isNull(), F.lit(f"column {time_column} is NULL")))

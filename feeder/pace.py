@@ -29,7 +29,7 @@ class Publisher(Protocol):
     """What the pacing thread needs of the client."""
 
     def publish(self, stream: str, data: Any) -> Any:
-        """Send rows and return the ack: `accepted`, and `rejected` as (index, reason) pairs."""
+        """Send rows and return the ack: `accepted`, and `rejected` with a `reason` each."""
         ...
 
     def finish(self, stream: str) -> Any:
@@ -105,6 +105,10 @@ class Pacer:
         self.stop = threading.Event()
         self._origin_ns = 0
 
+    def now_ns(self) -> int:
+        """Return the time on the pacer's clock."""
+        return self._clock.now_ns()
+
     def run(self, batches: Iterable[Any]) -> None:
         """Publish all batches, or as far as `stop` lets it, and finish the streams that are complete."""
         self._finish_complete(range(len(self._names)))
@@ -147,10 +151,7 @@ class Pacer:
         part = streams[start:stop]
         present = np.unique(part).tolist()
         for stream in present:
-            if len(present) == 1:
-                rows = data.slice(start, stop - start)
-            else:
-                rows = data.take(np.flatnonzero(part == stream) + start)
+            rows = data.slice(start, stop - start) if len(present) == 1 else data.take(np.flatnonzero(part == stream) + start)
             self._publish(stream, rows.select(self._columns[stream]))
         self._finish_complete(present)
 
@@ -162,7 +163,7 @@ class Pacer:
         tally.accepted += ack.accepted
         tally.rejected += rows.num_rows - ack.accepted
         for rejected in list(ack.rejected)[: REASONS_KEPT_MAX - len(tally.reasons)]:
-            tally.reasons.append(f"{self._names[stream]}: {rejected[1]}")
+            tally.reasons.append(f"{self._names[stream]}: {rejected.reason}")
         self._position.advance(stream, rows.num_rows)
 
     def _finish_complete(self, streams: Iterable[int]) -> None:

@@ -28,7 +28,7 @@ class Mapped:
     zone: str | None = None
 
 
-def shape(frame: Any, columns: Sequence[TargetColumn], mapped: Mapped, time_column: str | None) -> Any:
+def shape(frame: Any, columns: Sequence[TargetColumn], mapped: Mapped, time_column: str | None, unit: str | None = None) -> Any:
     """Return the streams' columns, TIME_US, REFUSED and the place columns; data columns come first, in the order of `columns`."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -53,8 +53,19 @@ def shape(frame: Any, columns: Sequence[TargetColumn], mapped: Mapped, time_colu
             complaints.append(F.when(bent, F.lit(f"column {column.name} is not a {column.type}")))
     place = [F.col(name) for name in (SOURCE, FILE, BLOCK)]
     shaped = frame.select(*values, F.coalesce(*complaints).alias(REFUSED), *place, *_kept(frame))
-    time_us = F.lit(None).cast("bigint") if time_column is None else F.unix_micros(F.col(f"`{time_column}`"))
-    return shaped.withColumn(TIME_US, time_us)
+    return shaped.withColumn(TIME_US, F.lit(None).cast("bigint") if time_column is None else _micros(time_column, unit))
+
+
+def _micros(time_column: str, unit: str | None) -> Any:
+    """Return the event time in µs: of an instant, or of an integer that counts `unit`s."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = F.col(f"`{time_column}`")
+    if unit is None:
+        return F.unix_micros(column)
+    if unit == "ns":
+        return F.floor(column / 1_000)
+    return column * F.lit({"s": 1_000_000, "ms": 1_000, "us": 1}[unit]).cast("bigint")
 
 
 def _kept(frame: Any) -> list[Any]:
