@@ -23,23 +23,18 @@ from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 
 
-@dataclass(slots=True)
-class Counters:
-    """Rows that an operator did not pass into its answer, for the conservation law (K10)."""
-
-    late: int = 0
-    partly_late: int = 0
-    failed: int = 0
-
-
 class Emitter:
-    """Where an operator puts its output: a train per output port, and side rows (late rows, evaluation errors)."""
+    """Where an operator puts its output: a train per output port, and side rows.
 
-    __slots__ = ("errors", "late", "trains")
+    `late` holds (input port, the late rows), `partly_late` (input port, how many rows), `errors` the evaluation errors.
+    """
+
+    __slots__ = ("errors", "late", "partly_late", "trains")
 
     def __init__(self, outputs: int = 1) -> None:
         self.trains: list[Train | None] = [None] * outputs
-        self.late: list[Train] = []
+        self.late: list[tuple[int, Train]] = []
+        self.partly_late: list[tuple[int, int]] = []
         self.errors: list[EvaluationError] = []
 
     def emit(self, train: Train, output: int = 0) -> None:
@@ -64,11 +59,13 @@ class Operator(ABC):
 
     def __init__(self, schemas: Sequence[Schema]) -> None:
         self.schemas = tuple(schemas)
-        self.counters = Counters()
 
     @abstractmethod
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take one interval of every input and emit it on every output."""
+
+    def attached(self, idle: Sequence[bool]) -> None:
+        """Learn before the first call which inputs are idle already."""
 
     def wake_at_us(self) -> int | None:
         """Return the processing time of the next clock tick this operator needs, or None."""
