@@ -92,7 +92,7 @@ def test_a_client_killed_in_the_middle_of_a_frame_leaves_what_it_had_published()
         await client.execute(STREAM)
         await client.publish("s", [{"ts": 1, "v": 1}])
         client._wire._transport.write(b"\x00\x10\x00\x00\x10\x00")
-        client.abort()
+        client._wire.abort()
         await until(lambda: len(harness.server.application.sessions) == 1, "the session is gone")
         assert (await keeper.execute("SHOW STREAMS")).rows[0]["accepted"] == 1
 

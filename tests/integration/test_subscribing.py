@@ -136,7 +136,7 @@ def test_connections_that_break_off_leave_nothing_behind() -> None:
                 await client.execute("SELECT nothing FROM s")
             if turn % 2:
                 client._wire._transport.write(b"\x00\x00\x10\x00\x00")  # half a frame
-            client.abort()
+            client._wire.abort()
         await until(lambda: counts() == before, f"{counts()} back to {before}")
 
     run(test)
