@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from millstream.client.errors import MillstreamError
 
@@ -50,3 +52,17 @@ def test_a_missing_or_unknown_token_is_turned_away(token: str | None) -> None:
         assert caught.value.code == "unauthorized"
 
     run(test, **TOKENS)
+
+
+def test_with_a_certificate_only_tls_is_spoken() -> None:
+    certificates = Path(__file__).parents[1] / "support" / "tls"
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client(tls=certificates / "cert.pem")
+        await client.execute(STREAM)
+        ack = await client.publish("s", [{"ts": 1, "v": 1}])
+        assert ack.accepted == 1
+        with pytest.raises(MillstreamError):
+            await harness.client(timeout=2.0)
+
+    run(test, tls_cert=str(certificates / "cert.pem"), tls_key=str(certificates / "key.pem"), frame_s=0.5)
