@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import entry_points
+from typing import Any
 
 import click
 
@@ -53,6 +54,15 @@ class LazyGroup(click.Group):
             raise click.ClickException(f"the command {cmd_name} is not part of this installation")
         return None
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. When the reader of our output has left, that is the end of it, not an error."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Nothing may be written any more, also not at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands."""
         with formatter.section("Commands"):
@@ -96,10 +106,6 @@ def run(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except MillstreamError as error:
         return complain(str(error))
-    except BrokenPipeError:
-        # The reader of our output has left. Nothing may be written any more, also not at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (click.Abort, KeyboardInterrupt):
         return 1
     return result if isinstance(result, int) else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 RECORD_BYTES_MAX = 16 * 1024 * 1024  # an open quote must not swallow an endless input
 # A field and what ends it. Quoted: group 1. Bare: group 2. Something after a closing quote, or a quote inside a bare field: neither.
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r?\n|$)')
@@ -36,10 +37,13 @@ class CsvReader:
 
     def feed(self, data: bytes, *, last: bool = False) -> Iterator[Record]:
         """Yield the records that are whole with `data`; with `last` also the unfinished one."""
-        if not self._started and (data or last):
-            self._started = True
-            data = data.removeprefix(b"\xef\xbb\xbf")
         buffer = self._rest + data
+        if not self._started and (len(buffer) >= len(_BYTE_ORDER_MARK) or last):
+            self._started = True
+            buffer = buffer.removeprefix(_BYTE_ORDER_MARK)
+        if not self._started:
+            self._rest = buffer
+            return
         start = 0
         while (end := _record_end(buffer, start)) is not None:
             yield from self._record(buffer[start:end])

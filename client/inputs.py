@@ -106,7 +106,10 @@ def _text(text: str) -> str:
 
 
 class JsonLinesInput:
-    """One JSON object a line. Names that the stream does not have are left out, with a note. Numbers keep all their digits where the column is a DECIMAL."""
+    """One JSON object a line. Names that the stream does not have are left out, with a note.
+
+    Numbers keep all their digits where the column is a DECIMAL.
+    """
 
     def __init__(self, columns: list[Column]) -> None:
         self._known = {column.name for column in columns}

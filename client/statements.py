@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # A quoted string or name (doubled quotes are two tokens), a comment, a semicolon, or a run of anything else.
-_TOKEN = re.compile(r"""'[^']*'|"[^"]*"|--[^\n]*|/\*.*?\*/|;|[^'";/-]+|.""", re.DOTALL)
+_TOKEN = re.compile(r"""'[^']*'|"[^"]*"|--[^\n]*|/\*.*?\*/|/\*|;|[^'";/-]+|.""", re.DOTALL)
 _OPEN = re.compile(r"""['"]|/\*""")
 
 
@@ -31,7 +31,7 @@ def is_complete(text: str) -> bool:
     last = ""
     for token in _TOKEN.findall(text):
         if _OPEN.fullmatch(token):
-            return False  # a quote that is not closed comes as a single character
+            return False  # a quote or comment that is not closed comes as its beginning alone
         if token.strip() and not token.startswith(("--", "/*")):
             last = token
     return last == ";"
