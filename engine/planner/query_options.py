@@ -23,7 +23,7 @@ _NS_PER_US = 1_000
 def query_options(own: tuple[Option, ...], overrides: tuple[Option, ...], node: Node, emit: EmitSpec, catalog: Catalog) -> QueryOptions:
     """Return the options of a query. `overrides` win over `own`; deadline and period follow from EVERY or SLIDE unless stated."""
     merged = {option.name: option for option in (*own, *overrides)}
-    options = _defaults(node, emit)
+    options = default_options(node, emit)
     for option in merged.values():
         try:
             options = _apply(options, option, catalog)
@@ -34,7 +34,8 @@ def query_options(own: tuple[Option, ...], overrides: tuple[Option, ...], node: 
     return options
 
 
-def _defaults(node: Node, emit: EmitSpec) -> QueryOptions:
+def default_options(node: Node, emit: EmitSpec) -> QueryOptions:
+    """Return the options of a query that says nothing: its deadline and period are its EVERY or SLIDE."""
     period = _period_us(node, emit)
     if period is None:
         return QueryOptions()
