@@ -122,7 +122,7 @@ class Catalog:
         return tuple(self._classes.values())
 
     def readers(self, name: str) -> tuple[str, ...]:
-        """Return the derived streams, queries and streams (LATE INTO, ON ERROR INTO) that need the stream or table `name`."""
+        """Return the derived streams and queries that read the stream or table `name`."""
         derived = [r.name for r in self._relations.values() if isinstance(r, DerivedStream) and name in r.reads]
         queries = [q.name for q in self._queries.values() if name in q.reads]
         return tuple(derived + queries)
@@ -170,7 +170,7 @@ class Catalog:
         del self._classes[name]
 
     def dependents(self, name: str) -> tuple[str, ...]:
-        """Return everything that reads `name`, directly or through derived streams, in the order in which CASCADE drops it: leaves first."""
+        """Return all that reads `name`, directly or through derived streams, in the order in which CASCADE drops it: leaves first."""
         order: list[str] = []
 
         def visit(current: str) -> None:

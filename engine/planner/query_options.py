@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -123,7 +124,7 @@ def checked_qos(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, f
     """Return the points if latencies rise and utilities lie in [0, 1] and never rise, else raise InvalidDefinition."""
     if not points:
         raise InvalidDefinition("a qos graph needs at least one point")
-    for (early, high), (late, low) in zip(points, points[1:], strict=False):
+    for (early, high), (late, low) in itertools.pairwise(points):
         if late <= early:
             raise InvalidDefinition(f"the latencies of a qos graph must rise: {late:g} s follows {early:g} s")
         if low > high:
