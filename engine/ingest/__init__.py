@@ -1,4 +1,4 @@
-"""Data on its way in: Arrow, msgpack rows, CSV and JSON lines become columns of a stream, each bad row refused alone (K8).
+"""What comes from outside to columns of a stream's schema, row by row accepted or refused with a reason (K8).
 
-Start reading at `coerce.py`; `readers.py` opens files.
+Start with `coerce.py` (batches and rows from the wire), then `readers.py` (files).
 """

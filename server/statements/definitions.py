@@ -21,6 +21,8 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"there is a stream {definition.name} already")
+    if definition.durability != "none":
+        raise Unsupported(f"DURABILITY {definition.durability} is not supported yet", hint="leave it out, or write DURABILITY none")
     sides = side_streams.definitions_for(host.catalog, definition)
     host.catalog.add(definition)
     host.register_stream(definition)
@@ -28,7 +30,7 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
         host.catalog.add(side)
         host.register_stream(side)
     if not context.restoring:
-        host.store.add_definition("stream", definition.name, context.text)
+        host.store.add_definition("stream", definition.name, context.text.strip())
     return said(f"stream {definition.name} created", *(f"stream {side.name} created" for side in sides))
 
 
@@ -49,7 +51,7 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
         raise
     query.state = QueryState.RUNNING
     if not context.restoring:
-        host.store.add_definition("stream", statement.name, context.text)
+        host.store.add_definition("stream", statement.name, context.text.strip())
     return said(f"stream {statement.name} created", *planned.notes)
 
 
@@ -66,5 +68,5 @@ def create_class(host: EngineHost, statement: CreateClass, context: Context) -> 
     host.catalog.add(definition)
     host.register_class(definition)
     if not context.restoring:
-        host.store.add_definition("class", definition.name, context.text)
+        host.store.add_definition("class", definition.name, context.text.strip())
     return said(f"class {definition.name} created")

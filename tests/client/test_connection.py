@@ -269,9 +269,8 @@ async def test_a_wrong_token_is_refused() -> None:
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepted by the system, read by nobody
-        with pytest.raises(MillstreamError, match=r"did not answer within 0.05 s"):
-            await connect_async(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(MillstreamError, match=r"did not answer within 0.05 s"):
+        await connect_async(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.05)  # the system accepts, nobody reads
 
 
 async def test_a_server_that_speaks_something_else_is_named() -> None:

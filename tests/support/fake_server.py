@@ -141,7 +141,7 @@ class Session(asyncio.BufferedProtocol):
             case m.Statement():
                 self.answer(event)
             case m.Submit():
-                self.server.queries[event.name or "temporary"] = (event.sql or "").split()[-1] or "s"
+                self.server.queries[event.name or "temporary"] = (event.sql or "FROM s").split()[-1]
                 self.say(m.Reply(event.request, info={"query": event.name or "temporary"}))
             case m.OpenChannel():
                 self.open_channel(event)
