@@ -116,6 +116,10 @@ class Network:
         self._announced.discard(source.id)
         return (source.id,)
 
+    def forget_derived(self, name: str) -> None:
+        """Free the name of a derived stream whose query has been taken out."""
+        self._derived.pop(name, None)
+
     def readers(self, stream: str) -> list[str]:
         """Return the names of the queries that read a stream, in order of their coming."""
         return [q.node.name for q in self.queries.values() if stream in q.blueprint.streams and q.node.name != stream]

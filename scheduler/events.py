@@ -1,0 +1,135 @@
+"""What the scheduler can be told. Plain facts, with the time they happened where it matters.
+
+A driver hands a list of these to `SchedulerCore.handle`; nothing else changes what the scheduler believes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
+from millstream.engine.work import WorkReceipt
+from millstream.scheduler.spec import PolicySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Rows, and items without rows, were appended to a source's log from outside.
+
+    `arrival_ns` is the arrival of the oldest of these rows; of control items (watermark, end of stream, idle mark) only the count
+    is told. Every edge that reads the log sees both. Post it after the append, never before.
+    """
+
+    log: LogId
+    rows: int
+    bytes: int = 0
+    arrival_ns: int = 0
+    controls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDue:
+    """A timer of this operator is due: it is runnable until its next step, also without a row."""
+
+    operator: OperatorId
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAdded:
+    """A query was planned; it comes into force with the `Splice` that answers this and the `Spliced` that follows."""
+
+    delta: GraphDelta
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRemoved:
+    """A query is to leave. `operators` are those that served nobody else (they and their edges go; rows before them are dropped)."""
+
+    query: QueryId
+    operators: tuple[OperatorId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPaused:
+    """Operators that serve only paused queries stop being runnable; rows before them stay."""
+
+    query: QueryId
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResumed:
+    """The reverse of `QueryPaused`."""
+
+    query: QueryId
+
+
+@dataclass(frozen=True, slots=True)
+class Spliced:
+    """The driver carried out a `Splice`.
+
+    `cursors` gives for each new edge on a log that existed before the number of rows ever appended to that log at the moment of
+    attachment: rows before it are not the new reader's. An edge left out starts at what the scheduler knows. `failure` is set when
+    the engine refused; the network is then unchanged.
+    """
+
+    query: QueryId
+    cursors: tuple[tuple[EdgeId, int], ...] = ()
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFailure:
+    """An order ended with an error: the operator where it is known, and one sentence."""
+
+    message: str
+    operator: OperatorId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """An order ended. With `failure` set the receipt tells what had been done before."""
+
+    receipt: WorkReceipt
+    failure: WorkFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """Use another policy from the next decision on. Nothing that waits is lost or reordered."""
+
+    spec: PolicySpec
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed: what depends on the clock alone (load managers, waiting heads) may act."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelationPolled:
+    """A mirrored relation was polled; `changed` tells whether the copy differed."""
+
+    relation: int
+    polled_ns: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """Treat every waiting row as runnable (no threshold) until all queues are empty, then report `drained`."""
+
+
+Event = (
+    Arrived
+    | TimerDue
+    | QueryAdded
+    | QueryRemoved
+    | QueryPaused
+    | QueryResumed
+    | Spliced
+    | WorkDone
+    | PolicyChanged
+    | Tick
+    | RelationPolled
+    | DrainRequested
+)

@@ -1,0 +1,376 @@
+"""All counts the scheduler keeps: a struct of NumPy columns indexed by the network's slots.
+
+Per log the rows ever appended, per edge the rows ever consumed; what waits is the difference. Per operator the sums over its input
+edges, because that is what decisions read. Single values are read and written through memory views of the same columns (a third of
+the time of a NumPy scalar).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from millstream.engine.graph import EdgeId, GraphDelta, OperatorId, QueryId
+from millstream.engine.work import EdgeCount, LogCount, StepReceipt
+from millstream.scheduler.errors import LedgerError
+from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
+from millstream.scheduler.network import Network
+from numpy.typing import NDArray
+
+IntColumn = NDArray[np.int64]
+
+# Above so many readers one NumPy call is cheaper than a loop.
+_VECTOR_READERS_MIN = 12
+
+_LOG_COLUMNS = ("log_rows", "log_bytes")
+_EDGE_COLUMNS = ("edge_consumed", "edge_start", "edge_rows", "edge_bytes", "edge_head_ns", "edge_fresh_ns", "edge_controls", "edge_full")
+_OPERATOR_COLUMNS = ("rows", "head_ns", "controls", "timers", "busy", "halted", "stalled", "full_outputs")
+_NEVER_COLUMNS = ("edge_head_ns", "edge_fresh_ns", "head_ns")
+
+
+def single_values(column: IntColumn) -> memoryview[int]:
+    """Return a view of the same memory whose items are plain integers."""
+    return memoryview(column)  # type: ignore[arg-type]
+
+
+class Ledger:
+    """Counts of the network. Changed only by `SchedulerCore.handle`.
+
+    Operator columns: `rows` waiting, `head_ns` arrival of the oldest row at the head of an input, `controls` waiting items without
+    rows, `timers` due, `busy` 1 while locked, `halted` 1 while paused, failed or leaving, `stalled` 1 when its last step took nothing of
+    what waits (an input that waits for its partner), `full_outputs` readers of its logs that are over their bound.
+    """
+
+    log_rows: IntColumn
+    log_bytes: IntColumn
+    edge_consumed: IntColumn
+    edge_start: IntColumn
+    edge_rows: IntColumn
+    edge_bytes: IntColumn
+    edge_head_ns: IntColumn
+    edge_fresh_ns: IntColumn
+    edge_controls: IntColumn
+    edge_full: IntColumn
+    rows: IntColumn
+    head_ns: IntColumn
+    controls: IntColumn
+    timers: IntColumn
+    busy: IntColumn
+    halted: IntColumn
+    stalled: IntColumn
+    full_outputs: IntColumn
+
+    def __init__(self, network: Network, *, edge_rows_max: int = EDGE_ROWS_MAX) -> None:
+        self.network = network
+        self.edge_rows_max = edge_rows_max
+        self.touched: list[int] = []
+        """Operators whose state changed since the units were last brought up to date."""
+        self.stalled_count = 0
+        self.full_count = 0
+        self.halted_count = 0
+        self.rows_discarded = 0
+        self._capacity = {"log": 0, "edge": 0, "operator": 0}
+        self._grow("log", _LOG_COLUMNS, 16)
+        self._grow("edge", _EDGE_COLUMNS, 16)
+        self._grow("operator", _OPERATOR_COLUMNS, 16)
+
+    def _grow(self, kind: str, columns: tuple[str, ...], needed: int) -> None:
+        if needed <= self._capacity[kind]:
+            return
+        capacity = max(needed, 2 * self._capacity[kind])
+        for name in columns:
+            column = np.full(capacity, NEVER_NS if name in _NEVER_COLUMNS else 0, dtype=np.int64)
+            old = getattr(self, name, None)
+            if old is not None:
+                column[: len(old)] = old
+            setattr(self, name, column)
+        self._capacity[kind] = capacity
+        self._open_views()
+
+    def _open_views(self) -> None:
+        if not all(self._capacity.values()):
+            return
+        self._log_rows = single_values(self.log_rows)
+        self._log_bytes = single_values(self.log_bytes)
+        self._consumed = single_values(self.edge_consumed)
+        self._edge_rows = single_values(self.edge_rows)
+        self._edge_bytes = single_values(self.edge_bytes)
+        self._edge_head = single_values(self.edge_head_ns)
+        self._fresh = single_values(self.edge_fresh_ns)
+        self._edge_controls = single_values(self.edge_controls)
+        self._edge_full = single_values(self.edge_full)
+        self.rows_at = single_values(self.rows)
+        self.head_at = single_values(self.head_ns)
+        self.controls_at = single_values(self.controls)
+        self.timers_at = single_values(self.timers)
+        self.busy_at = single_values(self.busy)
+        self.halted_at = single_values(self.halted)
+        self.stalled_at = single_values(self.stalled)
+        self.full_at = single_values(self.full_outputs)
+
+    # ---- the network changes
+
+    def add(self, delta: GraphDelta, cursors: Mapping[EdgeId, int]) -> None:
+        """Put a delta in force. `cursors` gives the starting cursor of edges on logs that existed before."""
+        operators, edges = self.network.add(delta)
+        self._grow("log", _LOG_COLUMNS, len(self.network.logs))
+        self._grow("edge", _EDGE_COLUMNS, len(self.network.edges))
+        self._grow("operator", _OPERATOR_COLUMNS, len(self.network.operators))
+        for slot in operators:
+            for name in _OPERATOR_COLUMNS:
+                getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
+            for log in self.network.outputs[slot]:
+                self.log_rows[log] = self.log_bytes[log] = 0
+        for slot in edges:
+            self._start_edge(slot, cursors)
+        self.touched.extend(operators)
+
+    def _start_edge(self, edge: int, cursors: Mapping[EdgeId, int]) -> None:
+        for name in _EDGE_COLUMNS:
+            getattr(self, name)[edge] = NEVER_NS if name in _NEVER_COLUMNS else 0
+        known = int(self.log_rows[self.network.edge_log[edge]])
+        start = cursors.get(self.network.edges.identity(edge), known)
+        self.edge_start[edge] = self.edge_consumed[edge] = start
+        # A cursor beyond what is known means that an `Arrived` is still on its way; the count is negative until it comes.
+        self.edge_rows[edge] = known - start
+        self.rows[self.network.edge_consumer[edge]] += known - start
+
+    def remove(self, query: QueryId, gone: tuple[OperatorId, ...]) -> None:
+        """Take a query out; rows before its operators are dropped and counted in `rows_discarded`."""
+        operators, edges = self.network.remove(query, gone)
+        removed = set(operators)
+        for edge in edges:
+            self.rows_discarded += max(0, int(self.edge_rows[edge]))
+            producer = self.network.edge_producer[edge]
+            self.full_count -= int(self.edge_full[edge])
+            if self.edge_full[edge] and producer not in removed:
+                self.full_outputs[producer] -= 1
+                self.touched.append(producer)
+            self.edge_full[edge] = self.edge_rows[edge] = self.edge_controls[edge] = self.edge_bytes[edge] = 0
+        for slot in operators:
+            self.stalled_count -= int(self.stalled[slot])
+            self.halted_count -= int(self.halted[slot])
+            for name in _OPERATOR_COLUMNS:
+                getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
+        self.touched = [slot for slot in self.touched if slot not in removed]
+
+    # ---- rows come and go
+
+    def append(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
+        """Count rows and control items appended to a log, for every edge that reads it."""
+        self._log_rows[log] += rows
+        self._log_bytes[log] += size_bytes
+        readers = self.network.log_readers[log]
+        arrival_ns = arrival_ns if rows else NEVER_NS
+        if len(readers.edges) >= _VECTOR_READERS_MIN:
+            self._append_many(log, rows, size_bytes, arrival_ns, controls)
+        else:
+            for edge, operator in zip(readers.edges, readers.consumers, strict=True):
+                self._append_one(edge, operator, rows, size_bytes, arrival_ns, controls)
+        self.touched.extend(readers.consumers)
+        if self.stalled_count:
+            for operator in readers.consumers:
+                self.wake_below(operator)
+
+    def _append_one(self, edge: int, operator: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
+        if rows:
+            waiting = self._edge_rows[edge] + rows
+            self._edge_rows[edge] = waiting
+            self._edge_bytes[edge] += size_bytes
+            self.rows_at[operator] += rows
+            if waiting > 0 and arrival_ns < self._edge_head[edge]:
+                self._edge_head[edge] = arrival_ns
+                if arrival_ns < self.head_at[operator]:
+                    self.head_at[operator] = arrival_ns
+            if arrival_ns < self._fresh[edge]:
+                self._fresh[edge] = arrival_ns
+            if waiting >= self.edge_rows_max and not self._edge_full[edge]:
+                self._set_full(edge, 1)
+        if controls:
+            self._edge_controls[edge] += controls
+            self.controls_at[operator] += controls
+
+    def _append_many(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
+        readers = self.network.log_readers[log]
+        edges, operators = readers.edges_array, readers.consumers_array
+        self.edge_rows[edges] += rows
+        self.edge_bytes[edges] += size_bytes
+        self.edge_controls[edges] += controls
+        heads = np.where(self.edge_rows[edges] > 0, np.minimum(self.edge_head_ns[edges], arrival_ns), NEVER_NS)
+        self.edge_head_ns[edges] = heads
+        self.edge_fresh_ns[edges] = np.minimum(self.edge_fresh_ns[edges], arrival_ns)
+        if readers.repeated:
+            np.add.at(self.rows, operators, rows)
+            np.add.at(self.controls, operators, controls)
+        else:
+            self.rows[operators] += rows
+            self.controls[operators] += controls
+        np.minimum.at(self.head_ns, operators, heads)
+        over = edges[(self.edge_rows[edges] >= self.edge_rows_max) & (self.edge_full[edges] == 0)]
+        for edge in over.tolist():
+            self._set_full(edge, 1)
+
+    def _set_full(self, edge: int, full: int) -> None:
+        self._edge_full[edge] = full
+        producer = self.network.edge_producer[edge]
+        change = 1 if full else -1
+        self.full_at[producer] += change
+        self.full_count += change
+        self.touched.append(producer)
+
+    def step_started(self, operator: int) -> None:
+        """Lock the operator and note that what arrives from now on is newer than what its step sees."""
+        self.busy_at[operator] += 1
+        for edge in self.network.inputs[operator]:
+            self._fresh[edge] = NEVER_NS
+        self.touched.append(operator)
+
+    def step_released(self, operator: int) -> None:
+        """Unlock the operator."""
+        self.busy_at[operator] -= 1
+        self.touched.append(operator)
+
+    def apply(self, step: StepReceipt) -> tuple[int, int]:
+        """Count what one step did; return rows in and rows out (over all output logs)."""
+        operator = self.network.operators.slot_of[step.operator]
+        rows_in = moved = rows_out = 0
+        for taken in step.consumed:
+            self._consume(operator, taken)
+            rows_in += taken.rows
+            moved += taken.controls
+        timers = self.timers_at[operator]
+        if timers:
+            self.timers_at[operator] = 0
+            self.controls_at[operator] -= timers
+            moved += timers
+        for made in step.produced:
+            rows_out += made.rows
+            moved += made.controls
+            self._produce(made)
+        self.touched.append(operator)
+        if rows_in or rows_out or moved:
+            if self.stalled_count:
+                self.wake_below(operator)
+        elif not self.stalled_at[operator] and (self.rows_at[operator] > 0 or self.controls_at[operator] > 0):
+            self.stalled_at[operator] = 1
+            self.stalled_count += 1
+        return rows_in, rows_out
+
+    def _consume(self, operator: int, taken: EdgeCount) -> None:
+        edge = self.network.edges.slot_of[taken.edge]
+        if taken.rows:
+            waiting = self._edge_rows[edge] - taken.rows
+            self._edge_rows[edge] = waiting
+            self._edge_bytes[edge] -= taken.bytes
+            self._consumed[edge] += taken.rows
+            self.rows_at[operator] -= taken.rows
+            if self._edge_full[edge] and waiting < self.edge_rows_max:
+                self._set_full(edge, 0)
+            self._set_head(edge, waiting, taken.head_arrival_ns)
+            self._refresh_head(operator)
+        if taken.controls:
+            self._edge_controls[edge] -= taken.controls
+            self.controls_at[operator] -= taken.controls
+
+    def _set_head(self, edge: int, waiting: int, head_arrival_ns: int | None) -> None:
+        if waiting <= 0:
+            self._edge_head[edge] = NEVER_NS
+        elif head_arrival_ns is not None:
+            self._edge_head[edge] = head_arrival_ns
+        elif self._fresh[edge] != NEVER_NS:
+            # The step left nothing behind, so what waits came after it began.
+            self._edge_head[edge] = self._fresh[edge]
+
+    def _refresh_head(self, operator: int) -> None:
+        head = NEVER_NS
+        for edge in self.network.inputs[operator]:
+            head = min(head, self._edge_head[edge])
+        self.head_at[operator] = head
+
+    def _produce(self, made: LogCount) -> None:
+        if not made.rows and not made.controls:
+            return
+        arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
+        self.append(self.network.logs.slot_of[made.log], made.rows, made.bytes, arrival_ns, made.controls)
+
+    def timer_due(self, operator: int) -> None:
+        """Count a due timer: the operator is runnable until its next step."""
+        self.timers_at[operator] += 1
+        self.controls_at[operator] += 1
+        self.unstall(operator)
+        self.touched.append(operator)
+
+    # ---- stalls and halts
+
+    def unstall(self, operator: int) -> None:
+        """Let an operator that made no progress try again."""
+        if self.stalled_at[operator]:
+            self.stalled_at[operator] = 0
+            self.stalled_count -= 1
+            self.touched.append(operator)
+
+    def wake_below(self, operator: int) -> None:
+        """Something moved at `operator`: whoever waits below it may go on."""
+        stack, seen = [operator], {operator}
+        consumers = self.network.topology.consumers
+        while stack:
+            slot = stack.pop()
+            self.unstall(slot)
+            for consumer in consumers[slot]:
+                if consumer not in seen:
+                    seen.add(consumer)
+                    stack.append(consumer)
+
+    def set_halted(self, operator: int, halted: bool) -> None:
+        """Let the operator run or not, whatever waits before it."""
+        if bool(self.halted_at[operator]) != halted:
+            self.halted_at[operator] = int(halted)
+            self.halted_count += 1 if halted else -1
+            self.touched.append(operator)
+
+    # ---- sums
+
+    @property
+    def rows_waiting(self) -> int:
+        """Rows before all operators."""
+        return int(np.maximum(self.rows, 0).sum())
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Bytes before all operators."""
+        return int(np.maximum(self.edge_bytes, 0).sum())
+
+    def validate(self, *, settled: bool = True) -> None:
+        """Check every sum; raises `LedgerError` naming the place.
+
+        `settled` False allows an edge to be ahead of the arrivals told so far, as happens while a live driver runs.
+        """
+        network = self.network
+        for edge_id, edge in network.edges.slot_of.items():
+            produced = int(self.log_rows[network.edge_log[edge]])
+            waiting, consumed = int(self.edge_rows[edge]), int(self.edge_consumed[edge])
+            if produced != consumed + waiting:
+                raise LedgerError(f"edge {edge_id}: {produced} rows appended, {consumed} consumed, {waiting} waiting")
+            if settled and (waiting < 0 or int(self.edge_controls[edge]) < 0):
+                raise LedgerError(f"edge {edge_id}: {waiting} rows and {int(self.edge_controls[edge])} controls waiting")
+            if (waiting <= 0) != (int(self.edge_head_ns[edge]) == NEVER_NS):
+                raise LedgerError(f"edge {edge_id}: {waiting} rows waiting, head {int(self.edge_head_ns[edge])}")
+            if bool(self.edge_full[edge]) != (waiting >= self.edge_rows_max):
+                raise LedgerError(f"edge {edge_id}: full mark {int(self.edge_full[edge])} at {waiting} rows")
+        for operator_id, slot in network.operators.slot_of.items():
+            self._validate_operator(operator_id, slot)
+        if self.stalled_count != int(self.stalled.sum()):
+            raise LedgerError(f"{self.stalled_count} operators counted as stalled, {int(self.stalled.sum())} marked")
+
+    def _validate_operator(self, operator_id: OperatorId, slot: int) -> None:
+        edges = self.network.inputs[slot]
+        rows = sum(int(self.edge_rows[edge]) for edge in edges)
+        controls = sum(int(self.edge_controls[edge]) for edge in edges) + int(self.timers[slot])
+        head = min((int(self.edge_head_ns[edge]) for edge in edges), default=NEVER_NS)
+        full = sum(int(self.edge_full[edge]) for log in self.network.outputs[slot] for edge in self.network.log_readers[log].edges)
+        expected = {"rows": rows, "controls": controls, "head_ns": head, "full_outputs": full}
+        for name, value in expected.items():
+            if int(getattr(self, name)[slot]) != value:
+                raise LedgerError(f"operator {operator_id}: {name} is {int(getattr(self, name)[slot])}, its edges say {value}")
+        if int(self.busy[slot]) not in (0, 1):
+            raise LedgerError(f"operator {operator_id}: locked {int(self.busy[slot])} times")

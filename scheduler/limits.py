@@ -1,0 +1,61 @@
+"""Bounds of the scheduler, each with its reason. Relations between them are asserted at import."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NEVER_NS: Final = 2**63 - 1
+"""A time that does not come: the head of an empty queue."""
+
+EDGE_ROWS_MAX: Final = 1_048_576
+"""Rows before an inner edge counts as full: some seconds of a fast stream, a bounded share of memory at 64 bytes a row."""
+
+MAILBOX_EVENTS_MAX: Final = 65_536
+"""Events waiting for the scheduler thread. Arrivals of one log merge, so this bounds logs and receipts, not tuples."""
+
+ORDERS_PER_WORKER: Final = 2
+"""One running and one waiting: the worker never idles for a decision, and a decision is at most one order old."""
+
+ORDER_STEPS_MAX: Final = 4_096
+"""Steps in one order: an order must stay small beside the run it describes."""
+
+ORDER_BUDGET_NS: Final = 20_000_000
+"""An order gives the worker back after this time at the next step's end, so that an urgent unit is not kept waiting for long."""
+
+TRAIN_ROWS_MAX: Final = 65_536
+"""Rows in one live step: larger trains gain nothing from vectorised kernels and hold the worker longer."""
+
+ADAPTIVE_TRAIN_NS: Final = 2_000_000
+"""An adaptive train is as long as fits into this time by the estimates, never under ADAPTIVE_ROWS_MIN."""
+
+ADAPTIVE_ROWS_MIN: Final = 256
+"""A call on 256 rows costs hardly more than on one."""
+
+HEAD_WAIT_NS_MAX: Final = 1_000_000_000
+"""A head that has waited this long makes its unit runnable even below the threshold τ."""
+
+STORY_ENTRIES_MAX: Final = 100_000
+"""Entries kept in the story; the oldest go first and the story then says that it is cut."""
+
+DECISION_ERRORS_MAX: Final = 1
+"""A policy that raises this often is replaced by round-robin."""
+
+USER_DECISION_NS_MAX: Final = 5_000_000
+"""A user policy may take this long for one decision (measured by the driver) before it is replaced."""
+
+WINDOW_TUPLES: Final = 100
+"""Tuples in a window of measurement (Sharaf 2007, 3.8.5: 50 to 150 were best)."""
+
+AGING: Final = 0.175
+"""α of the moving estimates (Sharaf 2007, 3.3.3: 0.1 to 0.25 were best)."""
+
+SELECTIVITY_MIN: Final = 1e-6
+"""Floor of a measured selectivity, so that a rank can be divided by it."""
+
+COST_NS_MIN: Final = 1.0
+"""Floor of a measured cost per tuple."""
+
+assert ADAPTIVE_ROWS_MIN <= TRAIN_ROWS_MAX <= EDGE_ROWS_MAX
+assert 1 <= ORDERS_PER_WORKER <= 2
+assert 0.0 < AGING < 1.0
+assert ADAPTIVE_TRAIN_NS <= ORDER_BUDGET_NS
