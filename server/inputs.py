@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
 from millstream.engine.event_time import event_times, time_position
-from millstream.engine.ingest.readers import open_reader
+from millstream.engine.ingest.readers import file_format, read_stream
 from millstream.engine.schema import OnError
 from millstream.engine.train import Int64Array
 from millstream.server.errors import BadInput
@@ -24,12 +26,12 @@ REFUSALS_REMEMBERED_MAX = 5
 class InputFile:
     """One file for one stream. `rows` were offered, `refused` of them refused; `first_refusals` are (place, reason)."""
 
-    def __init__(self, intake: StreamIntake, path: Path) -> None:
+    def __init__(self, intake: StreamIntake, path: Path, file: BinaryIO, form: str) -> None:
         self.intake = intake
         self.rows = 0
         self.refused = 0
         self.first_refusals: list[tuple[str, str]] = []
-        self._reader = open_reader(path, intake.definition)
+        self._reader = read_stream(file, path.name, form, intake.definition)
         self._warnings: dict[str, None] = {}
 
     @property
@@ -68,6 +70,21 @@ class InputFile:
         return event_times(columns[position], self.intake.definition.time)
 
 
-def open_input(host: EngineHost, stream: str, path: Path) -> InputFile:
-    """Open a file for a stream; the engine's errors when there is no such stream, or the file cannot be used for it."""
-    return InputFile(host.intake(stream), path)
+@contextmanager
+def open_input(host: EngineHost, stream: str, path: Path) -> Iterator[InputFile]:
+    """Open a file for a stream; BadInput or the engine's errors when that cannot be."""
+    intake = host.intake(stream)
+    form = file_format(path)
+    if form is None:
+        raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
+    try:
+        with _opened(path) as file:
+            yield InputFile(intake, path, file, form)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.suffix.lower() in (".gz", ".gzip"):
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
