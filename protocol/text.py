@@ -53,6 +53,16 @@ def csv_lines(batch: Any) -> bytes:
     return _lines(batch.num_rows, ["" if i == 0 else "," for i in range(len(columns))], columns, "\n")
 
 
+def display_columns(batch: Any, null: str = "NULL") -> list[list[str]]:
+    """Return the bare text of each column's values, for tables; lists in their JSON form."""
+    shown = []
+    for column in batch.columns:
+        is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+        text = pc.if_else(column.is_valid(), _json_lists(column), pa.scalar(None, pa.string())) if is_list else _plain(column)
+        shown.append(text.fill_null(null).to_pylist())
+    return shown
+
+
 def _lines(rows: int, prefixes: list[str], columns: list[Any], suffix: str) -> bytes:
     """Join the text columns row by row, each after its prefix; return the UTF-8 bytes of all lines."""
     if rows == 0:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
-
 from millstream.engine.graph import EdgeId, GraphDelta, OperatorId, QueryId
 from millstream.engine.work import EdgeCount, LogCount, StepReceipt
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
 from millstream.scheduler.network import Network
+from numpy.typing import NDArray
 
 IntColumn = NDArray[np.int64]
 
@@ -29,11 +28,16 @@ _OPERATOR_COLUMNS = ("rows", "head_ns", "controls", "timers", "busy", "halted", 
 _NEVER_COLUMNS = ("edge_head_ns", "edge_fresh_ns", "head_ns")
 
 
+def single_values(column: IntColumn) -> memoryview[int]:
+    """Return a view of the same memory whose items are plain integers."""
+    return memoryview(column)  # type: ignore[arg-type]
+
+
 class Ledger:
     """Counts of the network. Changed only by `SchedulerCore.handle`.
 
     Operator columns: `rows` waiting, `head_ns` arrival of the oldest row at the head of an input, `controls` waiting items without
-    rows, `timers` due, `busy` 1 while locked, `halted` > 0 while paused or failed, `stalled` 1 when its last step took nothing of
+    rows, `timers` due, `busy` 1 while locked, `halted` 1 while paused, failed or leaving, `stalled` 1 when its last step took nothing of
     what waits (an input that waits for its partner), `full_outputs` readers of its logs that are over their bound.
     """
 
@@ -62,6 +66,8 @@ class Ledger:
         self.touched: list[int] = []
         """Operators whose state changed since the units were last brought up to date."""
         self.stalled_count = 0
+        self.full_count = 0
+        self.halted_count = 0
         self.rows_discarded = 0
         self._capacity = {"log": 0, "edge": 0, "operator": 0}
         self._grow("log", _LOG_COLUMNS, 16)
@@ -84,23 +90,23 @@ class Ledger:
     def _open_views(self) -> None:
         if not all(self._capacity.values()):
             return
-        self._log_rows = memoryview(self.log_rows)
-        self._log_bytes = memoryview(self.log_bytes)
-        self._consumed = memoryview(self.edge_consumed)
-        self._edge_rows = memoryview(self.edge_rows)
-        self._edge_bytes = memoryview(self.edge_bytes)
-        self._edge_head = memoryview(self.edge_head_ns)
-        self._fresh = memoryview(self.edge_fresh_ns)
-        self._edge_controls = memoryview(self.edge_controls)
-        self._edge_full = memoryview(self.edge_full)
-        self.rows_at = memoryview(self.rows)
-        self.head_at = memoryview(self.head_ns)
-        self.controls_at = memoryview(self.controls)
-        self.timers_at = memoryview(self.timers)
-        self.busy_at = memoryview(self.busy)
-        self.halted_at = memoryview(self.halted)
-        self.stalled_at = memoryview(self.stalled)
-        self.full_at = memoryview(self.full_outputs)
+        self._log_rows = single_values(self.log_rows)
+        self._log_bytes = single_values(self.log_bytes)
+        self._consumed = single_values(self.edge_consumed)
+        self._edge_rows = single_values(self.edge_rows)
+        self._edge_bytes = single_values(self.edge_bytes)
+        self._edge_head = single_values(self.edge_head_ns)
+        self._fresh = single_values(self.edge_fresh_ns)
+        self._edge_controls = single_values(self.edge_controls)
+        self._edge_full = single_values(self.edge_full)
+        self.rows_at = single_values(self.rows)
+        self.head_at = single_values(self.head_ns)
+        self.controls_at = single_values(self.controls)
+        self.timers_at = single_values(self.timers)
+        self.busy_at = single_values(self.busy)
+        self.halted_at = single_values(self.halted)
+        self.stalled_at = single_values(self.stalled)
+        self.full_at = single_values(self.full_outputs)
 
     # ---- the network changes
 
@@ -136,12 +142,14 @@ class Ledger:
         for edge in edges:
             self.rows_discarded += max(0, int(self.edge_rows[edge]))
             producer = self.network.edge_producer[edge]
+            self.full_count -= int(self.edge_full[edge])
             if self.edge_full[edge] and producer not in removed:
                 self.full_outputs[producer] -= 1
                 self.touched.append(producer)
             self.edge_full[edge] = self.edge_rows[edge] = self.edge_controls[edge] = self.edge_bytes[edge] = 0
         for slot in operators:
             self.stalled_count -= int(self.stalled[slot])
+            self.halted_count -= int(self.halted[slot])
             for name in _OPERATOR_COLUMNS:
                 getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
         self.touched = [slot for slot in self.touched if slot not in removed]
@@ -170,7 +178,7 @@ class Ledger:
             self._edge_rows[edge] = waiting
             self._edge_bytes[edge] += size_bytes
             self.rows_at[operator] += rows
-            if arrival_ns < self._edge_head[edge]:
+            if waiting > 0 and arrival_ns < self._edge_head[edge]:
                 self._edge_head[edge] = arrival_ns
                 if arrival_ns < self.head_at[operator]:
                     self.head_at[operator] = arrival_ns
@@ -188,7 +196,8 @@ class Ledger:
         self.edge_rows[edges] += rows
         self.edge_bytes[edges] += size_bytes
         self.edge_controls[edges] += controls
-        self.edge_head_ns[edges] = np.minimum(self.edge_head_ns[edges], arrival_ns)
+        heads = np.where(self.edge_rows[edges] > 0, np.minimum(self.edge_head_ns[edges], arrival_ns), NEVER_NS)
+        self.edge_head_ns[edges] = heads
         self.edge_fresh_ns[edges] = np.minimum(self.edge_fresh_ns[edges], arrival_ns)
         if readers.repeated:
             np.add.at(self.rows, operators, rows)
@@ -196,7 +205,7 @@ class Ledger:
         else:
             self.rows[operators] += rows
             self.controls[operators] += controls
-        self.head_ns[operators] = np.minimum(self.head_ns[operators], arrival_ns)
+        np.minimum.at(self.head_ns, operators, heads)
         over = edges[(self.edge_rows[edges] >= self.edge_rows_max) & (self.edge_full[edges] == 0)]
         for edge in over.tolist():
             self._set_full(edge, 1)
@@ -204,7 +213,9 @@ class Ledger:
     def _set_full(self, edge: int, full: int) -> None:
         self._edge_full[edge] = full
         producer = self.network.edge_producer[edge]
-        self.full_at[producer] += 1 if full else -1
+        change = 1 if full else -1
+        self.full_at[producer] += change
+        self.full_count += change
         self.touched.append(producer)
 
     def step_started(self, operator: int) -> None:
@@ -310,10 +321,12 @@ class Ledger:
                     seen.add(consumer)
                     stack.append(consumer)
 
-    def halt(self, operator: int, change: int) -> None:
-        """Count a reason for the operator not to run (+1), or its end (-1)."""
-        self.halted_at[operator] += change
-        self.touched.append(operator)
+    def set_halted(self, operator: int, halted: bool) -> None:
+        """Let the operator run or not, whatever waits before it."""
+        if bool(self.halted_at[operator]) != halted:
+            self.halted_at[operator] = int(halted)
+            self.halted_count += 1 if halted else -1
+            self.touched.append(operator)
 
     # ---- sums
 

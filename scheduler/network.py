@@ -11,8 +11,6 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-
 from millstream.engine.graph import (
     ClassId,
     ClassNode,
@@ -26,6 +24,7 @@ from millstream.engine.graph import (
     QueryNode,
 )
 from millstream.scheduler.errors import GraphError
+from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 IdT = TypeVar("IdT", OperatorId, EdgeId, LogId)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import hypothesis
 import numpy as np
 import pytest
+
 from tests.support.leaks import Belongings, left_behind
 
 SEED = int(os.environ.get("MILLSTREAM_TEST_SEED", "20130101"))

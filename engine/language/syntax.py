@@ -60,8 +60,7 @@ class OrderItem:
 class WindowClause:
     """A window as written, in any spelling. `partition` are the expressions of PARTITION BY.
 
-    `calendar`: a size or slide was given in whole days or weeks, which follow the calendar under a zone (K1).
-    `descriptor` is the column that a window function named as its time.
+    `landmark` is the expression of LANDMARK FROM; `descriptor` the column that a window function named as its time.
     """
 
     kind: WindowKind
@@ -75,7 +74,7 @@ class WindowClause:
     partition: tuple[exp.Expr, ...] = ()
     gap_us: int = 0
     max_us: int | None = None
-    from_us: int | None = None
+    landmark: exp.Expr | None = None
     state_rows_max: int | None = None
     descriptor: Name | None = None
     place: Place = field(default=Place(), compare=False)

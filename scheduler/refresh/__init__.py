@@ -1,1 +1,1 @@
-
+"""Which polled relation is read next."""

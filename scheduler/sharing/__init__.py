@@ -1,1 +1,1 @@
-
+"""Which periodic queries are evaluated together."""

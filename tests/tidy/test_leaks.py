@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+
 from tests.support.leaks import Belongings, left_behind, unfinished_tasks
 
 on_linux = sys.platform == "linux"

@@ -1,0 +1,80 @@
+"""The questions a policy is made of, each a small contract (architecture: cutter, ranking or turns, selector, traversal, train)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol
+
+import numpy as np
+from millstream.scheduler.ledger import Ledger
+from millstream.scheduler.network import Topology
+from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.view import UnitView, View
+from numpy.typing import NDArray
+
+FloatColumn = NDArray[np.float64]
+Cutter = Callable[[Ledger], UnitSet]
+Traversal = Callable[[Topology, Sequence[int]], list[int]]
+"""Turns the members of a unit (children before parents) into the order of steps; an operator may come more than once."""
+
+
+class Ranking(Protocol):
+    """How good it is to run each unit now; the greatest first. It keeps nothing between calls.
+
+    `moves_with_time`: the rank of a waiting unit drifts as time goes on. `moves_with_queue`: it depends on the unit's queue. A rank
+    that does neither changes only when an estimate does. `oldest_first`: equal ranks go by the oldest head, then by unit.
+    """
+
+    moves_with_time: ClassVar[bool]
+    moves_with_queue: ClassVar[bool]
+    oldest_first: ClassVar[bool]
+
+    def rank(self, view: View, now_ns: int) -> FloatColumn:
+        """Return one number for each unit the view shows."""
+        ...
+
+
+class FactoredRanking(Ranking, Protocol):
+    """A rank that is a fixed part times a part that grows with the wait: what clusters and pruning need."""
+
+    def fixed_part(self, view: View) -> FloatColumn:
+        """Return the factor that changes only with estimates."""
+        ...
+
+
+class UnitRanking(Protocol):
+    """The simple form for a user's own file: one unit at a time."""
+
+    def rank(self, unit: UnitView, now_ns: int) -> float:
+        """Return the rank of one unit."""
+        ...
+
+
+class Selector(Protocol):
+    """Finds the best available units without asking all of them where it can.
+
+    `evaluations` counts the ranks computed so far, `moves` the queue operations; a simulator can charge for both.
+    """
+
+    evaluations: int
+    moves: int
+
+    def reset(self, view: View, now_ns: int) -> None:
+        """Begin anew: the cut or the estimates changed."""
+        ...
+
+    def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
+        """Hear that the state of these units changed."""
+        ...
+
+    def pick(self, view: View, now_ns: int, count: int) -> list[int]:
+        """Return up to `count` available units, best first; each at most once."""
+        ...
+
+
+class Turns(Protocol):
+    """Whose turn it is, without a number: shapes the train of each turn."""
+
+    def share(self, view: View, unit: int) -> float:
+        """Return the factor on the quantum of this unit (1 for plain turns)."""
+        ...

@@ -1,0 +1,420 @@
+"""The one door to the scheduler's state: events in, instructions out. No clock, no thread, no randomness.
+
+`handle` applies all events first and decides once after. The same core runs under `live.LiveScheduler` and
+`simulation.driver.VirtualDriver`, and again from a saved story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from millstream.engine.graph import QueryId
+from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
+from millstream.scheduler import catalog
+from millstream.scheduler.errors import PolicyError
+from millstream.scheduler.estimates import Estimates
+from millstream.scheduler.events import (
+    Arrived,
+    DrainRequested,
+    Event,
+    PolicyChanged,
+    QueryAdded,
+    QueryPaused,
+    QueryRemoved,
+    QueryResumed,
+    RelationPolled,
+    Spliced,
+    Tick,
+    TimerDue,
+    WorkDone,
+    WorkFailure,
+)
+from millstream.scheduler.instructions import Dispatch, Instruction, Report
+from millstream.scheduler.ledger import Ledger
+from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
+from millstream.scheduler.network import Network
+from millstream.scheduler.orders import OrderMaker
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.splices import Splices
+from millstream.scheduler.story import Story
+from millstream.scheduler.trains import Train
+from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.view import View
+from numpy.typing import NDArray
+
+FALLBACK = PolicySpec("round-robin")
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """What does not change while a core lives.
+
+    `orders_max` is how many orders may be out at once (workers times orders per worker); `train` the train of policies that name
+    none; `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
+    `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept.
+    """
+
+    orders_max: int = 1
+    train: Train = field(default_factory=lambda: Train(count=1))
+    budget_ns: int | None = None
+    adapt: bool = True
+    edge_rows_max: int = EDGE_ROWS_MAX
+    head_wait_ns_max: int = HEAD_WAIT_NS_MAX
+    record: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatistics:
+    """Counts since the start, and what waits now."""
+
+    policy: str
+    decisions: int
+    evaluations: int
+    queue_moves: int
+    orders: int
+    orders_out: int
+    steps: int
+    rows_in: int
+    rows_emitted: int
+    busy_ns: int
+    rows_waiting: int
+    bytes_waiting: int
+    controls_waiting: int
+    operators: int
+    queries: int
+    failures: int
+    idle: bool
+
+
+@dataclass(slots=True)
+class _Outstanding:
+    order: WorkOrder
+    operators: list[int]
+    conflicts: NDArray[np.int64]
+
+
+class SchedulerCore:
+    """Keeps the ledger, asks the policy, gives out orders. Deterministic in (events, times)."""
+
+    def __init__(self, policy: PolicySpec = FALLBACK, settings: CoreSettings | None = None) -> None:
+        self.settings = settings or CoreSettings()
+        self.network = Network()
+        self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
+        self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.story: Story | None = Story() if self.settings.record else None
+        self.failed: dict[QueryId, str] = {}
+        self._policy = catalog.build(policy, default_train=self.settings.train)
+        self._splices = Splices(self.ledger, self.estimates)
+        self._outstanding: dict[OrderId, _Outstanding] = {}
+        self._paused: dict[QueryId, None] = {}
+        self._leaving: dict[QueryId, None] = {}
+        self._moved: list[int] = []
+        self._now_ns = 0
+        self._next_order = 1
+        self._draining = False
+        self._units_version = -1
+        self._units: UnitSet
+        self._view: View
+        self._maker: OrderMaker
+        self._reports: list[Instruction] = []
+        self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
+        self._spent = [0, 0]
+        self._take: dict[type[Any], Callable[[Any, int], None]] = {
+            Arrived: self._take_arrived,
+            TimerDue: self._take_timer,
+            WorkDone: self._take_work,
+            QueryAdded: self._take_added,
+            QueryRemoved: self._take_removed,
+            QueryPaused: self._take_paused,
+            QueryResumed: self._take_resumed,
+            Spliced: self._take_spliced,
+            PolicyChanged: self._take_policy,
+            Tick: self._take_nothing,
+            RelationPolled: self._take_nothing,
+            DrainRequested: self._take_drain,
+        }
+        self._cut_units(0)
+
+    # ---- the door
+
+    def handle(self, events: Sequence[Event], now_ns: int) -> list[Instruction]:
+        """Apply all events, then decide once. Returns what the driver is to carry out, in order."""
+        self._now_ns = now_ns
+        take = self._take
+        for event in events:
+            take[type(event)](event, now_ns)
+        instructions = self._reports
+        self._reports = []
+        instructions.extend(self._splices.due())
+        if len(self._outstanding) < self.settings.orders_max:
+            self._decide(now_ns, instructions)
+        if self._draining and self.idle:
+            self._draining = False
+            self._units.threshold = self._policy.threshold
+            instructions.append(Report("drained", "all queues are empty"))
+        if self.story is not None:
+            self.story.tell(now_ns, events, instructions)
+        return instructions
+
+    def next_wake_ns(self) -> int | None:
+        """When the core wants to be called though nothing happens; None for never. Always in the future of the last `handle`."""
+        units = self._units
+        if units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
+            return None
+        waiting = ~units.ready & (units.rows > 0)
+        if not waiting.any():
+            return None
+        wake_ns = int(units.head_ns[waiting].min()) + self.settings.head_wait_ns_max
+        return wake_ns if wake_ns > self._now_ns else None
+
+    @property
+    def idle(self) -> bool:
+        """True when no order is out, no splice waits, and nothing could run."""
+        if self._outstanding or self._splices.waiting or self.ledger.touched:
+            return False
+        return not bool(self._units.ready.any())
+
+    @property
+    def policy(self) -> PolicySpec:
+        """The policy in force."""
+        return self._policy.spec
+
+    def counters(self) -> tuple[int, int, int, int]:
+        """Decisions, ranks computed, queue operations and orders so far: what a driver may charge for."""
+        counts, selector = self._counts, self._policy.selector
+        return counts["decisions"], self._spent[0] + selector.evaluations, self._spent[1] + selector.moves, counts["orders"]
+
+    def statistics(self) -> SchedulerStatistics:
+        """Counts since the start, and what waits now."""
+        counts, selector = self._counts, self._policy.selector
+        return SchedulerStatistics(
+            policy=str(self._policy.spec),
+            decisions=counts["decisions"],
+            evaluations=self._spent[0] + selector.evaluations,
+            queue_moves=self._spent[1] + selector.moves,
+            orders=counts["orders"],
+            orders_out=len(self._outstanding),
+            steps=counts["steps"],
+            rows_in=counts["rows_in"],
+            rows_emitted=counts["rows_emitted"],
+            busy_ns=counts["busy_ns"],
+            rows_waiting=self.ledger.rows_waiting,
+            bytes_waiting=self.ledger.bytes_waiting,
+            controls_waiting=int(self.ledger.controls.sum()),
+            operators=len(self.network.topology.order),
+            queries=len(self.network.queries),
+            failures=counts["failures"],
+            idle=self.idle,
+        )
+
+    # ---- events
+
+    def _take_nothing(self, event: Event, now_ns: int) -> None:
+        """The time that comes with every call is all there is to know."""
+
+    def _take_arrived(self, event: Arrived, now_ns: int) -> None:
+        log = self.network.logs.slot_of.get(event.log)
+        if log is None:
+            # The stream's last query left between the append and now: nobody reads the rows.
+            return
+        self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
+
+    def _take_timer(self, event: TimerDue, now_ns: int) -> None:
+        operator = self.network.operators.slot_of.get(event.operator)
+        if operator is not None:
+            self.ledger.timer_due(operator)
+
+    def _take_work(self, event: WorkDone, now_ns: int) -> None:
+        receipt = event.receipt
+        outstanding = self._outstanding.pop(receipt.order)
+        self._apply_receipt(receipt)
+        for operator in outstanding.operators:
+            self.ledger.step_released(operator)
+        if self._units_version == self.network.version:
+            self._units.unlock(outstanding.conflicts)
+            self._moved.extend(outstanding.conflicts.tolist())
+        if event.failure is not None:
+            self._take_failure(event.failure, outstanding)
+
+    def _apply_receipt(self, receipt: WorkReceipt) -> None:
+        ledger, estimates, slot_of = self.ledger, self.estimates, self.network.operators.slot_of
+        rows = 0
+        for step in receipt.steps:
+            rows_in, rows_out = ledger.apply(step)
+            estimates.record(slot_of[step.operator], rows_in, rows_out, step.cost_ns)
+            rows += rows_in
+        counts = self._counts
+        counts["steps"] += len(receipt.steps)
+        counts["rows_in"] += rows
+        counts["busy_ns"] += receipt.finished_ns - receipt.started_ns
+        for emission in receipt.emissions:
+            counts["rows_emitted"] += emission.rows
+
+    def _take_failure(self, failure: WorkFailure, outstanding: _Outstanding) -> None:
+        slot_of = self.network.operators.slot_of
+        operators = outstanding.operators
+        if failure.operator is not None and failure.operator in slot_of:
+            operators = [slot_of[failure.operator]]
+        self._counts["failures"] += 1
+        queries_of = self.network.topology.queries_of
+        for query in dict.fromkeys(query for slot in operators for query in queries_of.get(slot, [])):
+            if query not in self.failed:
+                self.failed[query] = failure.message
+                self._refresh_halts(query)
+                self._reports.append(Report("query_failed", failure.message, query, failure.operator))
+
+    def _refresh_halts(self, query: QueryId) -> None:
+        """Halt the operators of this query that serve only queries that failed, pause or are leaving; let the others run."""
+        topology = self.network.topology
+        for slot in topology.query_slots.get(query, []):
+            stopped = all(
+                other in self.failed or other in self._paused or other in self._leaving for other in topology.queries_of[slot]
+            )
+            self.ledger.set_halted(slot, stopped)
+
+    def _take_added(self, event: QueryAdded, now_ns: int) -> None:
+        self._splices.add(event)
+
+    def _take_removed(self, event: QueryRemoved, now_ns: int) -> None:
+        self._splices.add(event)
+        if event.query in self.network.queries:
+            self._leaving[event.query] = None
+            self._refresh_halts(event.query)
+
+    def _take_paused(self, event: QueryPaused, now_ns: int) -> None:
+        if event.query in self.network.queries:
+            self._paused[event.query] = None
+            self._refresh_halts(event.query)
+
+    def _take_resumed(self, event: QueryResumed, now_ns: int) -> None:
+        self._paused.pop(event.query, None)
+        if event.query in self.network.queries:
+            self._refresh_halts(event.query)
+
+    def _take_spliced(self, event: Spliced, now_ns: int) -> None:
+        self._reports.append(self._splices.settle(event))
+        self._leaving.pop(event.query, None)
+        if event.query in self.network.queries:
+            self._refresh_halts(event.query)
+        else:
+            self._paused.pop(event.query, None)
+            self.failed.pop(event.query, None)
+
+    def _take_policy(self, event: PolicyChanged, now_ns: int) -> None:
+        try:
+            policy = catalog.build(event.spec, default_train=self.settings.train)
+        except PolicyError as problem:
+            self._reports.append(Report("policy_failed", str(problem)))
+            return
+        self._use(policy, now_ns)
+        self._reports.append(Report("policy_set", f"policy is {event.spec}"))
+
+    def _take_drain(self, event: DrainRequested, now_ns: int) -> None:
+        self._draining = True
+        self._units.threshold = 0
+        self._units.update_all()
+        self._moved = list(range(self._units.count))
+
+    # ---- the policy
+
+    def _use(self, policy: catalog.Policy, now_ns: int) -> None:
+        self._spent[0] += self._policy.selector.evaluations
+        self._spent[1] += self._policy.selector.moves
+        self._policy = policy
+        self.estimates.adapt = self.settings.adapt if policy.adapt is None else policy.adapt
+        self._units_version = -1
+
+    def _cut_units(self, now_ns: int) -> None:
+        """Cut the network anew, after it or the policy changed. Orders that are out keep their operators locked."""
+        self.estimates.refresh()
+        policy = self._policy
+        units = self._units = policy.cutter(self.ledger)
+        units.threshold = 0 if self._draining else policy.threshold
+        for outstanding in self._outstanding.values():
+            outstanding.conflicts = units.conflicts_of(outstanding.operators)
+            units.lock(outstanding.conflicts)
+        self.ledger.touched = []
+        self._moved = []
+        units.update_all()
+        self._view = View(self.ledger, self.estimates, units)
+        self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns)
+        self._units_version = self.network.version
+        policy.selector.reset(self._view, now_ns)
+
+    def _bring_up_to_date(self, now_ns: int) -> None:
+        if self._units_version != self.network.version:
+            self._cut_units(now_ns)
+            return
+        touched, moved = self.ledger.touched, self._moved
+        if touched:
+            self.ledger.touched = []
+            moved.extend(self._units.update(touched))
+        if self._units.threshold:
+            moved.extend(self._units.overdue(now_ns - self.settings.head_wait_ns_max))
+        selector = self._policy.selector
+        if self.estimates.refresh():
+            selector.reset(self._view, now_ns)
+        elif moved:
+            selector.changed(self._view, moved, now_ns)
+        self._moved = []
+
+    def _decide(self, now_ns: int, instructions: list[Instruction]) -> None:
+        if self._splices.in_flight:
+            return
+        while True:
+            try:
+                self._bring_up_to_date(now_ns)
+                self._give_out(now_ns, instructions)
+            except Exception as problem:
+                if self._policy.spec == FALLBACK:
+                    raise
+                message = f"policy {self._policy.spec} failed and round-robin goes on: {type(problem).__name__}: {problem}"
+                instructions.append(Report("policy_failed", message))
+                self._use(catalog.build(FALLBACK, default_train=self.settings.train), now_ns)
+                continue
+            return
+
+    def _give_out(self, now_ns: int, instructions: list[Instruction]) -> None:
+        policy, free = self._policy, self.settings.orders_max - len(self._outstanding)
+        while free > 0:
+            self._counts["decisions"] += 1
+            picked = policy.selector.pick(self._view, now_ns, policy.schedule)
+            if not picked and self.ledger.full_count and not self._outstanding:
+                picked = self._pick_behind_full(now_ns)
+            if not picked:
+                return
+            instructions.append(Dispatch(self._lock(picked)))
+            free -= 1
+
+    def _pick_behind_full(self, now_ns: int) -> list[int]:
+        """Nothing runs and nothing could: full queues wait for one another. One unit may overshoot to break the ring."""
+        units, selector = self._units, self._policy.selector
+        units.ignore_full = True
+        units.update_all()
+        selector.reset(self._view, now_ns)
+        picked = selector.pick(self._view, now_ns, 1)
+        units.ignore_full = False
+        units.update_all()
+        selector.reset(self._view, now_ns)
+        return picked
+
+    def _lock(self, picked: list[int]) -> WorkOrder:
+        units = self._units
+        identity = OrderId(self._next_order)
+        self._next_order += 1
+        order = self._maker.make(identity, picked, self.settings.budget_ns)
+        if len(picked) == 1:
+            operators = list(dict.fromkeys(units.members(picked[0])))
+            conflicts = units.conflicts(picked[0])
+        else:
+            operators = list(dict.fromkeys(member for unit in picked for member in units.members(unit)))
+            conflicts = units.conflicts_of(operators)
+        for operator in operators:
+            self.ledger.step_started(operator)
+        units.lock(conflicts)
+        self._outstanding[identity] = _Outstanding(order, operators, conflicts)
+        self._counts["orders"] += 1
+        return order

@@ -1,0 +1,245 @@
+"""The live driver: one scheduler thread that empties the mailbox, reads the clock once, calls the core, and gives out orders.
+
+An order is run on the scheduler thread itself when it is the only one and no worker is busy: that saves the hand-off, some 20 µs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from millstream.engine.graph import GraphDelta, OperatorId, QueryId
+from millstream.scheduler import catalog
+from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
+from millstream.scheduler.errors import GraphError, SchedulerError
+from millstream.scheduler.events import DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
+from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
+from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
+from millstream.scheduler.limits import ORDER_BUDGET_NS, ORDERS_PER_WORKER
+from millstream.scheduler.mailbox import Mailbox
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.story import Story
+from millstream.scheduler.trains import Train
+from millstream.scheduler.workers import WorkerPool, run_order
+
+_NS_PER_S = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Change:
+    """Someone waits for a query to come into force or to leave."""
+
+    settled: threading.Event
+    refused: str | None = None
+
+
+class LiveScheduler:
+    """Drives a `SchedulerCore` with threads.
+
+    `on_splice` carries out changes of the network in the engine, on the scheduler thread, while the operators concerned are idle.
+    `on_instruction` hears everything else that is not an order: `Report` (failures of queries and policies among them),
+    `SetDropRatio`, `SetClassShare`, `Poll`. Both must return soon. An exception of the executor stops the queries concerned and is
+    reported; an exception of the scheduler itself ends the thread, is reported as `fatal` and raised by `stop`.
+    """
+
+    def __init__(
+        self,
+        executor: OrderExecutor,
+        *,
+        policy: PolicySpec,
+        workers: int = 1,
+        clock_ns: ClockNs = time.monotonic_ns,
+        on_splice: SpliceHandler | None = None,
+        on_instruction: InstructionHandler | None = None,
+        settings: CoreSettings | None = None,
+        record: bool = False,
+    ) -> None:
+        if workers < 1:
+            raise SchedulerError(f"workers is {workers} and must be at least 1")
+        self._executor = executor
+        self._clock_ns = clock_ns
+        self._on_splice = on_splice
+        self._on_instruction = on_instruction
+        orders_max = workers * ORDERS_PER_WORKER
+        self._core = SchedulerCore(
+            policy,
+            settings or CoreSettings(orders_max=orders_max, train=Train(adaptive=True), budget_ns=ORDER_BUDGET_NS, record=record),
+        )
+        self._mailbox = Mailbox()
+        self._pool = WorkerPool(executor, workers, clock_ns, self._mailbox.post)
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._lock = threading.Lock()
+        self._drained = threading.Condition(self._lock)
+        self._drains_asked = self._drains_taken = self._drains_done = 0
+        self._changes: dict[QueryId, _Change] = {}
+        self._orders_out = 0
+        self._stopping = False
+        self._statistics = self._core.statistics()
+        self._fatal: BaseException | None = None
+        self.scheduling_ns = 0
+        """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
+        self.inline_orders = 0
+
+    # ---- life
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._pool.start()
+        self._thread.start()
+
+    def stop(self, drain: bool = True) -> None:
+        """Stop: after all queues are empty, or after the orders that are out. Raises what ended the thread, if anything did."""
+        if drain and self._fatal is None:
+            self.quiesce(None)
+        self._stopping = True
+        self._mailbox.close(last=Tick())
+        self._thread.join()
+        self._pool.stop()
+        if self._fatal is not None:
+            raise SchedulerError(f"the scheduler thread ended: {self._fatal}") from self._fatal
+
+    # ---- what others call
+
+    def post(self, event: Event) -> None:
+        """Leave an event for the scheduler thread. Cheap, from any thread."""
+        self._mailbox.post(event)
+
+    def set_policy(self, spec: PolicySpec) -> None:
+        """Use another policy from the next decision on; raises `PolicyError` when it cannot be put together."""
+        catalog.build(spec, default_train=self._core.settings.train)
+        self.post(PolicyChanged(spec))
+
+    def statistics(self) -> SchedulerStatistics:
+        """Return the counts as of the last time the scheduler thread went to sleep or took a breath (at most some ms old)."""
+        return self._statistics
+
+    @property
+    def story(self) -> Story | None:
+        """What was recorded (`record=True`); read it when the scheduler has stopped."""
+        return self._core.story
+
+    def add_query(self, delta: GraphDelta, timeout_s: float | None = 30.0) -> None:
+        """Add a query and return once it is in force; raises `GraphError` when it was refused."""
+        self._change(delta.query.id, QueryAdded(delta), timeout_s)
+
+    def remove_query(self, query: QueryId, operators: tuple[OperatorId, ...], timeout_s: float | None = 30.0) -> None:
+        """Take a query out, with the operators that served it alone, and return once it is gone."""
+        self._change(query, QueryRemoved(query, operators), timeout_s)
+
+    def _change(self, query: QueryId, event: Event, timeout_s: float | None) -> None:
+        change = _Change(threading.Event())
+        with self._lock:
+            if query in self._changes:
+                raise GraphError(f"query {query} is being changed already")
+            self._changes[query] = change
+        try:
+            self.post(event)
+            if not change.settled.wait(timeout_s):
+                raise SchedulerError(f"query {query} did not settle within {timeout_s} s")
+        finally:
+            with self._lock:
+                self._changes.pop(query, None)
+        if change.refused is not None:
+            raise GraphError(change.refused)
+
+    def quiesce(self, timeout_s: float | None) -> bool:
+        """Wait until everything posted before is worked off as far as it can be; False when that took longer than `timeout_s`."""
+        with self._lock:
+            self._drains_asked += 1
+            ticket = self._drains_asked
+            self._mailbox.post(DrainRequested())
+            return self._drained.wait_for(lambda: self._drains_done >= ticket or self._fatal is not None, timeout_s)
+
+    # ---- the scheduler thread
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as problem:
+            self._end(problem)
+
+    def _end(self, problem: BaseException) -> None:
+        self._fatal = problem
+        self._mailbox.close()
+        with self._lock:
+            for change in self._changes.values():
+                change.refused = f"the scheduler thread ended: {problem}"
+                change.settled.set()
+            self._drained.notify_all()
+        self._tell(Report("fatal", f"the scheduler thread ended: {type(problem).__name__}: {problem}"))
+
+    def _loop(self) -> None:
+        own: list[Event] = []
+        while not (self._stopping and not self._orders_out and not own):
+            events = self._mailbox.take(0 if own else self._timeout_s())
+            events.extend(own)
+            own = self._step(events)
+        self._statistics = self._core.statistics()
+
+    def _timeout_s(self) -> float | None:
+        self._statistics = self._core.statistics()
+        wake_ns = self._core.next_wake_ns()
+        return None if wake_ns is None else max(0.0, (wake_ns - self._clock_ns()) / _NS_PER_S)
+
+    def _step(self, events: list[Event]) -> list[Event]:
+        """Handle one batch; return events that this thread made itself."""
+        for event in events:
+            kind = type(event)
+            if kind is WorkDone:
+                self._orders_out -= 1
+            elif kind is DrainRequested:
+                self._drains_taken += 1
+        started_ns = self._clock_ns()
+        instructions = self._core.handle(events, started_ns)
+        self.scheduling_ns += self._clock_ns() - started_ns
+        own: list[Event] = []
+        orders = []
+        for instruction in instructions:
+            if type(instruction) is Dispatch:
+                orders.append(instruction.order)
+            else:
+                self._carry_out(instruction, own)
+        if not orders:
+            return own
+        self._orders_out += len(orders)
+        if self._orders_out == 1:
+            self.inline_orders += 1
+            own.append(run_order(self._executor, orders[0], self._clock_ns))
+            return own
+        for order in orders:
+            self._pool.give(order)
+        return own
+
+    def _carry_out(self, instruction: Instruction, own: list[Event]) -> None:
+        if isinstance(instruction, Splice):
+            own.append(self._splice(instruction))
+            return
+        if isinstance(instruction, Report):
+            self._settle(instruction)
+        self._tell(instruction)
+
+    def _splice(self, splice: Splice) -> Spliced:
+        if self._on_splice is None:
+            return Spliced(splice.query)
+        try:
+            cursors = self._on_splice(splice) or {}
+        except Exception as problem:
+            return Spliced(splice.query, failure=str(problem))
+        return Spliced(splice.query, tuple(sorted(cursors.items())))
+
+    def _settle(self, report: Report) -> None:
+        if report.kind == "drained":
+            with self._lock:
+                self._drains_done = self._drains_taken
+                self._drained.notify_all()
+        elif report.kind in ("added", "removed", "refused") and report.query is not None:
+            with self._lock:
+                change = self._changes.get(report.query)
+            if change is not None:
+                change.refused = report.message if report.kind == "refused" else None
+                change.settled.set()
+
+    def _tell(self, instruction: Instruction) -> None:
+        if self._on_instruction is not None:
+            self._on_instruction(instruction)

@@ -1,0 +1,83 @@
+"""The bounded inbox of the scheduler thread. Arrivals of one log merge into one event while they wait."""
+
+from __future__ import annotations
+
+import threading
+
+from millstream.engine.graph import LogId
+from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.events import Arrived, Event
+from millstream.scheduler.limits import MAILBOX_EVENTS_MAX
+
+
+class Mailbox:
+    """Any thread posts, one thread takes. A post is one lock and, only when the taker sleeps, one wake-up."""
+
+    def __init__(self, events_max: int = MAILBOX_EVENTS_MAX) -> None:
+        self._events_max = events_max
+        self._lock = threading.Lock()
+        self._ready = threading.Condition(self._lock)
+        self._events: list[Event] = []
+        self._arrivals: dict[LogId, list[int]] = {}
+        self._sleeping = False
+        self._closed = False
+        self.merged = 0
+
+    def post(self, event: Event) -> None:
+        """Leave an event; raises `SchedulerError` when the box is full or closed."""
+        with self._lock:
+            if self._closed:
+                raise SchedulerError("the scheduler has stopped")
+            if type(event) is Arrived:
+                self._post_arrival(event)
+            else:
+                self._check_room()
+                self._events.append(event)
+            if self._sleeping:
+                self._sleeping = False
+                self._ready.notify()
+
+    def _check_room(self) -> None:
+        if len(self._events) + len(self._arrivals) >= self._events_max:
+            raise SchedulerError(f"{self._events_max} events wait for the scheduler", hint="it does not keep up or has stopped")
+
+    def _post_arrival(self, event: Arrived) -> None:
+        waiting = self._arrivals.get(event.log)
+        if waiting is None:
+            self._check_room()
+            self._arrivals[event.log] = [event.rows, event.bytes, event.arrival_ns, event.controls]
+            return
+        self.merged += 1
+        if event.rows:
+            waiting[2] = min(waiting[2], event.arrival_ns) if waiting[0] else event.arrival_ns
+        waiting[0] += event.rows
+        waiting[1] += event.bytes
+        waiting[3] += event.controls
+
+    def take(self, timeout_s: float | None) -> list[Event]:
+        """Return all events, waiting for the first up to `timeout_s` (None: for ever, 0: not at all)."""
+        with self._lock:
+            if not self._events and not self._arrivals and timeout_s != 0 and not self._closed:
+                self._sleeping = True
+                self._ready.wait(timeout_s)
+                self._sleeping = False
+            events = self._events
+            if self._arrivals:
+                arrivals: list[Event] = [
+                    Arrived(log, rows, size_bytes, arrival_ns, controls)
+                    for log, (rows, size_bytes, arrival_ns, controls) in self._arrivals.items()
+                ]
+                self._arrivals = {}
+                # Arrivals first: a receipt in the same batch may speak of rows that one of them brings.
+                arrivals.extend(events)
+                events = arrivals
+            self._events = []
+            return events
+
+    def close(self, *, last: Event | None = None) -> None:
+        """Refuse further events, leave a last one, and wake the taker."""
+        with self._lock:
+            if last is not None and not self._closed:
+                self._events.append(last)
+            self._closed = True
+            self._ready.notify_all()

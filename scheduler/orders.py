@@ -1,0 +1,88 @@
+"""From the units that were picked to a work order: the steps, and how many tuples each may take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.engine.graph import OperatorId
+from millstream.engine.work import OrderId, Step, WorkOrder
+from millstream.scheduler.contracts import Traversal, Turns
+from millstream.scheduler.limits import ORDER_STEPS_MAX
+from millstream.scheduler.trains import Train
+from millstream.scheduler.traversals.upstream_first import upstream_first
+from millstream.scheduler.view import View
+
+
+class OrderMaker:
+    """Makes the steps of units of one cut. The walk of each unit and the steps after the first are made once and kept.
+
+    The first step that runs an operator takes at most the rows that the ledger knows; a step whose input an earlier one of the same
+    unit produced takes whatever is there (`rows_max` None).
+    """
+
+    def __init__(self, view: View, train: Train, traversal: Traversal, turns: Turns | None) -> None:
+        self.view = view
+        self.train = train
+        self.traversal = traversal
+        self.turns = turns
+        self._walks: dict[int, tuple[int, ...]] = {}
+        self._rest: dict[int, tuple[Step, ...]] = {}
+        network = view.ledger.network
+        self._identity = network.operators.ids
+        self._ledger = view.ledger
+        self._plain = traversal is upstream_first and not view.units.interior_counts
+
+    def make(self, order: OrderId, units: Sequence[int], budget_ns: int | None) -> WorkOrder:
+        """Return one order that runs these units one after the other."""
+        steps: list[Step] = []
+        for unit in units:
+            if self._plain and not self._ledger.halted_count:
+                self._entry_steps(unit, steps)
+            else:
+                self._walk_steps(unit, steps)
+            if len(steps) >= ORDER_STEPS_MAX:
+                break
+        return WorkOrder(order, tuple(steps), budget_ns)
+
+    def _entry_steps(self, unit: int, steps: list[Step]) -> None:
+        rest = self._rest.get(unit)
+        units = self.view.units
+        entry = units.entries.item(unit)
+        if rest is None:
+            rest = self._rest[unit] = tuple(Step(self._operator(member), None) for member in units.members(unit)[1:])
+        rows = self._rows(unit, entry)
+        steps.append(Step(self._operator(entry), rows))
+        steps.extend(rest)
+
+    def _operator(self, slot: int) -> OperatorId:
+        identity = self._identity[slot]
+        assert identity is not None
+        return identity
+
+    def _rows(self, unit: int, operator: int) -> int:
+        waiting = self._ledger.rows_at[operator]
+        factor = self.turns.share(self.view, unit) if self.turns is not None else 1.0
+        return self.train.rows(waiting, self.view.estimates.cost_to_end_ns.item(operator), factor)
+
+    def _walk_steps(self, unit: int, steps: list[Step]) -> None:
+        ledger = self._ledger
+        units = self.view.units
+        walk = self._walks.get(unit)
+        if walk is None:
+            walk = self._walks[unit] = tuple(self.traversal(units.topology, units.members(unit)))
+        consumers = units.topology.consumers
+        fed: set[int] = set()
+        taken: set[int] = set()
+        for member in walk:
+            if ledger.halted_at[member]:
+                continue
+            has_work = member not in taken and (ledger.rows_at[member] > 0 or ledger.controls_at[member] > 0)
+            if member in fed:
+                steps.append(Step(self._operator(member), None))
+            elif has_work:
+                steps.append(Step(self._operator(member), self._rows(unit, member)))
+            else:
+                continue
+            taken.add(member)
+            fed.discard(member)
+            fed.update(consumers[member])

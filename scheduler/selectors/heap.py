@@ -1,0 +1,74 @@
+"""Heap: for ranks that do not drift with time. A unit is put in when it becomes available and taken out when it is picked."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.scheduler.contracts import FloatColumn, Ranking
+from millstream.scheduler.view import View
+
+_Entry = tuple[float, int, int]
+
+
+class HeapSelector:
+    """A heap of (−rank, head, unit) whose outdated entries are dropped when they come up.
+
+    `head` is 0 unless the ranking decides ties by the oldest tuple.
+    """
+
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking = ranking
+        self.evaluations = 0
+        self.moves = 0
+        self._heap: list[_Entry] = []
+        self._present: list[_Entry | None] = []
+        self._ranks: FloatColumn = np.zeros(0)
+
+    def reset(self, view: View, now_ns: int) -> None:
+        """Rank everything anew and heap what is available."""
+        self._ranks = self.ranking.rank(view, now_ns).astype(np.float64)
+        self.evaluations += view.units.count
+        self._present = [None] * view.units.count
+        self._heap = []
+        for unit in np.flatnonzero(view.units.available).tolist():
+            entry = self._present[unit] = self._entry(view, unit)
+            self._heap.append(entry)
+        heapq.heapify(self._heap)
+
+    def _entry(self, view: View, unit: int) -> _Entry:
+        head = view.units.head_ns.item(unit) if self.ranking.oldest_first else 0
+        return (-self._ranks.item(unit), head, unit)
+
+    def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
+        """Put in what became available, again where its key moved."""
+        keyed = self.ranking.moves_with_queue or self.ranking.oldest_first
+        if self.ranking.moves_with_queue and units:
+            index = np.array(units, dtype=np.int64)
+            self._ranks[index] = self.ranking.rank(view.only(index), now_ns)
+            self.evaluations += len(units)
+        available, present = view.units.available, self._present
+        for unit in units:
+            if not available.item(unit) or (present[unit] is not None and not keyed):
+                continue
+            entry = self._entry(view, unit)
+            if present[unit] != entry:
+                present[unit] = entry
+                heapq.heappush(self._heap, entry)
+                self.moves += 1
+
+    def pick(self, view: View, now_ns: int, count: int) -> list[int]:
+        """Return the best available units."""
+        heap, present, available = self._heap, self._present, view.units.available
+        picked: list[int] = []
+        while heap and len(picked) < count:
+            entry = heapq.heappop(heap)
+            unit = entry[2]
+            self.moves += 1
+            if present[unit] != entry:
+                continue
+            present[unit] = None
+            if available.item(unit):
+                picked.append(unit)
+        return picked

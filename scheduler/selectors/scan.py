@@ -1,0 +1,39 @@
+"""Scan: rank every unit at every decision. The yardstick of the other selectors, and the only one for ranks that move anyhow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.view import View
+
+
+class ScanSelector:
+    """Ranks the available units and takes the greatest; equal ranks by oldest head where the ranking says so, then by unit."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking = ranking
+        self.evaluations = 0
+        self.moves = 0
+
+    def reset(self, view: View, now_ns: int) -> None:
+        """Nothing is kept."""
+
+    def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
+        """Nothing is kept."""
+
+    def pick(self, view: View, now_ns: int, count: int) -> list[int]:
+        """Return the best available units."""
+        candidates = np.flatnonzero(view.units.available)
+        if not len(candidates):
+            return []
+        part = view if len(candidates) == view.units.count else view.only(candidates)
+        ranks = self.ranking.rank(part, now_ns)
+        self.evaluations += len(candidates)
+        if count == 1 and not self.ranking.oldest_first:
+            return [int(candidates[ranks.argmax()])]
+        keys = (candidates, part.head_ns, -ranks) if self.ranking.oldest_first else (candidates, -ranks)
+        best = np.lexsort(keys)[:count]
+        picked: list[int] = candidates[best].tolist()
+        return picked

@@ -1,0 +1,216 @@
+"""The cost model: universal boxes with a cost and a selectivity instead of code (Carney 2005, 4.1; Sharaf 2007, 3.8).
+
+A call of a box on n tuples takes `call_ns` + `cost_ns` · n. A tuple of identity i leaves box x as floor(s) or floor(s) + 1 tuples,
+decided by a seeded hash of (seed, x, i): what comes out does not depend on policy, train or workers. A join with a window pairs its
+inputs: the pair (i, j) of tuples that arrived within the window of each other joins when the hash of (seed, x, i, j) says so.
+A result carries the arrival time of its tuple, a joined one the later of its parents'.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.scheduler.events import Arrived
+from millstream.scheduler.executor import ClockNs
+from millstream.scheduler.instructions import Splice
+from millstream.scheduler.simulation.hashing import MASK, mix, salt
+
+Tuple = tuple[int, int]
+"""Arrival in ns, identity."""
+
+_TRIM_ROWS = 4_096
+
+
+@dataclass(slots=True)
+class _Log:
+    rows: list[Tuple] = field(default_factory=list)
+    base: int = 0
+    arrived: int = 0
+    readers: list[EdgeId] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.rows)
+
+
+class BoxExecutor:
+    """Runs orders on modelled queues. `rows_emitted` counts results at roots."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.seed = seed
+        self.rows_emitted = 0
+        self._nodes: dict[OperatorId, OperatorNode] = {}
+        self._salts: dict[OperatorId, int] = {}
+        self._logs: dict[LogId, _Log] = {}
+        self._edge_log: dict[EdgeId, _Log] = {}
+        self._cursors: dict[EdgeId, int] = {}
+        self._roots: dict[OperatorId, int] = {}
+        self._windows: dict[EdgeId, deque[Tuple]] = {}
+        self.outcomes: dict[OperatorId, tuple[int, ...]] = {}
+        """Outcomes by arrival order for boxes whose results are prescribed instead of hashed: outputs of the 1st, 2nd … tuple."""
+
+    # ---- the network
+
+    def splice(self, splice: Splice) -> dict[EdgeId, int]:
+        """Carry out a change of the network; return the cursors of the new edges."""
+        if splice.removed is not None:
+            self._remove(splice.removed.operators)
+            return {}
+        assert splice.added is not None
+        return self.add(splice.added)
+
+    def add(self, delta: GraphDelta) -> dict[EdgeId, int]:
+        """Put a delta in force."""
+        for node in delta.operators:
+            self._nodes[node.id] = node
+            self._salts[node.id] = salt(self.seed, node.id)
+            for output in node.outputs:
+                self._logs[output] = _Log()
+        cursors = {}
+        for edge in delta.edges:
+            log = self._logs[edge.log]
+            log.readers.append(edge.id)
+            self._edge_log[edge.id] = log
+            cursors[edge.id] = self._cursors[edge.id] = log.end
+        self._roots[delta.query.root] = self._roots.get(delta.query.root, 0) + 1
+        return cursors
+
+    def _remove(self, operators: tuple[OperatorId, ...]) -> None:
+        for operator in operators:
+            node = self._nodes.pop(operator)
+            for edge in node.inputs:
+                self._edge_log.pop(edge).readers.remove(edge)
+                del self._cursors[edge]
+            for log in node.outputs:
+                del self._logs[log]
+            self._roots.pop(operator, None)
+
+    def accept(self, event: Arrived) -> None:
+        """Append arriving tuples; the n-th tuple of a log has the same identity under every policy."""
+        log = self._logs[event.log]
+        first = (event.log << 40) + log.arrived
+        log.arrived += event.rows
+        log.rows.extend((event.arrival_ns, first + index) for index in range(event.rows))
+
+    # ---- orders
+
+    def run(self, order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
+        """Do the steps; time passes by their modelled cost from the clock's present on."""
+        started_ns = now_ns = clock_ns()
+        receipts: list[StepReceipt] = []
+        emissions: list[Emission] = []
+        for index, step in enumerate(order.steps):
+            if order.budget_ns is not None and index and now_ns - started_ns >= order.budget_ns:
+                return WorkReceipt(order.id, tuple(receipts), order.steps[index:], tuple(emissions), started_ns, now_ns)
+            receipt, results = self._step(step)
+            now_ns += receipt.cost_ns
+            receipts.append(receipt)
+            if results:
+                emissions.append(self._emission(step.operator, results, now_ns))
+        return WorkReceipt(order.id, tuple(receipts), (), tuple(emissions), started_ns, now_ns)
+
+    def _step(self, step: Step) -> tuple[StepReceipt, list[Tuple]]:
+        node = self._nodes[step.operator]
+        taken = self._take(node, step.rows_max)
+        count = sum(len(tuples) for tuples in taken)
+        consumed = tuple(
+            EdgeCount(edge, len(tuples), int(len(tuples) * node.row_bytes_in), self._head(edge))
+            for edge, tuples in zip(node.inputs, taken, strict=True)
+        )
+        if not count:
+            return StepReceipt(step.operator, consumed, (), 0), []
+        results = self._join(node, taken) if node.window_ns is not None and len(taken) > 1 else self._filter(node, taken)
+        cost_ns = round(node.call_ns + node.cost_ns * count)
+        produced = tuple(self._append(log, results, node) for log in node.outputs) if results else ()
+        emitted = results if step.operator in self._roots else []
+        return StepReceipt(step.operator, consumed, produced, cost_ns), emitted
+
+    def _take(self, node: OperatorNode, rows_max: int | None) -> list[list[Tuple]]:
+        if len(node.inputs) == 1:
+            return [self._advance(node.inputs[0], rows_max)]
+        waiting = [self._pending(edge) for edge in node.inputs]
+        if rows_max is not None and sum(map(len, waiting)) > rows_max:
+            chosen = sorted((row, port) for port, rows in enumerate(waiting) for row in rows)[:rows_max]
+            counts = Counter(port for _, port in chosen)
+            return [self._advance(edge, counts[port]) for port, edge in enumerate(node.inputs)]
+        return [self._advance(edge, None) for edge in node.inputs]
+
+    def _pending(self, edge: EdgeId) -> list[Tuple]:
+        log = self._edge_log[edge]
+        return log.rows[self._cursors[edge] - log.base :]
+
+    def _advance(self, edge: EdgeId, rows_max: int | None) -> list[Tuple]:
+        log, cursor = self._edge_log[edge], self._cursors[edge]
+        start = cursor - log.base
+        taken = log.rows[start:] if rows_max is None else log.rows[start : start + rows_max]
+        self._cursors[edge] = cursor + len(taken)
+        if len(log.rows) > 2 * _TRIM_ROWS:
+            self._trim(log)
+        return taken
+
+    def _trim(self, log: _Log) -> None:
+        least = min(self._cursors[edge] for edge in log.readers)
+        if least - log.base > _TRIM_ROWS:
+            del log.rows[: least - log.base]
+            log.base = least
+
+    def _head(self, edge: EdgeId) -> int | None:
+        log = self._edge_log[edge]
+        place = self._cursors[edge] - log.base
+        return log.rows[place][0] if place < len(log.rows) else None
+
+    def _filter(self, node: OperatorNode, taken: list[list[Tuple]]) -> list[Tuple]:
+        whole = int(node.selectivity)
+        bound = int((node.selectivity - whole) * (MASK + 1))
+        operator_salt = self._salts[node.id]
+        prescribed = self.outcomes.get(node.id)
+        results: list[Tuple] = []
+        for arrival_ns, identity in (row for rows in taken for row in rows):
+            drawn = whole + (mix(operator_salt ^ identity) < bound)
+            copies = drawn if prescribed is None else prescribed[identity & ((1 << 40) - 1)]
+            if copies:
+                results.append((arrival_ns, identity))
+                results.extend((arrival_ns, mix(identity ^ copy)) for copy in range(1, copies))
+        return results
+
+    def _join(self, node: OperatorNode, taken: list[list[Tuple]]) -> list[Tuple]:
+        assert node.window_ns is not None
+        bound = int(min(node.selectivity, 1.0) * MASK)
+        operator_salt = self._salts[node.id]
+        rows = sorted((row, port) for port, tuples in enumerate(taken) for row in tuples)
+        results: list[Tuple] = []
+        for (arrival_ns, identity), port in rows:
+            own, other = node.inputs[port], node.inputs[1 - port]
+            partners = self._windows.setdefault(other, deque())
+            # Inputs come in arrival order, so what lies further back than the window meets no later tuple of this side.
+            while partners and partners[0][0] < arrival_ns - node.window_ns:
+                partners.popleft()
+            for partner_ns, partner in partners:
+                if abs(partner_ns - arrival_ns) > node.window_ns:
+                    continue
+                left, right = (identity, partner) if port == 0 else (partner, identity)
+                mixed = mix(operator_salt ^ mix(left ^ mix(right)))
+                if mixed <= bound:
+                    results.append((max(arrival_ns, partner_ns), mixed))
+            self._windows.setdefault(own, deque()).append((arrival_ns, identity))
+        return results
+
+    def _append(self, log: LogId, results: list[Tuple], node: OperatorNode) -> LogCount:
+        target = self._logs[log]
+        if target.readers:
+            target.rows.extend(results)
+        else:
+            target.base += len(results)
+        oldest_ns = min(arrival_ns for arrival_ns, _ in results)
+        return LogCount(log, len(results), int(len(results) * node.row_bytes_out), oldest_ns)
+
+    def _emission(self, operator: OperatorId, results: list[Tuple], now_ns: int) -> Emission:
+        self.rows_emitted += len(results)
+        if len(results) == 1:
+            return Emission(operator, 1, now_ns, (results[0][0],), (1,))
+        counts = Counter(arrival_ns for arrival_ns, _ in results)
+        arrivals = tuple(sorted(counts))
+        return Emission(operator, len(results), now_ns, arrivals, tuple(counts[arrival_ns] for arrival_ns in arrivals))

@@ -1,0 +1,93 @@
+"""Changes of the network that wait for the operators they touch to be idle: one at a time, first come first."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from millstream.scheduler.errors import GraphError
+from millstream.scheduler.estimates import Estimates
+from millstream.scheduler.events import QueryAdded, QueryRemoved, Spliced
+from millstream.scheduler.instructions import Report, Splice
+from millstream.scheduler.ledger import Ledger
+
+
+class Splices:
+    """The waiting changes. While one is with the driver (`in_flight`) the core decides nothing: the answer is a moment away."""
+
+    def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
+        self._ledger = ledger
+        self._network = ledger.network
+        self._estimates = estimates
+        self._waiting: deque[QueryAdded | QueryRemoved] = deque()
+        self._flying: QueryAdded | QueryRemoved | None = None
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether the driver is carrying one out."""
+        return self._flying is not None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any change is not yet in force."""
+        return bool(self._waiting) or self._flying is not None
+
+    def add(self, change: QueryAdded | QueryRemoved) -> None:
+        """Queue a change."""
+        self._waiting.append(change)
+
+    def due(self) -> list[Splice | Report]:
+        """Return what can be done now: refusals, then at most one splice."""
+        found: list[Splice | Report] = []
+        while self._waiting and self._flying is None:
+            change = self._waiting[0]
+            try:
+                touched = self._touched(change)
+            except GraphError as problem:
+                self._waiting.popleft()
+                query = change.delta.query.id if isinstance(change, QueryAdded) else change.query
+                found.append(Report("refused", str(problem), query))
+                continue
+            if any(self._ledger.busy_at[slot] for slot in touched):
+                break
+            self._flying = self._waiting.popleft()
+            found.append(self._splice(change))
+        return found
+
+    def _splice(self, change: QueryAdded | QueryRemoved) -> Splice:
+        if isinstance(change, QueryAdded):
+            return Splice(change.delta.query.id, added=change.delta)
+        return Splice(change.query, removed=change)
+
+    def _touched(self, change: QueryAdded | QueryRemoved) -> list[int]:
+        network = self._network
+        if isinstance(change, QueryAdded):
+            network.check(change.delta)
+            return network.touched(change.delta)
+        if change.query not in network.queries:
+            raise GraphError(f"query {change.query} is not in the network")
+        slots = self.gone(change)
+        producers = {network.edge_producer[edge] for slot in slots for edge in network.inputs[slot]}
+        return sorted({*slots, *producers})
+
+    def gone(self, change: QueryRemoved) -> list[int]:
+        """Return the slots of the operators that leave with a query; raises `GraphError` for one that is not there."""
+        slot_of = self._network.operators.slot_of
+        for operator in change.operators:
+            if operator not in slot_of:
+                raise GraphError(f"operator {operator} of query {change.query} is not in the network")
+        return [slot_of[operator] for operator in change.operators]
+
+    def settle(self, event: Spliced) -> Report:
+        """Take the driver's answer: put the change in force, or report that the engine refused."""
+        change, self._flying = self._flying, None
+        if change is None:
+            raise GraphError(f"query {event.query} was spliced though nobody asked")
+        if event.failure is not None:
+            return Report("refused", event.failure, event.query)
+        if isinstance(change, QueryRemoved):
+            self._ledger.remove(change.query, change.operators)
+            return Report("removed", f"query {change.query} left", change.query)
+        self._ledger.add(change.delta, dict(event.cursors))
+        for node in change.delta.operators:
+            self._estimates.start(self._network.operators.slot_of[node.id], node)
+        return Report("added", f"query '{change.delta.query.name}' is in force", event.query)

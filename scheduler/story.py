@@ -1,0 +1,117 @@
+"""What happened and what was decided, in order: a bounded log that can be saved, read and replayed.
+
+The core is a function of the events and the times they were handed over, so a story that was not cut gives the same instructions
+again from a fresh core. Entries are written as JSON, one a line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from millstream.engine import graph, work
+from millstream.scheduler import events as event_words
+from millstream.scheduler import instructions as instruction_words
+from millstream.scheduler import spec as spec_words
+from millstream.scheduler.errors import StoryError
+from millstream.scheduler.events import Event
+from millstream.scheduler.instructions import Instruction
+from millstream.scheduler.limits import STORY_ENTRIES_MAX
+
+STORY_VERSION = 1
+
+_WORDS: dict[str, type[Any]] = {
+    name: kind
+    for module in (graph, work, event_words, instruction_words, spec_words)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One call of the core: when, what it was told, what it asked for."""
+
+    now_ns: int
+    events: tuple[Event, ...]
+    instructions: tuple[Instruction, ...]
+
+
+class Story:
+    """The last entries, oldest first. `cut` tells whether older ones were dropped (then it cannot be replayed from nothing)."""
+
+    def __init__(self, entries_max: int = STORY_ENTRIES_MAX) -> None:
+        self._entries: deque[Entry] = deque(maxlen=entries_max)
+        self.told = 0
+
+    @property
+    def cut(self) -> bool:
+        """Whether entries were dropped at the front."""
+        return self.told > len(self._entries)
+
+    def tell(self, now_ns: int, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
+        """Add an entry."""
+        self.told += 1
+        self._entries.append(Entry(now_ns, tuple(events), tuple(instructions)))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def save(self, file: IO[str]) -> None:
+        """Write a heading line and one line an entry."""
+        file.write(json.dumps({"story": STORY_VERSION, "cut": self.cut, "entries": len(self)}) + "\n")
+        for entry in self._entries:
+            file.write(json.dumps(_encode(entry), separators=(",", ":")) + "\n")
+
+    @classmethod
+    def load(cls, lines: Iterable[str]) -> Story:
+        """Read what `save` wrote; raises `StoryError` with the line's number."""
+        story = cls()
+        for number, line in enumerate(lines, 1):
+            try:
+                value = json.loads(line)
+                if number == 1:
+                    _check_heading(value)
+                    continue
+                entry = _decode(value)
+            except (ValueError, KeyError, TypeError) as problem:
+                raise StoryError(f"line {number} of the story cannot be read: {problem}") from problem
+            if not isinstance(entry, Entry):
+                raise StoryError(f"line {number} of the story is not an entry")
+            story.tell(entry.now_ns, entry.events, entry.instructions)
+        return story
+
+
+_WORDS["Entry"] = Entry
+
+
+def _check_heading(value: Any) -> None:
+    if not isinstance(value, dict) or value.get("story") != STORY_VERSION:
+        raise StoryError(f"this is no story of version {STORY_VERSION}")
+    if value.get("cut"):
+        raise StoryError("the story was cut at its beginning and cannot be replayed", hint="record with a larger limit")
+
+
+def _encode(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {one.name: _encode(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {"is": type(value).__name__, **fields}
+    if isinstance(value, list | tuple):
+        return [_encode(one) for one in value]
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(one) for one in value)
+    if isinstance(value, dict):
+        fields = {name: _decode(one) for name, one in value.items() if name != "is"}
+        return _WORDS[value["is"]](**fields)
+    return value

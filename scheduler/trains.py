@@ -1,0 +1,47 @@
+"""How many tuples a unit takes at a time (Carney 2005, 3.3.1: trains)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from millstream.scheduler.errors import PolicyError
+from millstream.scheduler.limits import ADAPTIVE_ROWS_MIN, ADAPTIVE_TRAIN_NS, TRAIN_ROWS_MAX
+from millstream.scheduler.spec import OptionValue
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Shape of a train: exactly one of the fields says it.
+
+    `count` is a number of tuples, `share` a part of the queue (1.0 is all of it), `adaptive` as many as fit into some ms by the
+    estimates, at least some hundred.
+    """
+
+    count: int = 0
+    share: float = 0.0
+    adaptive: bool = False
+
+    @classmethod
+    def parse(cls, value: OptionValue) -> Train:
+        """Read `all`, `adaptive`, a count (an integer) or a share (a number with a point, at most 1.0)."""
+        if value == "adaptive":
+            return cls(adaptive=True)
+        if value == "all":
+            return cls(share=1.0)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return cls(count=value)
+        if isinstance(value, float) and 0.0 < value <= 1.0:
+            return cls(share=value)
+        raise PolicyError(f"train '{value}' is neither a count, a share of the queue up to 1.0, 'all' nor 'adaptive'")
+
+    def rows(self, waiting: int, cost_ns: float, factor: float = 1.0) -> int:
+        """Return the tuples to take of `waiting`, whose cost to the end of the unit is `cost_ns` each."""
+        if waiting <= 0:
+            return 0
+        if self.count:
+            return min(waiting, max(1, round(self.count * factor)))
+        if self.share:
+            return min(waiting, max(1, math.ceil(waiting * self.share)))
+        fitting = int(ADAPTIVE_TRAIN_NS * factor / cost_ns)
+        return min(waiting, TRAIN_ROWS_MAX, max(ADAPTIVE_ROWS_MIN, fitting))
