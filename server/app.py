@@ -98,6 +98,7 @@ class Application:
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
+        await self.call(lambda: None)  # what is being executed ends first
         assert isinstance(self.host.runtime, LiveRuntime)
         drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)
         self.bridge.drain()
@@ -150,6 +151,8 @@ class Application:
                 self.loop.create_task(self._release(session))
 
     async def _release(self, session: Session) -> None:
+        if self.stopping:
+            return
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from millstream.engine.errors import EngineError
 from millstream.engine.expressions.durations import parse_duration
 from millstream.engine.language.parse import parse_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
+from millstream.engine.sources import MergedPart
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import running
@@ -23,7 +25,7 @@ from millstream.server.engine_host import Context, EngineHost
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.inputs import InputFile, open_input
 from millstream.server.lifecycle import QueryState, Verb
-from millstream.server.merge import merged_runs
+from millstream.server.merge import merged_order
 from millstream.server.outcome import Outcome
 from millstream.server.outcome_table import outcome_result
 from millstream.server.render import NamedResult
@@ -130,8 +132,20 @@ class _Run:
     def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
         whole = [file.read_all() for file in files]
         times = [file.event_times(columns, rows, self.runtime.now_us()) for file, (columns, rows) in zip(files, whole, strict=True)]
-        for run in merged_runs(times, rows_max):
-            self._push(files[run.source], whole[run.source][0], run.start, run.stop)
+        merged = merged_order(times)
+        at = [0] * len(files)
+        for start in range(0, len(merged), rows_max):
+            block = merged[start : start + rows_max]
+            parts: list[MergedPart] = []
+            for number, file in enumerate(files):
+                positions = np.flatnonzero(block == number)
+                if len(positions):
+                    stop = at[number] + len(positions)
+                    columns = [c.slice(at[number], stop) for c in whole[number][0]]
+                    parts.append(MergedPart(self.host.network.sources[file.intake.name], columns, positions))
+                    at[number] = stop
+            self.host.take_merged(parts, len(block))
+            self.runtime.run()
 
     def _push(self, file: InputFile, columns: list[Any], start: int, stop: int) -> None:
         file.intake.take_columns([c.slice(start, stop) for c in columns])

@@ -21,6 +21,8 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"there is a stream {definition.name} already")
+    if definition.durability != "none":
+        raise Unsupported(f"DURABILITY {definition.durability} is not supported yet", hint="leave it out, or write DURABILITY none")
     sides = side_streams.definitions_for(host.catalog, definition)
     host.catalog.add(definition)
     host.register_stream(definition)

@@ -57,6 +57,7 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     """Start a durable query whose results enter a stream."""
     target = host.intake(statement.name.text)
     planned = running.plan(host, statement.query, {}, statement.text)
+    _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
     target.check_fits(planned.physical.schema, [c.text for c in statement.columns])
     name = context.name or host.queries.temporary_name()
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, options={}, target=statement.name.text)
@@ -65,6 +66,21 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     if not context.restoring:
         host.store.add_query(StoredQuery(name, text=context.text))
     return outcome
+
+
+def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
+    """Refuse a statement that would feed a stream with its own rows, over whatever derived streams and other INSERTs."""
+    seen: set[str] = set()
+    ahead = list(reads)
+    while ahead:
+        name = ahead.pop()
+        if name == target:
+            raise InvalidDefinition(f"INSERT INTO {target} reads what it writes, so it would never end")
+        if name in seen:
+            continue
+        seen.add(name)
+        derived = host.derived.get(name)
+        ahead += derived.reads if derived is not None else [r for q in host.queries if q.target == name for r in q.reads]
 
 
 def submit(host: EngineHost, submission: Submission, owner: object | None) -> Outcome:
