@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from millstream.engine.column import Column, Mask, null_column
-from millstream.engine.expressions.compile import compile_expression, compile_predicate, may_fail
+from millstream.engine.expressions.bounds import may_fail
+from millstream.engine.expressions.compile import compile_expression, compile_predicate
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform, walk
 from millstream.engine.operators.evaluate import context_of

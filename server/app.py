@@ -171,11 +171,8 @@ class Application:
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""
-        require(
-            session.role,
-            Role.ADMIN if message.name is not None else Role.READER,
-            "submitting a named query" if message.name else "submitting",
-        )
+        named = message.name is not None or bool(message.plan and message.plan.get("name"))
+        require(session.role, Role.ADMIN if named else Role.READER, "submitting a named query" if named else "submitting")
         submission = Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, dict(message.options))
         return await self.call(submit, self.host, submission, session)
 

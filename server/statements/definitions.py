@@ -30,7 +30,7 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
         host.catalog.add(side)
         host.register_stream(side)
     if not context.restoring:
-        host.store.add_definition("stream", definition.name, context.text)
+        host.store.add_definition("stream", definition.name, context.text.strip())
     return said(f"stream {definition.name} created", *(f"stream {side.name} created" for side in sides))
 
 
@@ -51,7 +51,7 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
         raise
     query.state = QueryState.RUNNING
     if not context.restoring:
-        host.store.add_definition("stream", statement.name, context.text)
+        host.store.add_definition("stream", statement.name, context.text.strip())
     return said(f"stream {statement.name} created", *planned.notes)
 
 
@@ -68,5 +68,5 @@ def create_class(host: EngineHost, statement: CreateClass, context: Context) -> 
     host.catalog.add(definition)
     host.register_class(definition)
     if not context.restoring:
-        host.store.add_definition("class", definition.name, context.text)
+        host.store.add_definition("class", definition.name, context.text.strip())
     return said(f"class {definition.name} created")

@@ -10,6 +10,7 @@ from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.server import running
+from millstream.server.lifecycle import Verb
 from millstream.server.outcome import Outcome, said
 from millstream.server.queries import Query, QueryKind
 from millstream.server.store import StoredQuery
@@ -64,7 +65,7 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     query.insert_columns = tuple(c.text for c in statement.columns)
     outcome = _entered(host, query, planned)
     if not context.restoring:
-        host.store.add_query(StoredQuery(name, text=context.text))
+        host.store.add_query(StoredQuery(name, text=context.text.strip()))
     return outcome
 
 
@@ -87,6 +88,8 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
     """Start a query for a program: durable when it has a name, else owned by `owner`."""
     source, text = _source_of(submission)
     name = submission.name
+    if name is None and submission.plan is not None and submission.plan.get("name"):
+        name = str(submission.plan["name"])
     if name is not None:
         host.queries.check_free(name)
     planned = running.plan(host, source, submission.options, text)
@@ -123,7 +126,7 @@ def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
     )  # fmt: skip
     running.enter(host, query, start=stored.desired != "stopped")
     if stored.desired == "paused":
-        running.move(host, query, running.Verb.PAUSE)
+        running.move(host, query, Verb.PAUSE)
 
 
 def _source_of(submission: Submission) -> tuple[Any, str | None]:
