@@ -75,11 +75,72 @@ _WORDS: dict[str, TokenType] = {
 
 # Words that begin a clause or join two expressions: never an alias without AS, never an unquoted column.
 RESERVED = frozenset(
-    """ALL AND AS ASC BETWEEN CASE DESC DISTINCT ELSE END ESCAPE FALSE FOR FROM HAVING IN IS LIKE LIMIT NOT NULL ON OR SELECT THEN TRUE
-    UNION WHEN WHERE WITH CREATE DROP INSERT GROUP ORDER JOIN INNER LEFT RIGHT FULL CROSS NATURAL USING""".split()
+    [
+        "ALL",
+        "AND",
+        "AS",
+        "ASC",
+        "BETWEEN",
+        "CASE",
+        "DESC",
+        "DISTINCT",
+        "ELSE",
+        "END",
+        "ESCAPE",
+        "FALSE",
+        "FOR",
+        "FROM",
+        "HAVING",
+        "IN",
+        "IS",
+        "LIKE",
+        "LIMIT",
+        "NOT",
+        "NULL",
+        "ON",
+        "OR",
+        "SELECT",
+        "THEN",
+        "TRUE",
+        "UNION",
+        "WHEN",
+        "WHERE",
+        "WITH",
+        "CREATE",
+        "DROP",
+        "INSERT",
+        "GROUP",
+        "ORDER",
+        "JOIN",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "CROSS",
+        "NATURAL",
+        "USING",
+    ]
 )
 # Words that may name a column, but that begin a clause where an alias could stand: an alias of these needs AS.
-CLAUSE_WORDS = frozenset("EMIT WITHIN ASOF OUTER EVERY INTO VALUES EXCEPT INTERSECT OFFSET FETCH QUALIFY WINDOW OVER FILTER".split())
+CLAUSE_WORDS = frozenset(
+    [
+        "EMIT",
+        "WITHIN",
+        "ASOF",
+        "OUTER",
+        "EVERY",
+        "INTO",
+        "VALUES",
+        "EXCEPT",
+        "INTERSECT",
+        "OFFSET",
+        "FETCH",
+        "QUALIFY",
+        "WINDOW",
+        "OVER",
+        "FILTER",
+    ]
+)
 
 TYPE_KINDS = {
     exp.DType.BOOLEAN: "BOOLEAN",
@@ -129,12 +190,9 @@ class ExpressionParser(parser.Parser):
         "TRIM": lambda self: self._parse_trim(),
     }
     RANGE_PARSERS: ClassVar[dict[Any, Any]] = {
-        kind: parser.Parser.RANGE_PARSERS[kind]
-        for kind in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
+        kind: parser.Parser.RANGE_PARSERS[kind] for kind in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
     }
-    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
-        kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)
-    }
+    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)}
     LAMBDAS: ClassVar[dict[Any, Any]] = {}
     EXPONENT: ClassVar[dict[Any, Any]] = {TokenType.CARET: exp.Pow}
     BITWISE: ClassVar[dict[Any, Any]] = {}

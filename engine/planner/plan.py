@@ -11,14 +11,19 @@ Raises the errors of `engine/errors.py` and nothing else: SyntaxProblem, Unknown
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millstream.engine.catalog import Catalog
+from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query
-from millstream.engine.planner.logical import LogicalQuery
+from millstream.engine.planner.binder import bind_query
+from millstream.engine.planner.logical import LogicalQuery, Scan, TableScan, walk_plan
+from millstream.engine.planner.lower import lower
+from millstream.engine.planner.optimise import optimise
 from millstream.engine.planner.physical import PhysicalQuery
+from millstream.engine.planner.plan_objects import bind_plan_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,16 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance."""
+    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance.
+
+    `bound` is the logical plan before any rewrite, `logical` the one after.
+    """
 
     physical: PhysicalQuery
     logical: LogicalQuery
     applied: tuple[str, ...]
     text: str
+    bound: LogicalQuery
     streams: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
@@ -53,4 +62,21 @@ def plan_select(
     text: str | None = None,
 ) -> PlannedQuery:
     """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere."""
-    raise NotImplementedError
+    options = options or PlanOptions()
+    bound, shown = _bound(source, catalog, options)
+    root, applied = optimise(bound.root, off=options.rules_off)
+    logical = replace(bound, root=root)
+    scans = walk_plan(bound.root)
+    streams = tuple(dict.fromkeys(n.stream for n in scans if isinstance(n, Scan)))
+    tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
+    return PlannedQuery(lower(logical), logical, applied, text or shown, bound, streams, tables, logical.notes)
+
+
+def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:
+    if isinstance(source, Mapping):
+        return bind_plan_object(source, catalog, options.overrides), ""
+    if isinstance(source, SelectStatement):
+        return bind_query(source.query, catalog, options.overrides), source.text
+    if isinstance(source, str):
+        return bind_query(parse_query(source), catalog, options.overrides), source.strip().rstrip(";")
+    return bind_query(source, catalog, options.overrides), ""
