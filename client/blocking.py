@@ -31,6 +31,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = _new_loop()
+        self._last: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._thread = threading.Thread(target=self._main, name="millstream-client", daemon=True)
         self._thread.start()
 
@@ -51,11 +52,10 @@ class LoopThread:
             future.cancel()
             raise
 
-    def stop(self, last_call: Callable[[], None] | None = None) -> None:
-        """Make `last_call` in the thread, cancel what runs and end the thread; waits for it unless called from inside it."""
+    def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Cancel what runs, run `last`, and end the thread; waits for it unless called from inside it."""
         if self.is_running:
-            if last_call is not None:
-                self._loop.call_soon_threadsafe(last_call)
+            self._last = last
             self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -64,11 +64,12 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            self._loop.run_until_complete(asyncio.sleep(0))  # lets aborted sockets close
             tasks = asyncio.all_tasks(self._loop)
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            if self._last is not None:
+                self._loop.run_until_complete(self._last())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             asyncio.set_event_loop(None)
@@ -311,7 +312,7 @@ class Client:
         thread = self.__dict__.get("_thread")
         if thread is not None and thread.is_running:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=1)
-            thread.stop(self._client.abort)
+            thread.stop(self._client.abandon)
 
 
 def connect(

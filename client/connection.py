@@ -202,9 +202,9 @@ class AsyncClient:
         self._publishers.clear()
         await self._wire.close()
 
-    def abort(self) -> None:
+    async def abandon(self) -> None:
         """Close at once, without a word."""
-        self._wire.abort()
+        await _abandon(self._wire)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -115,6 +115,19 @@ class OutputLog:
             # Last of all: whoever sees this `hi` must find the rows below it in the chain (see frontier.py).
             self.hi = train.hi
 
+    def bypass(self, train: Train, rows: int) -> None:
+        """Note that rows went past the log to its one reader, inside a fused chain; nothing waits in it (fused.py sees to that)."""
+        with self._lock:
+            (cursor,) = self.cursors.values()
+            self.rows_total += rows
+            self.watermark_us = max(self.watermark_us, train.track.end)
+            self.ended = self.ended or train.ended
+            if train.idle is not None:
+                self.idle = train.idle
+            self.hi = train.hi
+            cursor.position = train.hi
+            cursor.rows_taken += rows
+
     def _append(self, node: LogNode) -> None:
         self._tail.next = node
         before, tail = self._before_tail, self._tail

@@ -8,16 +8,17 @@ the call before it to push.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millstream.engine.frontier import edge_frontier, interval_end
 from millstream.engine.graph import OperatorId
-from millstream.engine.operators.contract import Operator
+from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.recipes import Recipe
 from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
 from millstream.engine.train import Train
 
-ALL_ROWS = 1 << 62  # what the interval holds; its end was chosen by row count already
+ALL_ROWS = 1 << 62  # no limit; where an interval was chosen by row count already
 
 
 @dataclass(slots=True)
@@ -43,26 +44,33 @@ class Call:
         return sum(t.rows for t in self.taken)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RunningOperator:
-    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised."""
+    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised.
+
+    `port_streams` names the streams behind each input; `raw` tells that its input rows still are the stream's rows, one by one.
+    `fused_under_way` are calls of fused chains among those started and not finished.
+    """
 
     id: OperatorId
     logic: Operator
     recipe: Recipe
     inputs: list[Cursor] = field(default_factory=list)
     outputs: list[OutputLog] = field(default_factory=list)
+    port_streams: list[frozenset[str]] = field(default_factory=list)
+    raw: bool = True
     queries: int = 1
     failed: bool = False
     statistics: OperatorStatistics = field(default_factory=OperatorStatistics)
     started: int = 0
     finished: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _early: dict[int, list[LogNode]] = field(default_factory=dict)
+    fused_under_way: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _early: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     def begin(self, rows_max: int) -> Call | None:
         """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""
-        with self._lock:
+        with self.lock:
             # `started` moves before anything is taken: see the argument in frontier.py.
             self.started += 1
             taken = self._take(rows_max)
@@ -83,18 +91,58 @@ class RunningOperator:
     def finish(self, call: Call, trains: list[Train]) -> list[LogNode]:
         """Push what the call emitted, one train per output, in ticket order; return what was or will be appended."""
         nodes = [LogNode(train) for train in trains]
-        with self._lock:
-            self._early[call.ticket] = nodes
-            while (ready := self._early.pop(self.finished, None)) is not None:
-                for log, node in zip(self.outputs, ready, strict=True):
-                    log.push(node)
-                self.finished += 1
+        with self.lock:
+            self._early[call.ticket] = lambda: self._push(nodes)
+            self._flush()
         return nodes
 
-    def abandon(self, call: Call) -> None:
-        """The call raised: the operator has failed, and its log stands where it stood."""
-        with self._lock:
-            self.failed = True
+    def begin_bypassed(self) -> Call:
+        """Hand out a ticket for a call whose input comes through a fused chain and not through the log."""
+        with self.lock:
+            self.started += 1
+            self.fused_under_way += 1
+            return Call(self.started - 1, [])
+
+    def finish_bypassed(self, call: Call, train: Train, rows: int) -> None:
+        """The call's output went on inside a fused chain: the log and its one reader only move on."""
+        with self.lock:
+            self._early[call.ticket] = lambda: self._bypass(train, rows)
+            self._flush()
+
+    def finish_delivered(self, call: Call, train: Train) -> None:
+        """The call ends a fused chain at a sink."""
+        with self.lock:
+            self._early[call.ticket] = lambda: self._deliver(train)
+            self._flush()
+
+    def finish_fused(self, call: Call, train: Train) -> LogNode:
+        """The call ends a fused chain with rows for the log."""
+        node = LogNode(train)
+        with self.lock:
+            self._early[call.ticket] = lambda: self._push_fused(node)
+            self._flush()
+        return node
+
+    def _push_fused(self, node: LogNode) -> None:
+        self.outputs[0].push(node)
+        self.fused_under_way -= 1
+
+    def _push(self, nodes: list[LogNode]) -> None:
+        for log, node in zip(self.outputs, nodes, strict=True):
+            log.push(node)
+
+    def _bypass(self, train: Train, rows: int) -> None:
+        self.outputs[0].bypass(train, rows)
+        self.fused_under_way -= 1
+
+    def _deliver(self, train: Train) -> None:
+        self.logic.process([train], Emitter(0))
+        self.fused_under_way -= 1
+
+    def _flush(self) -> None:
+        while (act := self._early.pop(self.finished, None)) is not None:
+            act()
+            self.finished += 1
 
     def frontier(self, log: OutputLog) -> int:
         """Return the seq below which nothing more can come into an output (the argument is in frontier.py)."""

@@ -70,13 +70,18 @@ class Emission:
 
 @dataclass(frozen=True, slots=True)
 class StepReceipt:
-    """What one step did. `measured` is False when the cost was apportioned from a fused run and not timed by itself."""
+    """What one step did. `measured` is False when the cost was apportioned from a fused run and not timed by itself.
+
+    `blocked` is True when rows wait at an input that could not be taken, since another input's arrival frontier lies behind: running
+    the operator again helps only after an operator upstream has run or its source got something.
+    """
 
     operator: OperatorId
     consumed: tuple[EdgeCount, ...]
     produced: tuple[LogCount, ...]
     cost_ns: int
     measured: bool = True
+    blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,12 +153,14 @@ class Aggregate(Unary):
     """GROUP BY. Attributes: the keys, the aggregates, and window_start and window_end when the input is windowed.
 
     The input is the Project that computes keys, arguments and FILTER conditions (and passes the window's columns through).
-    `retracts` is the position of the input's change kind when the input is a change log.
+    `retracts` is the position of the input's change kind when the input is a change log. When `emit` says CHANGES the last attribute
+    is the kind of the change.
     """
 
     keys: tuple[int, ...]
     items: tuple[AggregateItem, ...]
     windowed: bool
+    emit: EmitSpec = EmitSpec()
     retracts: int | None = None
 
 
@@ -271,14 +273,17 @@ class RelationToStream(Unary):
 
 @dataclass(frozen=True, slots=True)
 class LogicalQuery:
-    """A whole query: its plan, how answers leave, options, how many trailing attributes stay hidden."""
+    """A whole query: its plan, how answers leave, options, and notes for EXPLAIN."""
 
     root: Node
     emit: EmitSpec
     options: QueryOptions
-    visible: int
-    emit_given: bool = False
     notes: tuple[str, ...] = ()
+
+    @property
+    def change_kind(self) -> int | None:
+        """The position of the `op` column when the answer is a change log."""
+        return change_position(self.root.attributes)
 
 
 AnyNode = TypeVar("AnyNode", bound=Node)
@@ -307,6 +312,11 @@ def walk_plan(node: Node) -> list[Node]:
 def passing(attributes: Attributes) -> tuple[Expression, ...]:
     """Return the references that pass all attributes through a Project unchanged."""
     return tuple(a.reference(i) for i, a in enumerate(attributes))
+
+
+def change_position(attributes: Attributes) -> int | None:
+    """Return the position of the change kind, or None when the rows are not a change log."""
+    return next((i for i, a in enumerate(attributes) if a.role is Role.CHANGE), None)
 
 
 def requalified(attributes: Attributes, qualifier: str | None) -> Attributes:
