@@ -14,6 +14,7 @@ import numpy as np
 from millstream.engine.graph import QueryId
 from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
+from millstream.scheduler.contracts import Ranking
 from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
@@ -113,6 +114,7 @@ class SchedulerCore:
         self._paused: dict[QueryId, None] = {}
         self._leaving: dict[QueryId, None] = {}
         self._moved: list[int] = []
+        self._came: list[QueryId] = []
         self._now_ns = 0
         self._next_order = 1
         self._draining = False
@@ -176,12 +178,24 @@ class SchedulerCore:
         """True when no order is out, no splice waits, and nothing could run."""
         if self._outstanding or self._splices.waiting or self.ledger.touched:
             return False
+        if self._units_version != self.network.version:
+            return not self.ledger.anything_waits
         return not bool(self._units.ready.any())
 
     @property
     def policy(self) -> PolicySpec:
         """The policy in force."""
         return self._policy.spec
+
+    @property
+    def view(self) -> View:
+        """The view of the units in force."""
+        return self._view
+
+    @property
+    def ranking(self) -> Ranking | None:
+        """The ranking in force, None for a policy of turns."""
+        return self._policy.ranking
 
     def counters(self) -> tuple[int, int, int, int]:
         """Decisions, ranks computed, queue operations and orders so far: what a driver may charge for."""
@@ -268,11 +282,11 @@ class SchedulerCore:
             self._take_failure(event.failure, outstanding)
 
     def _apply_receipt(self, receipt: WorkReceipt) -> None:
-        ledger, estimates, slot_of = self.ledger, self.estimates, self.network.operators.slot_of
+        apply, record = self.ledger.apply, self.estimates.record
         rows = 0
         for step in receipt.steps:
-            rows_in, rows_out = ledger.apply(step)
-            estimates.record(slot_of[step.operator], rows_in, rows_out, step.cost_ns)
+            operator, rows_in, rows_out = apply(step)
+            record(operator, rows_in, rows_out, step.cost_ns)
             rows += rows_in
         counts = self._counts
         counts["steps"] += len(receipt.steps)
@@ -326,9 +340,8 @@ class SchedulerCore:
         self._reports.append(self._splices.settle(event))
         self._leaving.pop(event.query, None)
         if event.query in self.network.queries:
-            # Where nobody stands still nothing can be halted, and the topology need not be known before the next cut.
-            if self.failed or self._paused or self._leaving:
-                self._refresh_halts(event.query)
+            self._came.append(event.query)
+            self._refresh_halts(event.query)
         else:
             self._paused.pop(event.query, None)
             self.failed.pop(event.query, None)
@@ -366,22 +379,50 @@ class SchedulerCore:
         for outstanding in self._outstanding.values():
             outstanding.conflicts = units.conflicts_of(outstanding.operators)
             units.lock(outstanding.conflicts)
-        self.ledger.touched = []
+        self.ledger.touched = {}
         self._moved = []
         units.update_all()
         self._view = View(self.ledger, self.estimates, units)
         self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns)
         self._units_version = self.network.version
+        self._came = []
         policy.selector.reset(self._view, now_ns)
+
+    def _grow_units(self, now_ns: int) -> bool:
+        """Take new queries into the present cut where it can; False when it must be made anew."""
+        if self._units_version < 0 or self._units_version + len(self._came) != self.network.version:
+            return False
+        network, came = self.network, self._came
+        self._came = []
+        for query in came:
+            slots = network.topology.query_slots[query]
+            added = [slot for slot in slots if network.topology.queries_of[slot][0] == query]
+            if not self._units.query_came(added):
+                return False
+            self._maker.query_came(slots)
+        self._view.query_came()
+        for outstanding in self._outstanding.values():
+            conflicts = self._units.conflicts_of(outstanding.operators)
+            self._units.unlock(outstanding.conflicts)
+            self._units.lock(conflicts)
+            outstanding.conflicts = conflicts
+        self._units_version = network.version
+        self.estimates.refresh()
+        self._units.update(list(self.ledger.touched))
+        self.ledger.touched = {}
+        self._moved = []
+        self._policy.selector.reset(self._view, now_ns)
+        return True
 
     def _bring_up_to_date(self, now_ns: int) -> None:
         if self._units_version != self.network.version:
-            self._cut_units(now_ns)
+            if not self._grow_units(now_ns):
+                self._cut_units(now_ns)
             return
         touched, moved = self.ledger.touched, self._moved
         if touched:
-            self.ledger.touched = []
-            moved.extend(self._units.update(touched))
+            self.ledger.touched = {}
+            moved.extend(self._units.update(list(touched)))
         if self._units.threshold:
             moved.extend(self._units.overdue(now_ns - self.settings.head_wait_ns_max))
         selector = self._policy.selector
@@ -392,7 +433,7 @@ class SchedulerCore:
         self._moved = []
 
     def _decide(self, now_ns: int, instructions: list[Instruction]) -> None:
-        if self._splices.in_flight:
+        if self._splices.in_flight or (self._units_version != self.network.version and not self.ledger.anything_waits):
             return
         while True:
             try:

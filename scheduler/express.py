@@ -306,11 +306,9 @@ class ExpressLane:
     def _measure(self) -> None:
         """Hand the counts since the last time to the estimates."""
         slots, rows_in, rows_out, cost_ns, inner = self._steps()
-        seen = rows_in > 0
-        order = np.unique(slots[seen])
-        place = np.searchsorted(order, slots[seen])
-        sums = [np.bincount(place, weights=column[seen], minlength=len(order)) for column in (rows_in, rows_out, cost_ns)]
-        self.estimates.record_many(order, *sums)
+        record = self.estimates.record
+        for step in zip(slots.tolist(), rows_in.tolist(), rows_out.tolist(), cost_ns.tolist(), strict=True):
+            record(*step)
         self._book(slots, rows_in, rows_out, inner)
 
     def _steps(self) -> tuple[IntColumn, ...]:

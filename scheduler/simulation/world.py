@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from millstream.engine.graph import GraphDelta, OperatorId
 from millstream.engine.work import Emission, WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
-from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import Arrived, PolicyChanged, QueryAdded
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.simulation.driver import DecisionCost, VirtualDriver
@@ -47,13 +46,8 @@ class World:
             on_instruction=self._instruction,
             charge=charge,
         )
-        # All at once: the network is cut once, not once a query.
         for delta in deltas:
-            self.driver.post(QueryAdded(delta))
-        self.driver.run_until(0)
-        refused = [report.message for report in self.reports if report.kind == "refused"]
-        if refused:
-            raise SchedulerError(refused[0])
+            self.driver.add_query(QueryAdded(delta))
 
     def _receipt(self, receipt: WorkReceipt) -> None:
         self.emissions.extend(receipt.emissions)
