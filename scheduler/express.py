@@ -103,7 +103,9 @@ class ExpressLane:
         self.charge = None if charge is None or charge.free else charge
         self.decisions = self.runs = self.busy_ns = self.scheduling_ns = 0
         network = ledger.network
-        self._arrivals: dict[int, list[int]] = {slot: [] for log in network.topology.sources for slot in network.outputs[log]}
+        self._arrivals: dict[int, list[int]] = {
+            log: [] for source in network.operators.slot_of.values() if network.is_source(source) for log in network.outputs[source]
+        }
         self._foreseen: dict[int, int] = dict.fromkeys(self._arrivals, 0)
         count = units.count
         self._paths: list[_Path | None] = [None] * count
