@@ -24,7 +24,6 @@ from millstream.engine.planner.logical import (
 )
 from millstream.engine.planner.scope import Scope
 from millstream.engine.planner.steps import (
-    PER_WINDOW,
     WINDOW_ROLES,
     OrderBy,
     Output,
@@ -34,6 +33,7 @@ from millstream.engine.planner.steps import (
     top_of,
     window_of,
 )
+from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT, Kind
 from sqlglot import exp
 
