@@ -35,6 +35,9 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 def command(config_file: Path | None, **flags: Any) -> None:
     """Run the server until SIGTERM or Ctrl-C."""
     from millstream.server.errors import ServerError
+    from millstream.server.lean import keep_pandas_out
+
+    keep_pandas_out()
     from millstream.server.live import serve
 
     try:
