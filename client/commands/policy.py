@@ -48,10 +48,7 @@ def show(name: str | None, format: str | None, connect: Connect) -> None:
         if not rows.num_rows:
             raise MillstreamError("unknown_name", f"there is no policy {name}", "millstream policy list")
     else:
-        in_use = next((column for column in ("current", "active", "in_use") if column in table.column_names), None)
-        if in_use is None:
-            raise MillstreamError("unsupported", "the server does not say which policy is in use")
-        rows = table.filter(table[in_use])
+        rows = table.filter(table["in_force"])
     show_table(rows, format)
 
 

@@ -57,8 +57,7 @@ def snapshot(client: Client) -> str:
             continue
         table = answer.to_arrow()
         if title == "policy":
-            in_use = next((name for name in ("current", "active", "in_use") if name in table.column_names), None)
-            table = table.filter(table[in_use]) if in_use else table
+            table = table.filter(table["in_force"])
         out = io.BytesIO()
         whole = WholeTable(table.schema, out, colour=False)
         for batch in table.to_batches():

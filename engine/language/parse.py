@@ -18,7 +18,7 @@ from millstream.engine.language.syntax import OrderItem, Place, Query, WindowCla
 from millstream.engine.operators.recipes import EmitSpec
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 STATEMENT_LENGTH_MAX = 1 << 20  # characters of one script; a longer one is a mistake or an attack
 NESTING_MAX = 64  # parentheses inside one another; deeper ones would exhaust the parser's own stack

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from millstream.engine.errors import Unsupported
-from millstream.engine.language.cursor import CLAUSE_WORDS
+from millstream.engine.language.dialect import CLAUSE_WORDS
 from millstream.engine.language.from_parser import FromParser
 from millstream.engine.language.syntax import CommonTable, Name, Option, OrderItem, Place, Query, SelectBody, SelectItem, Star, UnionBody
 from millstream.engine.operators.recipes import EmitKind, EmitSpec
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 _STREAMS = {"ISTREAM": "i", "DSTREAM": "d", "RSTREAM": "r"}
 

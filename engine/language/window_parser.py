@@ -10,7 +10,7 @@ from millstream.engine.language.durations import duration_text
 from millstream.engine.language.syntax import Name, Place, WindowClause
 from millstream.engine.operators.recipes import WindowKind
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
 _BRACKET_WORDS = ("RANGE", "ROWS", "PARTITION BY", "SESSION", "CUMULATE", "LANDMARK", "NOW", "UNBOUNDED")
@@ -71,7 +71,7 @@ class WindowParser(Cursor):
             return WindowClause(WindowKind.NOW, place=place)
         if self.takes("UNBOUNDED"):
             return self._unbounded(place)
-        self.unexpected(_BRACKET_WORDS, "at the start of a window")
+        raise self.unexpected_error(_BRACKET_WORDS, "at the start of a window")
 
     def _range(self, place: Place) -> WindowClause:
         if self.takes("UNBOUNDED"):

@@ -12,7 +12,7 @@ STREAM_WORDS = {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM"}
 
 
 def aggregate_emit(spec: WindowSpec | None, emit: EmitSpec | None, stream: str | None) -> EmitSpec:
-    """Return how an aggregate emits: FINAL by default in a window, CHANGES without one. [UNBOUNDED] and [LANDMARK] have no end to wait for."""
+    """Return how an aggregate emits: FINAL by default in a window, CHANGES without one. [UNBOUNDED] and [LANDMARK] never end."""
     if spec is None:
         return emit if emit is not None else EmitSpec(EmitKind.CHANGES)
     kind = spec.kind

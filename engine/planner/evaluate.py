@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millstream.engine.column import Column
+from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.ir import Call, Expression, Literal, children
 from millstream.engine.types import Kind
@@ -28,10 +29,6 @@ def evaluate(expression: Expression) -> Expression:
     if not all(isinstance(part, Literal) for part in parts) or expression.type.kind is Kind.LIST:
         return expression
     if isinstance(expression, Call) and expression.function == "current_watermark":
-        return expression
-    try:
-        from millstream.engine.expressions.compile import compile_expression
-    except ImportError:
         return expression
     context = EvaluationContext()
     column = compile_expression(expression)(_OneRow(), context)

@@ -165,13 +165,13 @@ class Aggregate(Unary):
     keys: tuple[int, ...]
     items: tuple[AggregateItem, ...]
     windowed: bool
-    emit: EmitSpec = EmitSpec()
+    emit: EmitSpec = field(default_factory=EmitSpec)
     retracts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JoinKey:
-    """One equality of a join: an expression over the left input and one over the right, of one type; `null_safe` for IS NOT DISTINCT FROM."""
+    """One equality of a join: an expression over the left input, one over the right, of one type; `null_safe`: IS NOT DISTINCT FROM."""
 
     left: Expression
     right: Expression

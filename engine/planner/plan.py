@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millstream.engine.catalog import Catalog
+from millstream.engine.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query
@@ -52,6 +52,19 @@ class PlannedQuery:
     streams: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def times(self) -> dict[str, TimeOffset]:
+        """The output columns that tell the event time (K19), for a derived stream."""
+        names = self.physical.schema.names
+        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None and a.time_unit_us == 1}
+
+
+def derived_stream(name: str, planned: PlannedQuery) -> DerivedStream:
+    """Return what CREATE STREAM name AS … defines."""
+    reads = (*planned.streams, *planned.tables)
+    changes = planned.physical.change_kind is not None
+    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes)
 
 
 def plan_select(

@@ -19,7 +19,7 @@ from millstream.engine.language.names import validate_name
 from millstream.engine.language.parse import parse_emit
 from millstream.engine.language.syntax import Option
 from millstream.engine.operators.recipes import EmitKind, EmitSpec
-from millstream.engine.planner.binder import settled
+from millstream.engine.planner.emission import settled
 from millstream.engine.planner.from_binder import Environment
 from millstream.engine.planner.logical import LogicalQuery, Node, TableScan
 from millstream.engine.planner.plan_fields import Fields, at_path

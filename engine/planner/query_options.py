@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ _NS_PER_US = 1_000
 def query_options(own: tuple[Option, ...], overrides: tuple[Option, ...], node: Node, emit: EmitSpec, catalog: Catalog) -> QueryOptions:
     """Return the options of a query. `overrides` win over `own`; deadline and period follow from EVERY or SLIDE unless stated."""
     merged = {option.name: option for option in (*own, *overrides)}
-    options = _defaults(node, emit)
+    options = default_options(node, emit)
     for option in merged.values():
         try:
             options = _apply(options, option, catalog)
@@ -34,7 +35,8 @@ def query_options(own: tuple[Option, ...], overrides: tuple[Option, ...], node: 
     return options
 
 
-def _defaults(node: Node, emit: EmitSpec) -> QueryOptions:
+def default_options(node: Node, emit: EmitSpec) -> QueryOptions:
+    """Return the options of a query that says nothing: its deadline and period are its EVERY or SLIDE."""
     period = _period_us(node, emit)
     if period is None:
         return QueryOptions()
@@ -122,7 +124,7 @@ def checked_qos(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, f
     """Return the points if latencies rise and utilities lie in [0, 1] and never rise, else raise InvalidDefinition."""
     if not points:
         raise InvalidDefinition("a qos graph needs at least one point")
-    for (early, high), (late, low) in zip(points, points[1:], strict=False):
+    for (early, high), (late, low) in itertools.pairwise(points):
         if late <= early:
             raise InvalidDefinition(f"the latencies of a qos graph must rise: {late:g} s follows {early:g} s")
         if low > high:

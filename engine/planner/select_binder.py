@@ -37,6 +37,14 @@ from millstream.engine.planner.steps import (
 from millstream.engine.types import TEXT, Kind
 from sqlglot import exp
 
+_IMPLICIT_NAMES: dict[type[exp.Expr], str] = {
+    exp.Case: "case",
+    exp.Extract: "extract",
+    exp.Substring: "substring",
+    exp.Trim: "trim",
+    exp.StrPosition: "position",
+}
+
 
 class SelectBinder:
     """Binds one SELECT. `query` holds the clauses around the body; `emit` is None where the text says nothing."""
@@ -261,8 +269,7 @@ def _implicit_name(item: SelectItem, position: int) -> str:
         return str(node.name) if node.this.args.get("quoted") else str(node.name).lower()
     if isinstance(node, exp.Anonymous):
         return str(node.name).lower()
-    named = {exp.Case: "case", exp.Extract: "extract", exp.Substring: "substring", exp.Trim: "trim", exp.StrPosition: "position"}
-    return named.get(type(node), f"column_{position + 1}")
+    return _IMPLICIT_NAMES.get(type(node), f"column_{position + 1}")
 
 
 def _distinct_names(outputs: list[Output]) -> list[Output]:

@@ -172,10 +172,10 @@ def test_explain_prints_a_plan_object_as_json(threaded: ThreadedServer, run: Run
 
 
 def test_policies_are_listed_and_the_one_in_use_is_shown(threaded: ThreadedServer, run: Run) -> None:
-    columns = [["name", "TEXT", False], ["current", "BOOLEAN", False]]
+    columns = [["name", "TEXT", False], ["in_force", "BOOLEAN", False]]
     threaded.server.answers["SHOW POLICIES"] = lambda request: m.Reply(request, columns, [["hnr", True], ["bsd", False]])
-    assert run("policy", "show")[1] == "name,current\nhnr,true\n"
-    assert run("policy", "show", "bsd")[1] == "name,current\nbsd,false\n"
+    assert run("policy", "show")[1] == "name,in_force\nhnr,true\n"
+    assert run("policy", "show", "bsd")[1] == "name,in_force\nbsd,false\n"
     assert run("policy", "show", "x")[0] == 1
     assert "hnr" in run("top")[1]
 

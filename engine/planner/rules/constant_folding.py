@@ -67,7 +67,7 @@ def _fold_logic(call: Call) -> Expression:
 
 def _fold_case(case: Case) -> Expression:
     """Branches that can never be taken go; a branch that is always taken ends the list."""
-    branches = []
+    branches: list[tuple[Expression, Expression]] = []
     for condition, value in case.branches:
         if isinstance(condition, Literal) and condition.value is not True:
             continue
