@@ -38,11 +38,12 @@ def command(config_file: Path | None, **flags: Any) -> None:
     from millstream.server.lean import keep_pandas_out
 
     keep_pandas_out()
+    from millstream.scheduler.errors import SchedulerError
     from millstream.server.live import serve
 
     try:
         serve(load_config(flags, os.environ, _settings_file(config_file)))
-    except ServerError as error:
+    except (ServerError, SchedulerError) as error:
         raise click.ClickException(str(error)) from error
 
 
