@@ -34,6 +34,10 @@ class Executor:
 
     def run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         """Do the steps in order until they are done or the budget is used up; at least one step is done."""
+        with np.errstate(all="ignore"):  # infinities and NaN are values (K7); what is an error is found by looking (K8)
+            return self._run(order, clock_ns)
+
+    def _run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         started = now = clock_ns()
         receipts: list[StepReceipt] = []
         emissions: list[Emission] = []

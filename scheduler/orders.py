@@ -32,6 +32,14 @@ class OrderMaker:
         self._ledger = view.ledger
         self._plain = traversal is upstream_first and not view.units.interior_counts
 
+    def query_came(self, query_operators: Sequence[int]) -> None:
+        """A query came whose operators these are: units above them walk on to new members."""
+        self._walks.clear()
+        unit_at = self.view.units.units_with
+        for operator in query_operators:
+            for unit in unit_at(operator).tolist():
+                self._rest.pop(unit, None)
+
     def make(self, order: OrderId, units: Sequence[int], budget_ns: int | None) -> WorkOrder:
         """Return one order that runs these units one after the other."""
         steps: list[Step] = []

@@ -62,6 +62,11 @@ class View:
         """The units this view shows."""
         return np.arange(self.units.count) if self._index is None else self._index
 
+    def query_came(self) -> None:
+        """Forget the columns: there are more units now."""
+        self._columns.clear()
+        self._shape.clear()
+
     def _sync(self) -> None:
         if self._version != self.estimates.version:
             self._columns.clear()

@@ -7,6 +7,7 @@ stream that has not ended does. Nothing takes time but what the timeline says, s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,16 +119,17 @@ class _Run:
     # --- inputs ---
 
     def _replay_inputs(self) -> None:
-        files = [open_input(self.host, name, path) for name, path in self.replay.inputs]
         rows_max = self.replay.train or TRAIN_ROWS
-        if len(files) == 1:
-            for columns, rows in files[0].chunks():
-                for start in range(0, rows, rows_max):
-                    self._push(files[0], columns, start, min(start + rows_max, rows))
-        elif files:
-            self._replay_merged(files, rows_max)
-        for file in files:
-            self._tell_refused(file)
+        with ExitStack() as open_files:
+            files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
+            if len(files) == 1:
+                for columns, rows in files[0].chunks():
+                    for start in range(0, rows, rows_max):
+                        self._push(files[0], columns, start, min(start + rows_max, rows))
+            elif files:
+                self._replay_merged(files, rows_max)
+            for file in files:
+                self._tell_refused(file)
 
     def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
         whole = [file.read_all() for file in files]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.column import Column, null_column
 from millstream.engine.errors import InvalidDefinition, TypeProblem
-from millstream.engine.ingest.coerce import Coerced, coerce_batch, coerce_rows
+from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
+from millstream.engine.ingest.outcome import Coerced, Rejection
 from millstream.engine.schema import OnError, Schema, StreamDefinition
 from millstream.server.encoding import spell
 from millstream.server.errors import BadInput
@@ -73,18 +74,18 @@ class StreamIntake:
     def _take(self, coerced: Coerced) -> Taken:
         rejections = [(r.index, r.reason) for r in coerced.rejected]
         if coerced.rejected:
-            self._refuse(coerced)
+            self.note_refused(coerced.rejected, self.accepted_total + self.refused_total)
             if self.definition.on_error is OnError.FAIL:
                 return self._refuse_all(coerced)
         position = self.take_columns(coerced.columns) if coerced.rows else None
         return Taken(coerced.rows, rejections, len(rejections), position)
 
-    def _refuse(self, coerced: Coerced) -> None:
-        offered = self.accepted_total + self.refused_total
-        self.refused_total += len(coerced.rejected)
+    def note_refused(self, rejected: Sequence[Rejection], before: int | None = None) -> None:
+        """Count refused rows and pass them to the error output. `before` rows were offered before; by default it is counted."""
+        offered = 0 if before is None else before
+        self.refused_total += len(rejected)
         if self.definition.errors_into is not None:
-            records = [(offered + r.index + 1, r.reason, r.raw) for r in coerced.rejected]
-            record_errors(self.host, self.definition.errors_into, None, records)
+            record_errors(self.host, self.definition.errors_into, None, [(offered + r.index + 1, r.reason, _text(r.raw)) for r in rejected])
 
     def _refuse_all(self, coerced: Coerced) -> Taken:
         first = coerced.rejected[0]
@@ -131,3 +132,8 @@ class StreamIntake:
         given = dict(zip(names, columns, strict=False))
         rows = len(columns[0])
         return [given[f.name] if f.name in given else null_column(f.type, rows) for f in self.definition.schema.fields]
+
+
+def _text(raw: str | bytes) -> str:
+    """Return a refused row as text; bytes that are none are shown as escapes, so that nothing of them is lost."""
+    return raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")

@@ -118,7 +118,7 @@ def _time_bound(condition: Expression, attributes: Attributes, left_count: int) 
         exact_high, upper = _comparison("<=", value, high, attributes, left_count)
         return exact_low and exact_high, lower.meet(upper)
     if condition.function in _FLIPPED:
-        return _comparison(condition.function, *condition.arguments, attributes, left_count)
+        return _comparison(condition.function, condition.arguments[0], condition.arguments[1], attributes, left_count)
     return False, Bound()
 
 

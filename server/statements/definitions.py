@@ -39,7 +39,8 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     if statement.if_not_exists and host.catalog.find(statement.name) is not None:
         return said(f"there is a stream {statement.name} already")
     planned = running.plan(host, statement.query, {}, statement.text)
-    derived = DerivedStream(statement.name, planned.physical.schema, statement.text, (*planned.streams, *planned.tables), planned.times)
+    times = {a.name: a.time for a in planned.bound.root.attributes if a.time is not None}
+    derived = DerivedStream(statement.name, planned.physical.schema, statement.text, (*planned.streams, *planned.tables), times)
     host.catalog.add(derived)
     query = Query(statement.name, planned, QueryKind.DERIVED, text=statement.text, target=statement.name)
     host.derived[statement.name] = query

@@ -112,6 +112,7 @@ class Engine:
         self._now = 0
         self._orders = 0
         self.now_us = 0
+        self.failures_expected = False
 
     def clock_ns(self) -> int:
         self._now += 1
@@ -170,6 +171,8 @@ class Engine:
                 return
 
     def rows(self, name: str) -> Rows:
+        if self.hooks.failures and not self.failures_expected:
+            raise self.hooks.failures[0]
         return rows_of(self.results[name])
 
     def account(self, name: str) -> dict[str, Any]:
