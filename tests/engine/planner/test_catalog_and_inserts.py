@@ -15,6 +15,7 @@ from millstream.engine.operators.recipes import EmitKind
 from millstream.engine.planner.insert import bind_rows
 from millstream.engine.planner.plan import derived_stream
 from millstream.engine.schema import StreamDefinition, TableDefinition
+
 from tests.support.plans import make_catalog, plan
 
 

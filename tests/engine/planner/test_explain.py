@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from millstream.engine.planner.explain import explain_semantics
+
 from tests.support.plans import plan
 
 

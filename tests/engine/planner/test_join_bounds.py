@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.operators.recipes import JoinRecipe
 from millstream.engine.planner.physical import PhysicalNode, SourceNode
+
 from tests.support.plans import make_catalog, plan
 
 COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -96,7 +97,8 @@ def test_integer_time_columns_count_in_their_unit() -> None:
 
 def test_a_bound_on_an_earlier_join_is_widened_and_checked_on_the_columns() -> None:
     join = join_of(
-        "SELECT a.k FROM s a JOIN s b ON a.k = b.k WITHIN 5 SECONDS JOIN r c ON c.k = a.k AND c.ts BETWEEN a.ts AND a.ts + INTERVAL '2' SECOND"
+        "SELECT a.k FROM s a JOIN s b ON a.k = b.k WITHIN 5 SECONDS "
+        "JOIN r c ON c.k = a.k AND c.ts BETWEEN a.ts AND a.ts + INTERVAL '2' SECOND"
     )
     # The joined row's time is the later of a.ts and b.ts, so a.ts lies at most 5 s before it.
     assert (join.lower_us, join.upper_us) == (-5 * S, 2 * S)

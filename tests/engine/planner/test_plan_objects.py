@@ -12,6 +12,7 @@ from millstream.engine.planner.physical import PhysicalNode
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.engine.planner.plan_objects import plan_name
 from millstream.engine.planner.plan_writer import to_plan_object
+
 from tests.support.plans import plan
 
 S: dict[str, Any] = {"op": "source", "stream": "s"}
