@@ -15,7 +15,7 @@ from millstream.engine.errors import InvalidDefinition
 from millstream.engine.expressions.compile import compile_predicate
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.join_keys import JoinKeys
-from millstream.engine.operators.join_pairs import PairSet, Pairs, unmatched_pairs
+from millstream.engine.operators.join_pairs import Pairs, PairSet, unmatched_pairs
 from millstream.engine.operators.join_state import NO_KEY, RowStore, Run, SideState
 from millstream.engine.operators.minimum import MinimumWatermark
 from millstream.engine.operators.recipes import JoinKind, JoinRecipe
@@ -185,5 +185,3 @@ class WindowJoin(Operator):
     def state_bytes(self) -> int:
         """Return the bytes kept on both sides."""
         return sum(s.nbytes() for s in self._state)
-
-

@@ -44,15 +44,12 @@ class PairSet:
         self._schemas = schemas
         self._parts: list[Pairs] = []
         self._cache: dict[int, Column] = {}
-
-    @property
-    def rows(self) -> int:
-        """Pairs found."""
-        return sum(len(p.at_left) for p in self._parts)
+        self.rows = 0
 
     def add(self, pairs: Pairs) -> None:
         """Add pairs; columns gathered before are forgotten."""
         self._parts.append(pairs)
+        self.rows += len(pairs.at_left)
         self._cache.clear()
 
     def column(self, position: int) -> Column:
@@ -84,6 +81,7 @@ class PairSet:
             part.at_left, part.at_right = part.at_left[kept], part.at_right[kept]
             start = stop
         self._parts = [p for p in self._parts if len(p.at_left)]
+        self.rows = int(np.count_nonzero(mask))
         self._cache.clear()
 
     def mark(self, side: int) -> None:
@@ -118,9 +116,11 @@ class PairSet:
 
     def _both(self, name: str, part: Pairs) -> tuple[Int64Array, Int64Array]:
         """Return an array of both halves' rows, the other half's for a padded row."""
-        left = None if part.left is None else getattr(part.left, name)[part.at_left]
-        right = None if part.right is None else getattr(part.right, name)[part.at_right]
-        return (right if left is None else left), (left if right is None else right)
+        if part.left is None or part.right is None:
+            store, at = (part.left, part.at_left) if part.right is None else (part.right, part.at_right)
+            only: Int64Array = getattr(store, name)[at]
+            return only, only
+        return getattr(part.left, name)[part.at_left], getattr(part.right, name)[part.at_right]
 
     def _seqs(self) -> tuple[Int64Array, Int64Array]:
         later, earlier = [], []

@@ -13,6 +13,7 @@ from millstream.engine.operators.recipes import JoinKind, JoinRecipe
 from millstream.engine.planner.physical import PhysicalNode, SourceNode
 from millstream.engine.schema import Field, Schema
 from millstream.engine.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
+
 from tests.support.engine_run import Engine, compare, node, schema_of
 from tests.support.reference_joins import JoinReference
 from tests.support.reference_windows import same
