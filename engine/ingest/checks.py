@@ -66,7 +66,7 @@ def _implausible(columns: Sequence[Column], rows: int, definition: StreamDefinit
     values = columns[position].values
     low, high = int(values.min()), int(values.max())
     low_us, high_us = (v // 1000 if unit == "ns" else v * US_PER_UNIT[unit] for v in (low, high))
-    if low_us >= PLAUSIBLE_MIN_US and high_us <= PLAUSIBLE_MAX_US:
+    if PLAUSIBLE_MIN_US <= low_us and high_us <= PLAUSIBLE_MAX_US:
         return []
     shown = low if low_us < PLAUSIBLE_MIN_US else high
     return [f"implausible event time: {definition.time.column} = {shown} in UNIT {unit} lies before 1980 or after 2200; check the unit"]

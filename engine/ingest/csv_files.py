@@ -13,15 +13,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.column import Column, null_column
+from pyarrow import csv as arrow_csv
+
 from millstream.engine.errors import InvalidDefinition, SyntaxProblem
-from millstream.engine.expressions.parsing import parse_column
 from millstream.engine.ingest.arrow_columns import as_text
 from millstream.engine.ingest.checks import finish
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
+from millstream.engine.expressions.parsing import parse_column
+from millstream.engine.column import Column, null_column
 from millstream.engine.schema import Field, StreamDefinition, TableDefinition
 from millstream.engine.types import Kind
-from pyarrow import csv as arrow_csv
 
 BLOCK_BYTES = 4 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 import pyarrow as pa
+
 from millstream.engine.errors import InvalidDefinition, SyntaxProblem, Unsupported
 from millstream.engine.ingest.coerce import coerce_batch
 from millstream.engine.ingest.csv_files import CsvReader

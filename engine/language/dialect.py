@@ -75,10 +75,11 @@ _WORDS: dict[str, TokenType] = {
 
 # Words that begin a clause or join two expressions: never an alias without AS, never an unquoted column.
 RESERVED = frozenset(
-    ["ALL", "AND", "AS", "ASC", "BETWEEN", "CASE", "DESC", "DISTINCT", "ELSE", "END", "ESCAPE", "FALSE", "FOR", "FROM", "HAVING", "IN", "IS", "LIKE", "LIMIT", "NOT", "NULL", "ON", "OR", "SELECT", "THEN", "TRUE", "UNION", "WHEN", "WHERE", "WITH", "CREATE", "DROP", "INSERT", "GROUP", "ORDER", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "USING"]
+    """ALL AND AS ASC BETWEEN CASE DESC DISTINCT ELSE END ESCAPE FALSE FOR FROM HAVING IN IS LIKE LIMIT NOT NULL ON OR SELECT THEN TRUE
+    UNION WHEN WHERE WITH CREATE DROP INSERT GROUP ORDER JOIN INNER LEFT RIGHT FULL CROSS NATURAL USING""".split()
 )
 # Words that may name a column, but that begin a clause where an alias could stand: an alias of these needs AS.
-CLAUSE_WORDS = frozenset(["EMIT", "WITHIN", "ASOF", "OUTER", "EVERY", "INTO", "VALUES", "EXCEPT", "INTERSECT", "OFFSET", "FETCH", "QUALIFY", "WINDOW", "OVER", "FILTER"])
+CLAUSE_WORDS = frozenset("EMIT WITHIN ASOF OUTER EVERY INTO VALUES EXCEPT INTERSECT OFFSET FETCH QUALIFY WINDOW OVER FILTER".split())
 
 TYPE_KINDS = {
     exp.DType.BOOLEAN: "BOOLEAN",

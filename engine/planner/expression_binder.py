@@ -11,8 +11,8 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.ir import Call, Expression, Literal
 from millstream.engine.language.column_types import type_of_node
-from millstream.engine.planner.logical import Role
 from millstream.engine.planner.scope import WINDOW_TIME, Scope, folded, located, place_of
+from millstream.engine.planner.logical import Role
 from millstream.engine.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, decimal
 from sqlglot import exp
 

@@ -62,7 +62,9 @@ def test_bigint_arithmetic_is_exact_or_a_row_error(function: str, pairs: list[tu
 @pytest.mark.parametrize("function", list(EXACT))
 @given(values=st.lists(BIGINTS, min_size=1, max_size=20), constant=st.integers(MIN, MAX) | st.integers(-3, 3), constant_left=st.booleans())
 @settings(deadline=None, max_examples=60)
-def test_constants_behave_like_columns(function: str, values: list[Any], constant: int, constant_left: bool, table: Any, run: Any) -> None:
+def test_constants_behave_like_columns(
+    function: str, values: list[Any], constant: int, constant_left: bool, table: Any, run: Any
+) -> None:
     rows = table((BIGINT, values))
     sides = (Literal(BIGINT, constant), rows.refs[0]) if constant_left else (rows.refs[0], Literal(BIGINT, constant))
     outcome = run(call(function, sides), rows)
