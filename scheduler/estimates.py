@@ -20,6 +20,8 @@ Estimates are never zero.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,9 +36,12 @@ FloatColumn = NDArray[np.float64]
 PRIOR_TUPLES: Final = 20
 """What a declared value weighs against measured tuples."""
 
-_SCALAR_OPERATORS_MAX = 24
-_MEASURED = ("selectivity_now", "call_mean_ns", "length_mean", "length_square_mean", "product_mean", "seen", "unpublished")
-_PUBLISHED = ("selectivity", "cost_ns", "output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
+CHANGE_MIN: Final = 0.03
+"""A measured value that moved by less than this share does not disturb the sums."""
+
+_SINGLE_QUERIES_MAX = 4
+
+_COLUMNS = ("selectivity", "cost_ns", "output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,24 @@ class CostLine:
 
     call_ns: float
     tuple_ns: float
+
+
+@dataclass(slots=True)
+class Measured:
+    """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen."""
+
+    selectivity: float
+    call_ns: float
+    length: float = 1.0
+    length_square: float = 1.0
+    product: float = 0.0
+    seen: float = 0.0
+    news: float = 0.0
+
+    @property
+    def cost_ns(self) -> float:
+        """a / E[n] + b, in ns per tuple."""
+        return max(COST_NS_MIN, self.call_ns / self.length)
 
 
 def is_join(network: Network, slot: int) -> bool:
@@ -88,13 +111,6 @@ class Estimates:
     Published columns (`selectivity`, `cost_ns` and the sums) change only in `refresh`; `version` grows when they do.
     """
 
-    selectivity_now: FloatColumn
-    call_mean_ns: FloatColumn
-    length_mean: FloatColumn
-    length_square_mean: FloatColumn
-    product_mean: FloatColumn
-    seen: FloatColumn
-    unpublished: FloatColumn
     selectivity: FloatColumn
     cost_ns: FloatColumn
     output_per_tuple: FloatColumn
@@ -108,11 +124,13 @@ class Estimates:
         self.adapt = adapt
         self.window = window
         self.version = 0
+        self.measured: list[Measured | None] = []
         self.ideal_of_query: dict[QueryId, float] = {}
-        self._log_keep = float(np.log(1.0 - aging)) / window
+        self._log_keep = math.log(1.0 - aging) / window
         self._capacity = 0
-        self._network_version = -1
         self._dirty: dict[int, None] = {}
+        self._new: list[QueryId] = []
+        self._kept: dict[int, None] = {}
         self._paths: IdealPaths | None = None
         self._ideal_times: FloatColumn = np.zeros(0)
         self._grow(16)
@@ -121,130 +139,166 @@ class Estimates:
         if needed <= self._capacity:
             return
         capacity = max(needed, 2 * self._capacity)
-        for name in (*_MEASURED, *_PUBLISHED):
-            column = np.ones(capacity) if name in _PUBLISHED else np.zeros(capacity)
+        for name in _COLUMNS:
+            column = np.ones(capacity)
             if self._capacity:
                 column[: self._capacity] = getattr(self, name)
             setattr(self, name, column)
+        self.measured.extend([None] * (capacity - self._capacity))
         self._capacity = capacity
 
-    def start(self, slot: int, node: OperatorNode) -> None:
-        """Give a new operator its prior: the declared selectivity and cost, measured over calls of one tuple."""
-        self._grow(slot + 1)
-        cost = max(COST_NS_MIN, node.cost_ns + node.call_ns)
-        self.selectivity[slot] = self.selectivity_now[slot] = max(SELECTIVITY_MIN, node.selectivity)
-        self.cost_ns[slot] = self.call_mean_ns[slot] = self.product_mean[slot] = cost
-        self.length_mean[slot] = self.length_square_mean[slot] = 1.0
-        self.seen[slot] = self.unpublished[slot] = 0.0
+    def query_came(self, query: QueryId, operators: Iterable[OperatorNode]) -> None:
+        """Give the operators of a new query their prior: declared selectivity and cost, as if measured over calls of one tuple."""
+        for node in operators:
+            slot = self.network.operators.slot_of[node.id]
+            self._grow(slot + 1)
+            cost = max(COST_NS_MIN, node.cost_ns + node.call_ns)
+            selectivity = max(SELECTIVITY_MIN, self._declared_selectivity(node))
+            self.measured[slot] = Measured(selectivity, cost, product=cost)
+            self.selectivity[slot], self.cost_ns[slot] = selectivity, cost
+            self._dirty.pop(slot, None)
+        self._new.append(query)
+
+    def _declared_selectivity(self, node: OperatorNode) -> float:
+        return node.selectivity
+
+    def query_left(self, query: QueryId, gone: Iterable[int], kept: Iterable[int]) -> None:
+        """Forget a query and the slots of the operators that left with it; those that serve others are summed anew."""
+        for slot in gone:
+            self.measured[slot] = None
+            self._dirty.pop(slot, None)
+        self.ideal_of_query.pop(query, None)
+        self._new = [one for one in self._new if one != query]
+        self._kept.update(dict.fromkeys(kept))
 
     def record(self, slot: int, rows_in: int, rows_out: int, cost_ns: int) -> None:
         """Take one step's measurement in."""
-        if not self.adapt or rows_in <= 0:
+        one = self.measured[slot]
+        if one is None or rows_in <= 0 or not self.adapt:
             return
-        seen = self.seen[slot]
-        gain = max(1.0 - float(np.exp(self._log_keep * rows_in)), rows_in / (PRIOR_TUPLES + seen + rows_in))
+        seen = one.seen
+        gain = -math.expm1(self._log_keep * rows_in)
+        if seen < self.window:
+            gain = max(gain, rows_in / (PRIOR_TUPLES + seen + rows_in))
         keep = 1.0 - gain
-        self.selectivity_now[slot] = max(SELECTIVITY_MIN, keep * self.selectivity_now[slot] + gain * rows_out / rows_in)
-        self.call_mean_ns[slot] = keep * self.call_mean_ns[slot] + gain * cost_ns
-        self.length_mean[slot] = keep * self.length_mean[slot] + gain * rows_in
-        self.length_square_mean[slot] = keep * self.length_square_mean[slot] + gain * rows_in * rows_in
-        self.product_mean[slot] = keep * self.product_mean[slot] + gain * rows_in * cost_ns
-        self.seen[slot] = seen + rows_in
-        unpublished = self.unpublished[slot] + rows_in
-        self.unpublished[slot] = unpublished
-        if unpublished >= self.window or seen < self.window:
-            self._dirty[slot] = None
-
-    def record_many(self, slots: NDArray[np.int64], rows_in: FloatColumn, rows_out: FloatColumn, cost_ns: FloatColumn) -> None:
-        """Take many steps' measurements in at once; each operator at most once in `slots`, each with rows."""
-        if not self.adapt or not len(slots):
-            return
-        seen = self.seen[slots]
-        gain = np.maximum(1.0 - np.exp(self._log_keep * rows_in), rows_in / (PRIOR_TUPLES + seen + rows_in))
-        keep = 1.0 - gain
-        self.selectivity_now[slots] = np.maximum(SELECTIVITY_MIN, keep * self.selectivity_now[slots] + gain * rows_out / rows_in)
-        self.call_mean_ns[slots] = keep * self.call_mean_ns[slots] + gain * cost_ns
-        self.length_mean[slots] = keep * self.length_mean[slots] + gain * rows_in
-        self.length_square_mean[slots] = keep * self.length_square_mean[slots] + gain * rows_in * rows_in
-        self.product_mean[slots] = keep * self.product_mean[slots] + gain * rows_in * cost_ns
-        self.seen[slots] = seen + rows_in
-        unpublished = self.unpublished[slots] + rows_in
-        self.unpublished[slots] = unpublished
-        for slot in slots[(unpublished >= self.window) | (seen < self.window)].tolist():
-            self._dirty[slot] = None
-
-    def cost_now(self, slot: int) -> float:
-        """Return the present a / E[n] + b of an operator, in ns per tuple."""
-        return max(COST_NS_MIN, float(self.call_mean_ns[slot]) / max(float(self.length_mean[slot]), 1e-9))
+        selectivity = keep * one.selectivity + gain * rows_out / rows_in
+        one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
+        one.call_ns = keep * one.call_ns + gain * cost_ns
+        length = one.length = keep * one.length + gain * rows_in
+        one.length_square = keep * one.length_square + gain * rows_in * rows_in
+        one.product = keep * one.product + gain * rows_in * cost_ns
+        one.seen = seen + rows_in
+        news = one.news = one.news + rows_in
+        if news >= self.window or seen < self.window:
+            one.news = 0.0
+            before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
+            moved = abs(one.selectivity - before) > CHANGE_MIN * before
+            if moved or abs(one.call_ns / length - cost_before) > CHANGE_MIN * cost_before:
+                self._dirty[slot] = None
 
     def cost_line(self, slot: int) -> CostLine:
         """Return the fitted cost of a call; where all calls had one length, everything counts as cost per tuple."""
-        mean, call = float(self.length_mean[slot]), float(self.call_mean_ns[slot])
-        spread = float(self.length_square_mean[slot]) - mean * mean
-        if spread <= 1e-9 * max(1.0, mean * mean):
-            return CostLine(0.0, self.cost_now(slot))
-        slope = (float(self.product_mean[slot]) - mean * call) / spread
-        slope = min(max(slope, 0.0), call / mean)
-        return CostLine(max(0.0, call - slope * mean), max(slope, COST_NS_MIN / max(mean, 1.0)))
+        one = self.measured[slot]
+        assert one is not None
+        spread = one.length_square - one.length * one.length
+        if spread <= 1e-9 * max(1.0, one.length * one.length):
+            return CostLine(0.0, one.cost_ns)
+        slope = (one.product - one.length * one.call_ns) / spread
+        slope = min(max(slope, 0.0), one.call_ns / one.length)
+        return CostLine(max(0.0, one.call_ns - slope * one.length), slope)
 
     # ---- sums along paths
 
-    @property
-    def stale(self) -> bool:
-        """Tell whether the sums no longer follow from the network and the measurements."""
-        return bool(self._dirty) or self._network_version != self.network.version
-
     def refresh(self, *, force: bool = False) -> bool:
-        """Bring the sums up to date where that is due; return True when they changed.
+        """Bring the sums up to date where that is due; return True when any changed.
 
-        In a large network the sums wait until a 64th of the operators have news, so that their cost stays a small share.
+        New queries are summed at once. Measurements wait until a 64th of the operators have news, so that their cost stays a small
+        share of the work measured. Few queries are summed one by one, many all together in NumPy.
         """
-        fresh_network = self._network_version != self.network.version
-        if not fresh_network and not self._dirty:
+        kept, self._kept = self._kept, {}
+        affected: dict[QueryId, None] = dict.fromkeys(self._new)
+        self._new = []
+        if self._dirty and (force or len(self._dirty) * 64 >= len(self.network.topology.order)):
+            for slot in self._dirty:
+                one = self.measured[slot]
+                assert one is not None
+                self.selectivity[slot], self.cost_ns[slot] = one.selectivity, one.cost_ns
+                affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
+            self._dirty.clear()
+        if not affected and not kept:
             return False
-        if not (fresh_network or force) and len(self._dirty) * 64 < len(self.network.topology.order):
-            return False
-        for slot in self._dirty:
-            self.selectivity[slot] = self.selectivity_now[slot]
-            self.cost_ns[slot] = self.cost_now(slot)
-            self.unpublished[slot] = 0.0
-        self._dirty.clear()
-        self._network_version = self.network.version
-        self._sum_ideal_times()
-        if len(self.network.topology.order) <= _SCALAR_OPERATORS_MAX:
-            self._sum_one_by_one()
+        if len(affected) <= _SINGLE_QUERIES_MAX:
+            self._sum_queries(list(affected), kept)
         else:
-            self._sum_by_level()
+            self._sum_everything()
         self.version += 1
         return True
 
-    def _sum_ideal_times(self) -> None:
-        """T_k of every query: one weighted count over all (query, operator) pairs; queries with a union go one by one."""
-        paths = self._ideal_paths()
-        times = _sums(paths.query_index, weights=paths.times_counted * self.cost_ns[paths.slots], minlength=len(paths.queries))
-        for index in paths.with_union:
-            times[index] = self._ideal_with_union(paths.queries[index])
-        times = np.maximum(times, COST_NS_MIN)
-        self.ideal_of_query = dict(zip(paths.queries, times.tolist(), strict=True))
-        self._ideal_times = times
+    def _sum_queries(self, queries: list[QueryId], others: Iterable[int]) -> None:
+        topology = self.network.topology
+        for query in queries:
+            self.ideal_of_query[query] = self._ideal_of(query)
+        # A shared operator is above operators of other queries too; those keep their sums, it gets its own anew.
+        slots = {slot for query in queries for slot in topology.query_slots[query]}
+        slots.update(slot for slot in others if slot in topology.place)
+        for slot in reversed(topology.upstream(slots)):
+            self._sum_operator(slot)
 
-    def _ideal_paths(self) -> IdealPaths:
-        if self._paths is None or self._paths.version != self.network.version:
-            self._paths = IdealPaths(self.network)
-        return self._paths
+    def _sum_operator(self, slot: int) -> None:
+        topology = self.network.topology
+        outputs = cost = normal = square = 0.0
+        ideal = math.inf
+        for query in topology.roots_of.get(slot, ()):
+            time = self.ideal_of_query[query]
+            outputs += 1.0
+            normal += 1.0 / time
+            square += 1.0 / (time * time)
+            ideal = min(ideal, time)
+        for consumer in topology.consumers[slot]:
+            outputs += self.output_per_tuple.item(consumer)
+            cost += self.cost_to_end_ns.item(consumer)
+            normal += self.normalized_output.item(consumer)
+            square += self.normalized_square.item(consumer)
+            ideal = min(ideal, self.ideal_time_ns.item(consumer))
+        selectivity = self.selectivity.item(slot)
+        self.output_per_tuple[slot] = selectivity * outputs
+        self.cost_to_end_ns[slot] = self.cost_ns.item(slot) + selectivity * cost
+        self.normalized_output[slot] = selectivity * normal
+        self.normalized_square[slot] = selectivity * square
+        self.ideal_time_ns[slot] = ideal
 
-    def _ideal_with_union(self, query: QueryId) -> float:
+    def _ideal_of(self, query: QueryId) -> float:
+        """T_k of one query, by walking it."""
         network = self.network
         ideal: dict[int, float] = {}
         slots = network.topology.query_slots[query]
         for slot in slots:
             before = [ideal[producer] for producer in network.topology.producers[slot] if producer in ideal]
-            ports, cost = len(network.inputs[slot]), float(self.cost_ns[slot])
+            cost = self.cost_ns.item(slot)
             if is_join(network, slot):
-                ideal[slot] = ports * cost + sum(before)
+                ideal[slot] = len(network.inputs[slot]) * cost + sum(before)
             else:
                 ideal[slot] = cost + max(before, default=0.0)
-        return ideal[slots[-1]] if slots else 0.0
+        root = network.operators.slot_of[network.queries[query].root]
+        return max(COST_NS_MIN, ideal.get(root, 0.0))
+
+    def _sum_everything(self) -> None:
+        self._sum_ideal_times()
+        self._sum_by_level()
+
+    def _sum_ideal_times(self) -> None:
+        """T_k of every query: one weighted count over all (query, operator) pairs; queries with a union go one by one."""
+        paths = self._ideal_paths()
+        times = _sums(paths.query_index, paths.times_counted * self.cost_ns[paths.slots], len(paths.queries))
+        for index in paths.with_union:
+            times[index] = self._ideal_of(paths.queries[index])
+        self._ideal_times = np.maximum(times, COST_NS_MIN)
+        self.ideal_of_query = dict(zip(paths.queries, self._ideal_times.tolist(), strict=True))
+
+    def _ideal_paths(self) -> IdealPaths:
+        if self._paths is None or self._paths.version != self.network.version:
+            self._paths = IdealPaths(self.network)
+        return self._paths
 
     def _roots(self) -> tuple[FloatColumn, FloatColumn, FloatColumn, FloatColumn]:
         size = len(self.network.nodes)
@@ -273,21 +327,3 @@ class Estimates:
             times = least[slots]
             np.minimum.at(times, producers, self.ideal_time_ns[consumers])
             self.ideal_time_ns[slots] = times
-
-    def _sum_one_by_one(self) -> None:
-        count, inverse, square, least = (column.tolist() for column in self._roots())
-        topology = self.network.topology
-        for slot in reversed(topology.order):
-            outputs, cost, normal, normal_square, ideal = count[slot], 0.0, inverse[slot], square[slot], least[slot]
-            for consumer in topology.consumers[slot]:
-                outputs += float(self.output_per_tuple[consumer])
-                cost += float(self.cost_to_end_ns[consumer])
-                normal += float(self.normalized_output[consumer])
-                normal_square += float(self.normalized_square[consumer])
-                ideal = min(ideal, float(self.ideal_time_ns[consumer]))
-            selectivity = float(self.selectivity[slot])
-            self.output_per_tuple[slot] = selectivity * outputs
-            self.cost_to_end_ns[slot] = float(self.cost_ns[slot]) + selectivity * cost
-            self.normalized_output[slot] = selectivity * normal
-            self.normalized_square[slot] = selectivity * normal_square
-            self.ideal_time_ns[slot] = ideal

@@ -115,6 +115,11 @@ class LiveScheduler:
         return self._statistics
 
     @property
+    def settings(self) -> CoreSettings:
+        """The settings of the core."""
+        return self._core.settings
+
+    @property
     def story(self) -> Story | None:
         """What was recorded (`record=True`); read it when the scheduler has stopped."""
         return self._core.story
@@ -146,10 +151,13 @@ class LiveScheduler:
     def quiesce(self, timeout_s: float | None) -> bool:
         """Wait until everything posted before is worked off as far as it can be; False when that took longer than `timeout_s`."""
         with self._lock:
+            if self._fatal is not None:
+                return False
             self._drains_asked += 1
             ticket = self._drains_asked
             self._mailbox.post(DrainRequested())
-            return self._drained.wait_for(lambda: self._drains_done >= ticket or self._fatal is not None, timeout_s)
+            self._drained.wait_for(lambda: self._drains_done >= ticket or self._fatal is not None, timeout_s)
+            return self._drains_done >= ticket
 
     # ---- the scheduler thread
 

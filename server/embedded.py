@@ -7,6 +7,7 @@ stream that has not ended does. Nothing takes time but what the timeline says, s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,10 @@ from millstream.server.merge import merged_order
 from millstream.server.outcome import Outcome
 from millstream.server.outcome_table import outcome_result
 from millstream.server.render import NamedResult
-from millstream.server.runtime import Runtime, VirtualRuntime
+from millstream.server.runtime import Runtime
 from millstream.server.store import Store
 from millstream.server.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
+from millstream.server.virtual_runtime import VirtualRuntime
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
 REASONS_SHOWN_MAX = 5
@@ -118,16 +120,17 @@ class _Run:
     # --- inputs ---
 
     def _replay_inputs(self) -> None:
-        files = [open_input(self.host, name, path) for name, path in self.replay.inputs]
         rows_max = self.replay.train or TRAIN_ROWS
-        if len(files) == 1:
-            for columns, rows in files[0].chunks():
-                for start in range(0, rows, rows_max):
-                    self._push(files[0], columns, start, min(start + rows_max, rows))
-        elif files:
-            self._replay_merged(files, rows_max)
-        for file in files:
-            self._tell_refused(file)
+        with ExitStack() as open_files:
+            files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
+            if len(files) == 1:
+                for columns, rows in files[0].chunks():
+                    for start in range(0, rows, rows_max):
+                        self._push(files[0], columns, start, min(start + rows_max, rows))
+            elif files:
+                self._replay_merged(files, rows_max)
+            for file in files:
+                self._tell_refused(file)
 
     def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
         whole = [file.read_all() for file in files]

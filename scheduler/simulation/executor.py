@@ -8,7 +8,8 @@ A result carries the arrival time of its tuple, a joined one the later of its pa
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from dataclasses import dataclass, field
 
 from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
@@ -48,7 +49,7 @@ class BoxExecutor:
         self._edge_log: dict[EdgeId, _Log] = {}
         self._cursors: dict[EdgeId, int] = {}
         self._roots: dict[OperatorId, int] = {}
-        self._windows: dict[EdgeId, deque[Tuple]] = {}
+        self._windows: dict[EdgeId, list[Tuple]] = {}
         self.outcomes: dict[OperatorId, tuple[int, ...]] = {}
         """Outcomes by arrival order for boxes whose results are prescribed instead of hashed: outputs of the 1st, 2nd … tuple."""
 
@@ -184,18 +185,16 @@ class BoxExecutor:
         results: list[Tuple] = []
         for (arrival_ns, identity), port in rows:
             own, other = node.inputs[port], node.inputs[1 - port]
-            partners = self._windows.setdefault(other, deque())
-            # Inputs come in arrival order, so what lies further back than the window meets no later tuple of this side.
-            while partners and partners[0][0] < arrival_ns - node.window_ns:
-                partners.popleft()
-            for partner_ns, partner in partners:
-                if abs(partner_ns - arrival_ns) > node.window_ns:
-                    continue
+            partners = self._windows.setdefault(other, [])
+            # Below a union or another join tuples may come out of arrival order, so nothing is forgotten: it may still be met.
+            first = bisect_left(partners, (arrival_ns - node.window_ns, 0))
+            last = bisect_right(partners, (arrival_ns + node.window_ns, MASK))
+            for partner_ns, partner in partners[first:last]:
                 left, right = (identity, partner) if port == 0 else (partner, identity)
                 mixed = mix(operator_salt ^ mix(left ^ mix(right)))
                 if mixed <= bound:
                     results.append((max(arrival_ns, partner_ns), mixed))
-            self._windows.setdefault(own, deque()).append((arrival_ns, identity))
+            insort(self._windows.setdefault(own, []), (arrival_ns, identity))
         return results
 
     def _append(self, log: LogId, results: list[Tuple], node: OperatorNode) -> LogCount:

@@ -112,6 +112,13 @@ def test_errors_are_one_line_and_exit_with_one(threaded: ThreadedServer, run: Ru
     assert run("query", "list", "--tls-ca", "/nowhere.pem")[0] == 1
 
 
+def test_a_fault_of_our_own_is_one_line_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.client.commands.sql.run_script", lambda *_: 1 / 0)
+    code, out, err = run("sql", "-c", "SHOW STREAMS")
+    assert (code, out) == (1, "")
+    assert err == "error: ZeroDivisionError: division by zero; a fault of millstream itself, MILLSTREAM_TRACEBACK=1 shows where\n"
+
+
 def test_wrong_usage_exits_with_two(run: Run) -> None:
     for arguments in (
         ["query", "stop"],
@@ -172,10 +179,10 @@ def test_explain_prints_a_plan_object_as_json(threaded: ThreadedServer, run: Run
 
 
 def test_policies_are_listed_and_the_one_in_use_is_shown(threaded: ThreadedServer, run: Run) -> None:
-    columns = [["name", "TEXT", False], ["current", "BOOLEAN", False]]
+    columns = [["name", "TEXT", False], ["in_force", "BOOLEAN", False]]
     threaded.server.answers["SHOW POLICIES"] = lambda request: m.Reply(request, columns, [["hnr", True], ["bsd", False]])
-    assert run("policy", "show")[1] == "name,current\nhnr,true\n"
-    assert run("policy", "show", "bsd")[1] == "name,current\nbsd,false\n"
+    assert run("policy", "show")[1] == "name,in_force\nhnr,true\n"
+    assert run("policy", "show", "bsd")[1] == "name,in_force\nbsd,false\n"
     assert run("policy", "show", "x")[0] == 1
     assert "hnr" in run("top")[1]
 

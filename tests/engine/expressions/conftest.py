@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from millstream.engine.arrow import column_to_arrow
 from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.expressions.compile import compile_expression, compile_predicate
 from millstream.engine.expressions.contract import EvaluationContext
@@ -69,6 +71,23 @@ def _check_predicates(expression: Expression, table: Table, values: list[Any]) -
     mask = compile_predicate(expression)(table, EvaluationContext(lambda: np.arange(table.rows, dtype=np.int64)))
     assert mask.dtype == np.bool_
     assert mask.tolist() == [v is True for v in values]
+
+
+@pytest.fixture(scope="session")
+def duck() -> Iterator[Callable[..., list[list[Any]]]]:
+    """What DuckDB gives for scalar expressions over a table's columns a, b …: a list per expression, in the order of the rows."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'; SET threads = 1")
+
+        def answers(table: Table, *expressions: str) -> list[list[Any]]:
+            arrays = [column_to_arrow(table.column(i)) for i in range(len(table.refs))]
+            rows = pa.table([pa.array(range(table.rows)), *arrays], names=["row", *(r.name for r in table.refs)])
+            connection.register("t", rows)
+            found = connection.execute(f"SELECT {', '.join(expressions)} FROM t ORDER BY row").fetchall()
+            connection.unregister("t")
+            return [[row[i] for row in found] for i in range(len(expressions))]
+
+        yield answers
 
 
 @pytest.fixture(scope="session")
