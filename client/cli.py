@@ -108,6 +108,10 @@ def run(arguments: list[str] | None = None) -> int:
         return complain(str(error))
     except (click.Abort, KeyboardInterrupt):
         return 1
+    except Exception as error:
+        if os.environ.get("MILLSTREAM_TRACEBACK"):
+            raise
+        return complain(f"{type(error).__name__}: {error}; a fault of millstream itself, MILLSTREAM_TRACEBACK=1 shows where")
     return result if isinstance(result, int) else 0
 
 

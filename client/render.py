@@ -1,15 +1,13 @@
 """Results as people and programs want them: tables, CSV, JSON lines, Arrow streams.
 
 CSV and JSON are those of `protocol/text.py`, the same everywhere. A renderer is fed batches of one schema and writes as it goes, so
-that a subscription that never ends shows its rows at once.
+that a subscription that never ends shows its rows at once. Arrow is imported only when there is something to render.
 """
 
 from __future__ import annotations
 
 import json
 from typing import IO, TYPE_CHECKING, Any, Protocol
-
-from millstream.protocol.text import csv_header, csv_lines, json_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,13 +45,16 @@ class CsvRenderer:
     """A header, then a line a row; empty strings quoted, NULL empty."""
 
     def __init__(self, schema: pa.Schema, out: IO[bytes]) -> None:
+        from millstream.protocol.text import csv_header, csv_lines
+
         self._out = out
+        self._lines = csv_lines
         out.write(csv_header(schema))
         out.flush()
 
     def batch(self, batch: pa.RecordBatch) -> None:
         """Write a line a row."""
-        self._out.write(csv_lines(batch))
+        self._out.write(self._lines(batch))
         self._out.flush()
 
     def finish(self) -> None:
@@ -64,11 +65,14 @@ class JsonRenderer:
     """One object a line."""
 
     def __init__(self, out: IO[bytes]) -> None:
+        from millstream.protocol.text import json_lines
+
         self._out = out
+        self._lines = json_lines
 
     def batch(self, batch: pa.RecordBatch) -> None:
         """Write a line a row."""
-        self._out.write(json_lines(batch))
+        self._out.write(self._lines(batch))
         self._out.flush()
 
     def finish(self) -> None:
@@ -101,6 +105,8 @@ def cells(batch: pa.RecordBatch) -> list[list[str | None]]:
 
     Control characters are written as escapes, so that data cannot move the cursor of a terminal.
     """
+    from millstream.protocol.text import json_lines
+
     rows = [json.loads(line, object_pairs_hook=list) for line in json_lines(batch).decode().split("\n") if line]
     return [[_cell(value) for _, value in row] for row in rows]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from millstream.engine import limits
 from millstream.engine.frontier import is_blocked
-from millstream.engine.fused import ChainCache, ChainFailure, FusedChain
+from millstream.engine.fused import ChainCache, FusedChain
 from millstream.engine.graph import OperatorId
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import Emitter
@@ -79,7 +79,7 @@ class Executor:
             if rows_left <= 0 or all(c.position >= hi for c, hi in zip(running.inputs, targets, strict=True)):
                 break
         cost = clock_ns() - started
-        _count(running, counts, cost)
+        running.statistics.add(counts.rows_in, counts.rows_out, cost)
         return counts.receipt(cost)
 
     def _run_call(
@@ -121,8 +121,8 @@ class Executor:
             started = clock_ns()
             try:
                 outcome = chain.run(min(rows_left, limits.TRAIN_ROWS_MAX))
-            except ChainFailure as failure:
-                self._fail(chain.operators[0], failure.error)
+            except Exception as error:  # noqa: BLE001 (as in _run_call)
+                self._fail(chain.operators[0], error)
                 return True
             if outcome is None:
                 return done
@@ -210,11 +210,3 @@ def _emitted(running: RunningOperator, out: Emitter) -> list[Train]:
         assert train is not None, f"{type(running.logic).__name__} put nothing on output {port}"
         trains.append(train)
     return trains
-
-
-def _count(running: RunningOperator, counts: StepCounts, cost_ns: int) -> None:
-    statistics = running.statistics
-    statistics.calls += 1
-    statistics.rows_in += counts.rows_in
-    statistics.rows_out += counts.rows_out
-    statistics.cost_ns += cost_ns

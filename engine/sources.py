@@ -277,7 +277,7 @@ class Ingress:
 
 
 def _push(log: OutputLog, train: Train, arrival_ns: int) -> LogArrival:
-    node = LogNode(train.over(log.hi, train.hi))
+    node = LogNode(train.over(log.hi, train.hi), log)
     log.push(node)
     return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls)
 

@@ -374,7 +374,7 @@ class SchedulerCore:
         """Cut the network anew, after it or the policy changed. Orders that are out keep their operators locked."""
         self.estimates.refresh()
         policy = self._policy
-        units = self._units = policy.cutter(self.ledger)
+        units = self._units = policy.cutter(self.ledger, self.estimates)
         units.threshold = 0 if self._draining else policy.threshold
         for outstanding in self._outstanding.values():
             outstanding.conflicts = units.conflicts_of(outstanding.operators)
@@ -415,6 +415,12 @@ class SchedulerCore:
         return True
 
     def _bring_up_to_date(self, now_ns: int) -> None:
+        self._refresh_units(now_ns)
+        if self._units.threshold:
+            late = self._units.overdue(now_ns - self.settings.head_wait_ns_max)
+            self._policy.selector.changed(self._view, late, now_ns)
+
+    def _refresh_units(self, now_ns: int) -> None:
         if self._units_version != self.network.version:
             if not self._grow_units(now_ns):
                 self._cut_units(now_ns)
@@ -423,10 +429,11 @@ class SchedulerCore:
         if touched:
             self.ledger.touched = {}
             moved.extend(self._units.update(list(touched)))
-        if self._units.threshold:
-            moved.extend(self._units.overdue(now_ns - self.settings.head_wait_ns_max))
         selector = self._policy.selector
         if self.estimates.refresh():
+            if self._units.depends_on_estimates:
+                self._cut_units(now_ns)
+                return
             selector.reset(self._view, now_ns)
         elif moved:
             selector.changed(self._view, moved, now_ns)
@@ -457,8 +464,12 @@ class SchedulerCore:
                 picked = self._pick_behind_full(now_ns)
             if not picked:
                 return
-            instructions.append(Dispatch(self._lock(picked)))
+            order, locked = self._lock(picked)
+            instructions.append(Dispatch(order))
             free -= 1
+            if self.settings.orders_max > 1:
+                # What shares an operator with this order must not be picked while it is out.
+                policy.selector.changed(self._view, locked.tolist(), now_ns)
 
     def _pick_behind_full(self, now_ns: int) -> list[int]:
         """Nothing runs and nothing could: full queues wait for one another. One unit may overshoot to break the ring."""
@@ -472,7 +483,7 @@ class SchedulerCore:
         selector.reset(self._view, now_ns)
         return picked
 
-    def _lock(self, picked: list[int]) -> WorkOrder:
+    def _lock(self, picked: list[int]) -> tuple[WorkOrder, NDArray[np.int64]]:
         units = self._units
         identity = OrderId(self._next_order)
         self._next_order += 1
@@ -488,4 +499,4 @@ class SchedulerCore:
         units.lock(conflicts)
         self._outstanding[identity] = _Outstanding(order, operators, conflicts)
         self._counts["orders"] += 1
-        return order
+        return order, conflicts

@@ -27,11 +27,12 @@ from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.engine_host import Context, EngineHost
 from millstream.server.intake import StreamIntake
+from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
-from millstream.server.runtime import LiveRuntime, Runtime
+from millstream.server.runtime import Runtime
 from millstream.server.security import Role, require
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store

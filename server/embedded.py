@@ -30,9 +30,10 @@ from millstream.server.merge import merged_order
 from millstream.server.outcome import Outcome
 from millstream.server.outcome_table import outcome_result
 from millstream.server.render import NamedResult
-from millstream.server.runtime import Runtime, VirtualRuntime
+from millstream.server.runtime import Runtime
 from millstream.server.store import Store
 from millstream.server.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
+from millstream.server.virtual_runtime import VirtualRuntime
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
 REASONS_SHOWN_MAX = 5

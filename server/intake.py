@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.column import Column, null_column
-from millstream.engine.errors import InvalidDefinition, TypeProblem
+from millstream.engine.errors import EngineError, InvalidDefinition, TypeProblem
 from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
 from millstream.engine.ingest.outcome import Coerced, Rejection
 from millstream.engine.schema import OnError, Schema, StreamDefinition
-from millstream.server.encoding import spell
+from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.server.errors import BadInput
+from millstream.server.outcome import spell
 from millstream.server.side_streams import record_errors
 
 if TYPE_CHECKING:
@@ -56,12 +57,22 @@ class StreamIntake:
         return self.definition.durability
 
     def take_batch(self, batch: Any) -> Taken:
-        """Take an Arrow record batch whose columns are matched by name."""
-        return self._take(coerce_batch(batch, self.definition))
+        """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
+        try:
+            return self._take(coerce_batch(batch, self.definition))
+        except EngineError as error:
+            return self._refused_whole(batch.num_rows, str(error))
 
     def take_rows(self, rows: Sequence[Any]) -> Taken:
         """Take rows, each a list in the order of the stream's columns or a map by column name."""
-        return self._take(coerce_rows(rows, self.definition))
+        try:
+            return self._take(coerce_rows(rows, self.definition))
+        except EngineError as error:
+            return self._refused_whole(len(rows), str(error))
+
+    def _refused_whole(self, rows: int, reason: str) -> Taken:
+        self.refused_total += rows
+        return Taken(0, [(i, reason) for i in range(min(rows, REJECTIONS_LISTED_MAX))], rows)
 
     def take_columns(self, columns: Sequence[Column]) -> int:
         """Let in columns that are known to be good; returns the arrival number of the last row."""

@@ -46,6 +46,9 @@ def command(
 
     The rows of every SELECT go to standard output, messages to standard error.
     """
+    from millstream.server.lean import keep_pandas_out
+
+    keep_pandas_out()
     from millstream.server.embedded import Replay, run_replay
     from millstream.server.render import write_results
 

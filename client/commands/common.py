@@ -86,6 +86,12 @@ def show_table(table: pa.Table, format: str | None) -> None:
     renderer.finish()
 
 
+def in_force(table: pa.Table) -> pa.Table:
+    """Return the rows of SHOW POLICIES that are in force; all of them if it does not say."""
+    marks = [name for name in table.column_names if name in ("in_force", "in_use", "current", "active")]
+    return table.filter(table[marks[0]]) if marks else table
+
+
 def show_answer(answer: Answer, format: str | None) -> None:
     """Print what a statement answered: its table if it has one, its notices."""
     if answer.columns or len(answer):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import connection_options, courtesy, format_option, show_answer, show_table
+from millstream.client.commands.common import connection_options, courtesy, format_option, in_force, show_answer, show_table
 from millstream.client.errors import MillstreamError
 from millstream.client.queries import quoted
 
@@ -48,7 +48,7 @@ def show(name: str | None, format: str | None, connect: Connect) -> None:
         if not rows.num_rows:
             raise MillstreamError("unknown_name", f"there is no policy {name}", "millstream policy list")
     else:
-        rows = table.filter(table["in_force"])
+        rows = in_force(table)
     show_table(rows, format)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import connection_options
+from millstream.client.commands.common import connection_options, in_force
 from millstream.client.errors import MillstreamError
 from millstream.client.render import WholeTable
 
@@ -57,7 +57,7 @@ def snapshot(client: Client) -> str:
             continue
         table = answer.to_arrow()
         if title == "policy":
-            table = table.filter(table["in_force"])
+            table = in_force(table)
         out = io.BytesIO()
         whole = WholeTable(table.schema, out, colour=False)
         for batch in table.to_batches():

@@ -138,6 +138,8 @@ class Cursor(ExpressionParser):
         if token.token_type == TokenType.IDENTIFIER:
             return True
         word = token.text
+        if token.token_type in (TokenType.ORDER_BY, TokenType.PARTITION_BY):
+            return False
         return token.token_type not in _NOT_WORDS and (word[:1].isalpha() or word[:1] in "_$") and word.upper() not in RESERVED
 
     def alias(self, *, clause_words: frozenset[str] = CLAUSE_WORDS) -> Name | None:

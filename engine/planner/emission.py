@@ -6,7 +6,8 @@ from millstream.engine.errors import InvalidDefinition, Unsupported
 from millstream.engine.language.syntax import Place
 from millstream.engine.operators.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.planner.logical import Aggregate, Filter, Node, Project, RelationToStream, Union, change_position
-from millstream.engine.planner.steps import PER_WINDOW, append_only_change
+from millstream.engine.planner.steps import append_only_change
+from millstream.engine.planner.window_kinds import PER_WINDOW
 
 STREAM_WORDS = {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM"}
 

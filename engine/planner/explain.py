@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.engine.language.durations import duration_text
-from millstream.engine.operators import recipes
-from millstream.engine.operators.recipes import EmitKind, Recipe, WindowKind, WindowSpec
+from millstream.engine.operators.recipes import EmitKind
 from millstream.engine.planner import logical
 from millstream.engine.planner.logical import Attributes, Node
 from millstream.engine.planner.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.engine.planner.plan_writer import to_plan_object
 from millstream.engine.planner.semantics_text import rules_in_force
+from millstream.engine.planner.state import operator_name, state_lines
 from millstream.engine.planner.text import attribute_names, emit_text, expression_text, window_text
 from millstream.engine.schema import Schema
 
@@ -25,7 +25,7 @@ def explain(planned: PlannedQuery) -> str:
     lines = ["Logical plan", *_indented(plan_lines(planned.logical.root))]
     lines += ["Rewrites", f"  {', '.join(planned.applied) or 'none applied'}"]
     lines += ["Operators", *_indented(physical_lines(planned))]
-    lines += ["State", *_indented(state_lines(planned))]
+    lines += ["State", *_indented(state_lines(planned.physical))]
     lines.append(f"Emission\n  EMIT {emit_text(planned.logical.emit)}")
     points = ", ".join(f"{latency:g} s: {utility:g}" for latency, utility in options.qos)
     lines.append(
@@ -213,84 +213,6 @@ def _operator(node: PhysicalNode | SourceNode, inputs: list[tuple[int, InputRef]
 
 def _shown_schema(schema: Schema) -> list[str]:
     return [f"{f.name} {f.type}" for f in schema.fields]
-
-
-def operator_name(recipe: Recipe) -> str:
-    """Return the word for an operator: `select`, `window join` …"""
-    name = type(recipe).__name__.removesuffix("Recipe")
-    return "".join(f" {c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
-
-
-# -- state --------------------------------------------------------------------------------------------------------------------
-
-
-def state_lines(planned: PlannedQuery) -> list[str]:
-    """Return what each operator that remembers anything holds at most."""
-    found: list[str] = []
-    seen: set[int] = set()
-
-    def visit(node: PhysicalNode | SourceNode) -> None:
-        if isinstance(node, SourceNode) or id(node) in seen:
-            return
-        seen.add(id(node))
-        for ref in node.inputs:
-            visit(ref.node)
-        held = state_bound(node.recipe)
-        if held is not None:
-            found.append(f"{operator_name(node.recipe)}: {held}")
-
-    visit(planned.physical.root)
-    return found or ["none"]
-
-
-def state_bound(recipe: Recipe) -> str | None:
-    """Return the bound of an operator's state in words; None when it holds nothing."""
-    if isinstance(recipe, recipes.AggregateRecipe):
-        return _aggregate_state(recipe)
-    if isinstance(recipe, recipes.WindowRecipe):
-        return _window_state(recipe.window)
-    if isinstance(recipe, recipes.JoinRecipe):
-        return _join_state(recipe)
-    if isinstance(recipe, recipes.TableJoinRecipe):
-        return "the rows of the table"
-    if isinstance(recipe, recipes.AsofJoinRecipe):
-        return "the versions a left row may still need, and left rows until the right watermark passes them"
-    if isinstance(recipe, recipes.DistinctRecipe):
-        return "the different rows of open windows" if recipe.window else "every different row ever seen: GROWS WITHOUT BOUND"
-    if isinstance(recipe, recipes.TopRecipe):
-        return f"{recipe.limit} rows a window"
-    if isinstance(recipe, recipes.LagRecipe):
-        return f"{recipe.offset} rows a partition, rows above the watermark"
-    if isinstance(recipe, recipes.RelationToStreamRecipe):
-        return "the changes of one instant" if recipe.stream != "r" else "the relation"
-    return None
-
-
-def _aggregate_state(recipe: recipes.AggregateRecipe) -> str:
-    groups = "one group" if not recipe.keys else "the groups"
-    if recipe.window is None:
-        bound = "" if not recipe.keys else ": GROWS WITH THE NUMBER OF KEYS"
-        return f"{groups} ever seen{bound}"
-    return f"{groups} of {_window_state(recipe.window)}"
-
-
-def _window_state(spec: WindowSpec) -> str:
-    if spec.kind in (WindowKind.HOPPING, WindowKind.CUMULATE, WindowKind.SLIDING):
-        return f"the last {duration_text(spec.range_us)} plus the delay of the watermark"
-    if spec.kind is WindowKind.ROWS:
-        return f"the last {spec.rows} rows{' of each partition' if spec.partition else ''}, rows above the watermark"
-    if spec.kind is WindowKind.SESSION:
-        return "open sessions"
-    if spec.kind is WindowKind.UNBOUNDED:
-        most = spec.state_rows_max
-        return f"at most {most} rows" if most is not None else "everything: GROWS WITH THE NUMBER OF KEYS"
-    return "the landmark's span" if spec.kind is WindowKind.LANDMARK else "one instant"
-
-
-def _join_state(recipe: recipes.JoinRecipe) -> str:
-    left = "without bound" if recipe.upper_us is None else duration_text(max(recipe.upper_us, 0))
-    right = "without bound" if recipe.lower_us is None else duration_text(max(-recipe.lower_us, 0))
-    return f"left rows for {left}, right rows for {right}, plus the delay of the watermarks"
 
 
 def is_change_log(planned: PlannedQuery) -> bool:

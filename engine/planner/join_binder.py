@@ -27,8 +27,7 @@ from millstream.engine.planner.logical import (
     change_position,
 )
 from millstream.engine.planner.window_binder import bounds_of
-
-_POINT = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.UNBOUNDED)
+from millstream.engine.planner.window_kinds import AT_INSTANT, FORMED_FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,9 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     if isinstance(left.node, TableScan):
         raise request.refuse("a table cannot stand on the left of a join", "put the stream left and the table right")
     if isinstance(right.node, TableScan):
-        return Side(_table_join(left, right, request))
+        return Side(_table_join(left, right, request), left.spec)
     if request.asof:
-        return Side(_asof_join(left, right, request))
+        return Side(_asof_join(left, right, request), left.spec)
     return _stream_join(left, right, request)
 
 
@@ -116,7 +115,7 @@ def _window_bound(left: Side, right: Side, request: JoinRequest) -> Bound:
         raise request.refuse("a join with a window on one side only is not supported", "write a window on both items, or WITHIN")
     if left.joined or right.joined:
         raise request.refuse("a join of more than two windowed items is not supported", "bound the further joins with WITHIN")
-    if a.kind in _POINT and b.kind in _POINT:
+    if a.kind in AT_INSTANT and b.kind in AT_INSTANT:
         return Bound(_negative(_reach(b)), _reach(a))
     if a.kind is b.kind is WindowKind.HOPPING and a == b and a.range_us == a.slide_us and a.zone is None:
         return Bound(1 - a.range_us, a.range_us - 1)
@@ -218,8 +217,14 @@ def _one_sided(left: Side, right: Side, request: JoinRequest, what: str) -> None
         raise request.refuse(f"{request.kind.value.upper()} {what} is not supported", "only INNER and LEFT are")
     if request.within_us is not None:
         raise request.refuse(f"WITHIN has no meaning in {what}", "leave it out")
-    if left.spec is not None or right.spec is not None:
-        raise request.refuse(f"a window inside {what} is not supported", "join in a derived table and put the window on that")
+    if right.spec is not None:
+        raise request.refuse(f"a window on the right of {what} is not supported", "leave it out")
+    if left.spec is not None and left.spec.kind in FORMED_FIRST:
+        # Such a window would have to keep rows that the join drops, so it cannot be formed after it.
+        kind = left.spec.kind.value.upper()
+        raise request.refuse(
+            f"a {kind} window on the left of {what} is not supported", "join in a derived table and put the window on that"
+        )
 
 
 def _table_join(left: Side, right: Side, request: JoinRequest) -> Node:

@@ -74,7 +74,7 @@ class LagBinder(ExpressionBinder):
             extra = [e for e in (value, *partition) if not isinstance(e, ColumnRef)]
             below: Node = node
             if extra:
-                added = tuple(Attribute(f"lag {i}", e.type) for i, e in enumerate(extra))
+                added = tuple(Attribute(f"lag_of_{i}", e.type) for i, e in enumerate(extra))
                 below = Project(attributes=attributes + added, input=node, expressions=(*passing(attributes), *extra))
 
             def position(e: Expression, base: int = len(attributes), extra: list[Expression] = extra) -> int:

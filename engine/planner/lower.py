@@ -50,11 +50,10 @@ from millstream.engine.planner.logical import (
 )
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.planner.rules.rewriting import substituted
+from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.planner.windows import fuse, window_below
 from millstream.engine.schema import Field, Schema
 from millstream.engine.types import TEXT
-
-_PER_WINDOW = (WindowKind.HOPPING, WindowKind.CUMULATE, WindowKind.SESSION)
 
 
 def lower(query: LogicalQuery) -> PhysicalQuery:
@@ -157,7 +156,7 @@ class _Lowering:
         kind = node.spec.kind
         if node.changes:
             return self._made(WindowRecipe(node.schema, node.spec, changes=True), node, self.lower(node.input))
-        if kind in _PER_WINDOW:
+        if kind in PER_WINDOW:
             spec, keys = replace(node.spec, partition=()), node.spec.partition
             return self._made(WindowRecipe(node.schema, spec, keys), node, self.lower(node.input))
         raise Unsupported(

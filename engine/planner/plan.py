@@ -24,6 +24,7 @@ from millstream.engine.planner.lower import lower
 from millstream.engine.planner.optimise import optimise
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.planner.plan_objects import bind_plan_object
+from millstream.engine.planner.state import unbounded_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ def plan_select(
     scans = walk_plan(bound.root)
     streams = tuple(dict.fromkeys(n.stream for n in scans if isinstance(n, Scan)))
     tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
-    return PlannedQuery(lower(logical), logical, applied, text or shown, bound, streams, tables, logical.notes)
+    physical = lower(logical)
+    notes = (*physical.notes, *unbounded_state(physical))
+    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes)
 
 
 def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:

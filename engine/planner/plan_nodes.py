@@ -34,8 +34,9 @@ from millstream.engine.planner.logical import (
 )
 from millstream.engine.planner.plan_fields import Fields, as_text, at_path
 from millstream.engine.planner.scope import Scope
-from millstream.engine.planner.steps import PER_WINDOW, WINDOW_ROLES, Output, filtered, project_to, split_conditions, window_of
+from millstream.engine.planner.steps import WINDOW_ROLES, Output, filtered, project_to, split_conditions, window_of
 from millstream.engine.planner.window_binder import bind_window
+from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT
 from sqlglot import exp
 

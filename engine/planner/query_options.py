@@ -56,7 +56,7 @@ def _period_us(node: Node, emit: EmitSpec) -> int | None:
 def _apply(options: QueryOptions, option: Option, catalog: Catalog) -> QueryOptions:
     name, value = option.name, option.value
     if name == "class":
-        return replace(options, class_name=catalog.query_class(str(value).lower()).name)
+        return replace(options, class_name=_class_name(str(value), catalog))
     if name == "qos":
         return replace(options, qos=qos_points(str(value)))
     if name == "weight":
@@ -72,6 +72,12 @@ def _apply(options: QueryOptions, option: Option, catalog: Catalog) -> QueryOpti
     if name == "lifetime":
         return replace(options, lifetime_us=_duration(name, value))
     raise UnknownName(f"there is no option {name}", hint=did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}")
+
+
+def _class_name(name: str, catalog: Catalog) -> str:
+    """A class created with a quoted name keeps its capitals; others fold."""
+    found = catalog.find_class(name)
+    return found.name if found is not None else catalog.query_class(name.lower()).name
 
 
 def _positive(name: str, value: object) -> float:

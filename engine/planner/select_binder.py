@@ -24,7 +24,6 @@ from millstream.engine.planner.logical import (
 )
 from millstream.engine.planner.scope import Scope
 from millstream.engine.planner.steps import (
-    PER_WINDOW,
     WINDOW_ROLES,
     OrderBy,
     Output,
@@ -34,6 +33,7 @@ from millstream.engine.planner.steps import (
     top_of,
     window_of,
 )
+from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT, Kind
 from sqlglot import exp
 
@@ -248,7 +248,7 @@ class SelectBinder:
             raise Unsupported("DISTINCT with ORDER BY is not supported", hint="write GROUP BY instead of DISTINCT")
         hidden = [Output(f"hidden_{i}", node.attributes[i].reference(i)) for i in windows]
         inner = project_to(node, [*outputs, *hidden], keep_roles=True)
-        made = Distinct(attributes=inner.attributes, input=inner, window=window_of(node))
+        made = Distinct(attributes=inner.attributes, input=inner, window=window_of(node) if hidden else None)
         if not hidden:
             return replace(made, attributes=tuple(replace(a, role=Role.PLAIN) for a in made.attributes))
         return project_to(made, [Output(o.name, made.attributes[i].reference(i)) for i, o in enumerate(outputs)])

@@ -21,7 +21,7 @@ from millstream.engine.planner.logical import (
     walk_plan,
 )
 from millstream.engine.planner.plan import PlannedQuery
-from millstream.engine.planner.windows import FORMED_FIRST
+from millstream.engine.planner.window_kinds import FORMED_FIRST
 from millstream.engine.types import Kind
 
 Rule = tuple[str, str]

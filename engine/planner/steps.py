@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.expressions.ir import Expression, Literal
-from millstream.engine.operators.recipes import WindowKind, WindowSpec
+from millstream.engine.operators.recipes import WindowSpec
 from millstream.engine.planner.aggregate_binder import AggregateBinder, projected
 from millstream.engine.planner.expression_binder import conjunction
 from millstream.engine.planner.logical import Attribute, Filter, Node, OrderKey, Project, Role, Top, Window
 from millstream.engine.types import BOOLEAN, TEXT
 
 WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
-PER_WINDOW = (WindowKind.HOPPING, WindowKind.CUMULATE, WindowKind.SESSION)  # kinds that give rows of their own without an aggregate
 
 
 @dataclass(frozen=True, slots=True)

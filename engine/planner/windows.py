@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from millstream.engine.errors import Unsupported
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
-from millstream.engine.operators.recipes import WindowKind, WindowSpec
+from millstream.engine.operators.recipes import WindowSpec
 from millstream.engine.planner.logical import Aggregate, Attribute, Filter, Node, Project, Window
+from millstream.engine.planner.window_kinds import FORMED_FIRST
 from millstream.engine.types import BOOLEAN
-
-FORMED_FIRST = (WindowKind.ROWS, WindowKind.SESSION)  # kinds whose extent depends on which rows there are
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.catalog import DerivedStream
 from millstream.engine.errors import Unsupported
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
+from millstream.engine.planner.plan import derived_stream
 from millstream.server import running, side_streams
 from millstream.server.lifecycle import QueryState
 from millstream.server.outcome import Outcome, said
@@ -39,8 +39,7 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     if statement.if_not_exists and host.catalog.find(statement.name) is not None:
         return said(f"there is a stream {statement.name} already")
     planned = running.plan(host, statement.query, {}, statement.text)
-    times = {a.name: a.time for a in planned.bound.root.attributes if a.time is not None}
-    derived = DerivedStream(statement.name, planned.physical.schema, statement.text, (*planned.streams, *planned.tables), times)
+    derived = derived_stream(statement.name, planned)
     host.catalog.add(derived)
     query = Query(statement.name, planned, QueryKind.DERIVED, text=statement.text, target=statement.name)
     host.derived[statement.name] = query

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.engine.language.statements import InsertValues
-from millstream.engine.errors import Unsupported
+from millstream.engine.planner.insert import bind_rows
 from millstream.server.outcome import Outcome, said
 
 if TYPE_CHECKING:

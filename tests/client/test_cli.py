@@ -112,6 +112,13 @@ def test_errors_are_one_line_and_exit_with_one(threaded: ThreadedServer, run: Ru
     assert run("query", "list", "--tls-ca", "/nowhere.pem")[0] == 1
 
 
+def test_a_fault_of_our_own_is_one_line_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.client.commands.sql.run_script", lambda *_: 1 / 0)
+    code, out, err = run("sql", "-c", "SHOW STREAMS")
+    assert (code, out) == (1, "")
+    assert err == "error: ZeroDivisionError: division by zero; a fault of millstream itself, MILLSTREAM_TRACEBACK=1 shows where\n"
+
+
 def test_wrong_usage_exits_with_two(run: Run) -> None:
     for arguments in (
         ["query", "stop"],

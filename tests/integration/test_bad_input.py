@@ -83,9 +83,9 @@ def test_a_bad_row_in_a_train_is_listed_in_the_ack_and_the_rest_is_kept() -> Non
             ],
         )
         assert ack.accepted + ack.rejected_rows == 5
-        assert {r.index for r in ack.rejected} == {1, 3}
+        assert {r.index for r in ack.rejected} == {1, 2, 3}
         assert all(r.reason for r in ack.rejected)
-        assert [r["length"] for r in await rows_of(subscription, 3)] == [1, 2, 3]
+        assert [r["length"] for r in await rows_of(subscription, 2)] == [1, 3]
 
     run(test)
 
@@ -98,6 +98,18 @@ def test_an_arrow_train_whose_columns_do_not_fit_is_refused_and_says_which() -> 
         assert (ack.accepted, ack.rejected_rows) == (0, 1)
         assert "length" in ack.rejected[0].reason
         assert len(await client.execute("SHOW STREAMS")) == 1
+
+    run(test)
+
+
+def test_rows_for_a_stream_that_has_ended_are_refused_with_the_reason() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.finish("packets")
+        ack = await client.publish("packets", [{"ts": 0, "length": 1}])
+        assert (ack.accepted, ack.rejected_rows) == (0, 1)
+        assert "ended" in ack.rejected[0].reason
 
     run(test)
 

@@ -20,7 +20,7 @@ from millstream.engine.operators.recipes import EmitSpec, Recipe
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, QueryOptions, SourceNode
 from millstream.engine.schema import Field, Schema, StreamDefinition, TimeRule
 from millstream.engine.train import Train
-from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, DataType
+from millstream.engine.types import BOOLEAN, DataType
 from millstream.engine.work import OrderId, Step, WorkOrder, WorkReceipt
 
 SECOND = 1_000_000
@@ -178,5 +178,3 @@ class Engine:
     def account(self, name: str) -> dict[str, Any]:
         return {a.stream: a for a in self.network.conservation(self.deltas[name].query.id)}
 
-
-__all__ = ["BIGINT", "BOOLEAN", "DOUBLE", "TIMESTAMP"]

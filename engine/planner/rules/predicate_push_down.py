@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millstream.engine.expressions.ir import ColumnRef, Expression
+from millstream.engine.expressions.ir import Expression
 from millstream.engine.operators.recipes import JoinKind
 from millstream.engine.planner.join_binder import moved
-from millstream.engine.planner.logical import Aggregate, AsofJoin, Distinct, Filter, Join, Node, Project, TableJoin, Union, Window
+from millstream.engine.planner.logical import AsofJoin, Distinct, Filter, Join, Node, Project, TableJoin, Union, Window
 from millstream.engine.planner.rules.rewriting import bottom_up, filtered, is_movable, is_simple, split, substituted
-from millstream.engine.planner.windows import FORMED_FIRST, window_below
+from millstream.engine.planner.window_kinds import FORMED_FIRST
 
 NAME = "predicate_push_down"
 
@@ -43,8 +43,6 @@ def _change(node: Node) -> Node:
         return _below_window(node, below)
     if isinstance(below, Distinct):
         return replace(below, input=_change(filtered(below.input, [node.condition], node)))
-    if isinstance(below, Aggregate):
-        return _below_aggregate(node, below)
     return node
 
 
@@ -116,17 +114,3 @@ def _below_window(node: Filter, below: Window) -> Node:
     if not down:
         return node
     return filtered(replace(below, input=_change(filtered(below.input, down, node))), stay, node)
-
-
-def _below_aggregate(node: Filter, below: Aggregate) -> Node:
-    """A condition on keys alone drops whole groups; it may act on their rows instead, save where the window counts rows."""
-    window = window_below(below.input) if below.windowed else None
-    if (window is not None and window.spec.kind in FORMED_FIRST) or below.retracts is not None:
-        return node
-    keys = len(below.keys)
-    down, stay = split(node.condition, lambda used: bool(used) and max(used) < keys)
-    if not down:
-        return node
-    by = [ColumnRef(below.input.attributes[k].type, k, below.input.attributes[k].name) for k in below.keys]
-    pushed = _change(filtered(below.input, [substituted(c, by) for c in down], node))
-    return filtered(replace(below, input=pushed), stay, node)

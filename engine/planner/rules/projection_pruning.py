@@ -56,7 +56,7 @@ def _prune(node: Node, wanted: set[int]) -> tuple[Node, Mapping]:
 
 
 def _project(node: Project, wanted: set[int]) -> tuple[Node, Mapping]:
-    kept = sorted(wanted) or [0]
+    kept = sorted(wanted) or list(range(min(1, len(node.attributes))))
     used = {p for i in kept for p in columns_used(node.expressions[i])}
     below, moved = _prune(node.input, used)
     expressions = tuple(remapped(node.expressions[i], moved) for i in kept)
@@ -123,7 +123,7 @@ def _join(node: Join, wanted: set[int]) -> tuple[Node, Mapping]:
 def _narrowed(node: Node, read: set[int]) -> tuple[Node, Mapping]:
     """Prune, and put a projection on top when more columns than are read would go into the state."""
     pruned, moved = _prune(node, read)
-    kept = sorted(moved[p] for p in read) or [0]
+    kept = sorted(moved[p] for p in read) or list(range(min(1, len(pruned.attributes))))
     if len(kept) == len(pruned.attributes):
         return pruned, {p: moved[p] for p in sorted(moved)}
     attributes = tuple(pruned.attributes[i] for i in kept)
