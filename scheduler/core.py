@@ -175,10 +175,12 @@ class SchedulerCore:
     @property
     def idle(self) -> bool:
         """True when no order is out, no splice waits, and nothing could run."""
-        if self._outstanding or self._splices.waiting or self.ledger.touched:
+        if self._outstanding or self._splices.waiting:
             return False
         if self._units_version != self.network.version:
             return not self.ledger.anything_waits
+        if self.ledger.touched:
+            return False
         return not bool(self._units.ready.any())
 
     @property
