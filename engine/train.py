@@ -14,12 +14,13 @@ Control items (end of stream, a watermark moved by a clock, idleness) are trains
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, Index, Mask, concat_columns
+from millstream.engine.column import Column, Index, Mask, concat_columns, null_column
 from millstream.engine.schema import Schema
 from millstream.engine.watermarks import WatermarkTrack, concat_tracks
 
@@ -61,7 +62,7 @@ Slot = Column | Deferred
 class Numbers:
     """An int64 per row that is often simple: one constant (step 0), or a range (step 1), or an array; perhaps selected."""
 
-    __slots__ = ("_array", "_selection", "_start", "_step", "rows")
+    __slots__ = ("_array", "_known", "_selection", "_start", "_step", "rows")
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Numbers:
         self._step = step
         self._array = array
         self._selection = selection
+        self._known: Int64Array | None = array if selection is None else None
 
     @property
     def is_constant(self) -> bool:
@@ -89,20 +91,18 @@ class Numbers:
         return self._start
 
     def array(self) -> Int64Array:
-        """Return the values, one a row."""
+        """Return the values, one a row. Computed once; threads that race compute the same and the last one's is kept."""
+        if self._known is None:
+            self._known = self._compute()
+        return self._known
+
+    def _compute(self) -> Int64Array:
         if self._selection is not None:
             index = self._selection.index
-            if self._array is not None:
-                self._array = self._array[index]
-            else:
-                self._array = index * self._step + self._start if self._step else np.full(len(index), self._start, dtype=np.int64)
-            self._selection = None
-        elif self._array is None:
-            if self._step:
-                self._array = np.arange(self._start, self._start + self.rows, dtype=np.int64)
-            else:
-                self._array = np.full(self.rows, self._start, dtype=np.int64)
-        return self._array
+            return self._array[index] if self._array is not None else index * self._step + self._start
+        if self._step:
+            return np.arange(self._start, self._start + self.rows, dtype=np.int64)
+        return np.full(self.rows, self._start, dtype=np.int64)
 
     def select(self, selection: Selection) -> Numbers:
         """Return the numbers of the selected rows."""
@@ -126,10 +126,12 @@ class Train:
     """Rows of one edge over the arrival interval [lo, hi). Immutable by convention.
 
     `ended`: the edge has come to its end of stream in this train; nothing follows. `idle`: True or False when this control item
-    says that the input went idle or woke up, else None. `sealed` metadata such as the share of input seen rides in `notes`.
+    says that the input went idle or woke up, else None; `flush` when that silence also closes what is open (K14). Marks belong to
+    the last item of the interval. Metadata such as the share of input seen rides in `notes`. `origin` are the source chunks that
+    the rows came from, kept only where a late or error output will want the stream's own columns.
     """
 
-    __slots__ = ("_slots", "arrival", "ended", "hi", "idle", "lo", "notes", "rows", "schema", "seq", "time", "track")
+    __slots__ = ("_slots", "arrival", "ended", "flush", "hi", "idle", "lo", "notes", "origin", "rows", "schema", "seq", "time", "track")
 
     def __init__(
         self,
@@ -145,7 +147,9 @@ class Train:
         track: WatermarkTrack,
         ended: bool = False,
         idle: bool | None = None,
+        flush: bool = False,
         notes: dict[str, Any] | None = None,
+        origin: tuple[Train, ...] = (),
     ) -> None:
         self.schema = schema
         self._slots = list(slots)
@@ -158,7 +162,14 @@ class Train:
         self.track = track
         self.ended = ended
         self.idle = idle
+        self.flush = flush
         self.notes = notes
+        self.origin = origin
+
+    @property
+    def is_mark(self) -> bool:
+        """The train ends its edge or says something about idleness, so nothing may be appended to it."""
+        return self.ended or self.idle is not None or self.flush
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -199,8 +210,29 @@ class Train:
             len(index),
             self.seq.select(selection),
             self.time.select(selection),
-            self.arrival.select(selection),
+            self.arrival.select(selection) if len(index) else Numbers(0, start=self.newest_arrival()),
         )
+
+    def newest_arrival(self) -> int:
+        """Return the arrival time of the last item, in ns; a train without rows keeps it too, for what it makes others emit."""
+        if self.rows == 0 or self.arrival.is_constant:
+            return self.arrival.start
+        return int(self.arrival.array()[-1])
+
+    def arrivals_at(self, seqs: Int64Array) -> Int64Array:
+        """Return for each arrival number of the interval when that item, or the one before it, arrived, in ns."""
+        if self.rows == 0 or self.arrival.is_constant:
+            return np.full(len(seqs), self.arrival.start, dtype=np.int64)
+        position = np.searchsorted(self.seq.array(), seqs, side="right") - 1
+        return self.arrival.array()[np.maximum(position, 0)]
+
+    def over(self, lo: int, hi: int) -> Train:
+        """Return the same train over another interval, which must hold all its rows and steps."""
+        if lo == self.lo and hi == self.hi:
+            return self
+        changed = copy.copy(self)
+        changed.lo, changed.hi, changed.track = lo, hi, self.track.over(lo, hi)
+        return changed
 
     def replace_columns(self, schema: Schema, slots: Sequence[Slot]) -> Train:
         """Return the same rows with other columns."""
@@ -219,7 +251,9 @@ class Train:
             track=self.track,
             ended=self.ended,
             idle=self.idle,
+            flush=self.flush,
             notes=self.notes,
+            origin=self.origin,
         )
 
     def split_at(self, seq: int) -> tuple[Train, Train]:
@@ -228,7 +262,7 @@ class Train:
         left, right = self.track.split_at(seq)
         first = self._part(0, stop, self.lo, seq, left)
         rest = self._part(stop, self.rows, seq, self.hi, right)
-        rest.ended, rest.idle = self.ended, self.idle
+        rest.ended, rest.idle, rest.flush = self.ended, self.idle, self.flush
         return first, rest
 
     def split_rows(self, rows: int) -> tuple[Train, Train | None]:
@@ -260,20 +294,22 @@ class Train:
             hi=hi,
             seq=self.seq.slice(start, stop),
             time=self.time.slice(start, stop),
-            arrival=self.arrival.slice(start, stop),
+            arrival=self.arrival.slice(start, stop) if stop > start else Numbers(0, start=self.newest_arrival()),
             track=track,
             notes=self.notes,
+            origin=self.origin,
         )
 
     def nbytes(self) -> int:
         """Return an estimate of the bytes that the rows occupy once gathered."""
-        total = 24 * self.rows
-        for s in self._slots:
-            if isinstance(s, Deferred):
-                total += s.base.nbytes() * self.rows // max(1, len(s.base))
-            else:
-                total += s.nbytes()
-        return total
+        return 24 * self.rows + sum(self.slot_nbytes(i) for i in range(len(self._slots)))
+
+    def slot_nbytes(self, position: int) -> int:
+        """Return an estimate of the bytes that one column occupies once gathered."""
+        slot = self._slots[position]
+        if isinstance(slot, Deferred):
+            return slot.base.nbytes() * self.rows // max(1, len(slot.base))
+        return slot.nbytes()
 
 
 def concat_trains(trains: Sequence[Train]) -> Train:
@@ -291,12 +327,70 @@ def concat_trains(trains: Sequence[Train]) -> Train:
         hi=last.hi,
         seq=_concat_numbers([t.seq for t in full]),
         time=_concat_numbers([t.time for t in full]),
-        arrival=_concat_numbers([t.arrival for t in full]),
+        arrival=_concat_numbers([t.arrival for t in full]) if full[0].rows else Numbers(0, start=last.newest_arrival()),
         track=concat_tracks([t.track for t in trains]),
         ended=last.ended,
         idle=last.idle,
+        flush=last.flush,
         notes=next((t.notes for t in trains if t.notes), None),
+        origin=_concat_origins(full),
     )
+
+
+def merge_trains(trains: Sequence[Train], schema: Schema, order: Index) -> Train:
+    """Return the rows of trains over one interval as one train: concatenated, then taken in `order`. The track is the first's."""
+    slots = [concat_columns([t.column(i) for t in trains]).take(order) for i in range(len(schema))]
+    rows = len(order)
+    return Train(
+        schema,
+        slots,
+        rows=rows,
+        lo=trains[0].lo,
+        hi=trains[0].hi,
+        seq=Numbers(rows, array=np.concatenate([t.seq.array() for t in trains])[order]),
+        time=Numbers(rows, array=np.concatenate([t.time.array() for t in trains])[order]),
+        arrival=Numbers(rows, array=np.concatenate([t.arrival.array() for t in trains])[order]),
+        track=trains[0].track,
+        origin=_concat_origins(trains),
+    )
+
+
+def empty_train(schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arrival_ns: int = 0, ended: bool = False) -> Train:
+    """Return a train without rows: progress, or the end."""
+    return Train(
+        schema,
+        [null_column(f.type, 0) for f in schema.fields],
+        rows=0,
+        lo=lo,
+        hi=hi,
+        seq=Numbers(0),
+        time=Numbers(0),
+        arrival=Numbers(0, start=arrival_ns),
+        track=track,
+        ended=ended,
+    )
+
+
+def original_rows(rows: Train) -> Train:
+    """Return the source rows with the same arrival numbers, in the stream's own columns; `rows` itself when none are remembered."""
+    if not rows.origin:
+        return rows
+    seqs = rows.seq.array()
+    parts = []
+    for source in sorted(rows.origin, key=lambda t: t.lo):
+        known = source.seq.array()
+        places = np.searchsorted(known, seqs)
+        inside = (places < len(known)) & (known[np.minimum(places, len(known) - 1)] == seqs)
+        if inside.any():
+            parts.append(source.take(places[inside]))
+    return concat_trains(parts) if parts else rows
+
+
+def _concat_origins(parts: Sequence[Train]) -> tuple[Train, ...]:
+    if not any(t.origin for t in parts):
+        return ()
+    unique = {id(o): o for t in parts for o in t.origin}
+    return tuple(unique.values())
 
 
 def _concat_numbers(parts: Sequence[Numbers]) -> Numbers:
@@ -306,8 +400,3 @@ def _concat_numbers(parts: Sequence[Numbers]) -> Numbers:
     if all(p.is_constant and p.start == parts[0].start for p in parts):
         return Numbers(rows, start=parts[0].start)
     return Numbers(rows, array=np.concatenate([p.array() for p in parts]))
-
-
-def no_numbers() -> Numbers:
-    """Return the numbers of a train without rows."""
-    return Numbers(0)

@@ -7,12 +7,15 @@ lazily, as a filter chain never asks. Times in microseconds. A track covers [lo,
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 Int64Array = npt.NDArray[np.int64]
+Steps = tuple[Int64Array, Int64Array]
 
 TIME_MIN = -(2**63)  # W before anything came
 TIME_MAX = 2**63 - 1  # W after the end of the stream
@@ -29,7 +32,17 @@ class WatermarkTrack:
         self.start = start
         self.end = end
 
-    def steps(self) -> tuple[Int64Array, Int64Array]:
+    @property
+    def in_order(self) -> bool:
+        """True when it is certain that no source row of the interval came with a time below W, so none on the edge is late."""
+        return False
+
+    @property
+    def step_count(self) -> int:
+        """Steps that the track holds on to, for the memory measure."""
+        return 0
+
+    def steps(self) -> Steps:
         """Return (seqs, values): after the item with seqs[i], W is values[i]. Non-decreasing in both."""
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
@@ -61,6 +74,14 @@ class WatermarkTrack:
             StepTrack(seq, self.hi, int(values[cut - 1]) if cut else self.start, at[cut:], values[cut:]),
         )
 
+    def over(self, lo: int, hi: int) -> Self:
+        """Return the same steps over another interval, which must still hold all of them."""
+        if lo == self.lo and hi == self.hi:
+            return self
+        changed = copy.copy(self)
+        changed.lo, changed.hi = lo, hi
+        return changed
+
 
 class StepTrack(WatermarkTrack):
     """A track given by its steps."""
@@ -72,33 +93,108 @@ class StepTrack(WatermarkTrack):
         self._seqs = seqs
         self._values = values
 
-    def steps(self) -> tuple[Int64Array, Int64Array]:
+    @property
+    def step_count(self) -> int:
+        """The number of given steps."""
+        return len(self._seqs)
+
+    def steps(self) -> Steps:
         """Return the given steps."""
         return self._seqs, self._values
 
 
 class RowsTrack(WatermarkTrack):
-    """The track of a chunk of source rows with seqs lo … hi-1: the running maximum of event time, less the delay.
+    """The track of a chunk of source rows: the running maximum of event time, less the delay.
 
-    `times` are the event times that may move W: a row too far in the future holds TIME_MIN instead (SKEW).
+    `times` are the event times that may move W: a row too far in the future holds TIME_MIN instead (SKEW). The rows have the
+    seqs first, first + 1, …, all within [lo, hi).
     """
 
-    __slots__ = ("_delay_us", "_times", "_values")
+    __slots__ = ("_delay_us", "_first", "_in_order", "_times", "_values")
 
-    def __init__(self, lo: int, hi: int, start: int, times: Int64Array, delay_us: int) -> None:
+    def __init__(self, lo: int, hi: int, start: int, times: Int64Array, delay_us: int, first: int | None = None) -> None:
         newest = int(times.max()) if len(times) else TIME_MIN
         super().__init__(lo, hi, start, max(start, less_delay(newest, delay_us)))
+        self._first = lo if first is None else first
         self._times = times
         self._delay_us = delay_us
         self._values: Int64Array | None = None
+        self._in_order: bool | None = None
 
-    def steps(self) -> tuple[Int64Array, Int64Array]:
+    @property
+    def in_order(self) -> bool:
+        """True when the rows came in order of time, none of them below the start."""
+        if self._in_order is None:
+            times = self._times
+            self._in_order = len(times) == 0 or (int(times[0]) >= self.start and bool(np.all(times[1:] >= times[:-1])))
+        return self._in_order
+
+    @property
+    def step_count(self) -> int:
+        """One step a row."""
+        return len(self._times)
+
+    def steps(self) -> Steps:
         """Compute the running maximum once."""
         if self._values is None:
-            floor = TIME_MIN + self._delay_us
-            running = np.maximum.accumulate(np.maximum(self._times, floor)) - self._delay_us
-            self._values = np.maximum(running, self.start)
-        return np.arange(self.lo, self.hi, dtype=np.int64), self._values
+            if self.in_order and self._delay_us == 0:
+                self._values = self._times
+            else:
+                floor = TIME_MIN + self._delay_us
+                running = np.maximum.accumulate(np.maximum(self._times, floor)) - self._delay_us
+                self._values = np.maximum(running, self.start)
+        return np.arange(self._first, self._first + len(self._times), dtype=np.int64), self._values
+
+
+class LazyTrack(WatermarkTrack):
+    """Base of tracks made of others, whose steps are computed when first asked for."""
+
+    __slots__ = ("_computed", "_parts")
+
+    def __init__(self, lo: int, hi: int, start: int, end: int, parts: Sequence[WatermarkTrack]) -> None:
+        super().__init__(lo, hi, start, end)
+        self._parts = tuple(parts)
+        self._computed: Steps | None = None
+
+    @property
+    def step_count(self) -> int:
+        """Steps of all parts."""
+        return sum(p.step_count for p in self._parts)
+
+    def steps(self) -> Steps:
+        """Compute once."""
+        if self._computed is None:
+            self._computed = self._compute()
+        return self._computed
+
+    def _compute(self) -> Steps:
+        raise NotImplementedError
+
+
+class ChainTrack(LazyTrack):
+    """Tracks that follow one another."""
+
+    __slots__ = ()
+
+    @property
+    def in_order(self) -> bool:
+        """True when every part is; a part on which nothing moves holds no row that could say otherwise only if it says so."""
+        return all(p.in_order for p in self._parts)
+
+    def _compute(self) -> Steps:
+        pairs = [p.steps() for p in self._parts]
+        return np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs])
+
+
+class MinimumTrack(LazyTrack):
+    """The least of several tracks over one interval, never below the start."""
+
+    __slots__ = ()
+
+    def _compute(self) -> Steps:
+        seqs = np.unique(np.concatenate([p.steps()[0] for p in self._parts]))
+        values = np.minimum.reduce([p.after(seqs) for p in self._parts])
+        return seqs, np.maximum(values, self.start)
 
 
 def less_delay(time_us: int, delay_us: int) -> int:
@@ -123,10 +219,9 @@ def concat_tracks(tracks: Sequence[WatermarkTrack]) -> WatermarkTrack:
     first, last = tracks[0], tracks[-1]
     if len(tracks) == 1:
         return first
-    if all(t.start == t.end for t in tracks) and first.start == last.end:
+    if first.start == last.end and not any(t.in_order for t in tracks):
         return constant_track(first.lo, last.hi, first.start)
-    parts = [t.steps() for t in tracks]
-    return StepTrack(first.lo, last.hi, first.start, np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]))
+    return ChainTrack(first.lo, last.hi, first.start, last.end, tracks)
 
 
 def minimum_track(tracks: Sequence[WatermarkTrack], floor: int) -> WatermarkTrack:
@@ -135,9 +230,7 @@ def minimum_track(tracks: Sequence[WatermarkTrack], floor: int) -> WatermarkTrac
         return tracks[0]
     lo, hi = tracks[0].lo, tracks[0].hi
     start = max(floor, min(t.start for t in tracks))
-    end = max(floor, min(t.end for t in tracks))
+    end = max(start, min(t.end for t in tracks))
     if start == end:
         return constant_track(lo, hi, start)
-    seqs = np.unique(np.concatenate([t.steps()[0] for t in tracks]))
-    values = np.minimum.reduce([t.after(seqs) for t in tracks])
-    return StepTrack(lo, hi, start, seqs, np.maximum(values, floor))
+    return MinimumTrack(lo, hi, start, end, tracks)

@@ -15,7 +15,7 @@ from millstream.engine.graph import QueryId
 from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
 from millstream.scheduler.contracts import Ranking
-from millstream.scheduler.errors import PolicyError
+from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
     Arrived,
@@ -33,6 +33,7 @@ from millstream.scheduler.events import (
     WorkDone,
     WorkFailure,
 )
+from millstream.scheduler.express import Charge, ExpressLane, Outcomes, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
@@ -227,6 +228,33 @@ class SchedulerCore:
             failures=counts["failures"],
             idle=self.idle,
         )
+
+    # ---- many decisions at once
+
+    def express_lane(self, outcomes: Outcomes, charge: Charge | None = None) -> ExpressLane:
+        """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
+        policy = self._policy
+        fits = policy.schedule == 1 and policy.train.count == 1 and policy.threshold == 0 and self.settings.orders_max == 1
+        if not fits or policy.turns is not None and not getattr(policy.turns, "equal", False):
+            raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
+        if self._outstanding or self.ledger.rows_waiting or self.story is not None:
+            raise SimulationError("an express lane begins with empty queues and keeps no story")
+        if charge is None or charge.free:
+            policy.selector = quick_selector(policy.selector, policy.ranking)
+        self._units_version = -1
+        self._bring_up_to_date(self._now_ns)
+        return ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
+
+    def express(self, lane: ExpressLane, events: Sequence[Event], now_ns: int, until_ns: int) -> int:
+        """Apply the events, then decide and run until an order ends at or after `until_ns` or nothing waits; return the time then."""
+        self._now_ns = now_ns
+        for event in events:
+            self._take[type(event)](event, now_ns)
+        more = True
+        while more and now_ns < until_ns:
+            self._bring_up_to_date(now_ns)
+            now_ns, more = lane.run(self._view, self._policy.selector, now_ns, until_ns)
+        return now_ns
 
     # ---- events
 

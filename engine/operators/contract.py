@@ -19,32 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.engine.arrow import column_to_arrow
 from millstream.engine.schema import Schema
-from millstream.engine.train import Train
-
-
-@dataclass(slots=True)
-class Counters:
-    """Rows that an operator did not pass into its answer, for the conservation law (K10)."""
-
-    late: int = 0
-    partly_late: int = 0
-    failed: int = 0
-
-
-class Emitter:
-    """Where an operator puts its output: a train per output port, and side rows (late rows, evaluation errors)."""
-
-    __slots__ = ("errors", "late", "trains")
-
-    def __init__(self, outputs: int = 1) -> None:
-        self.trains: list[Train | None] = [None] * outputs
-        self.late: list[Train] = []
-        self.errors: list[EvaluationError] = []
-
-    def emit(self, train: Train, output: int = 0) -> None:
-        """Put out the one train of this call on an output port."""
-        self.trains[output] = train
+from millstream.engine.train import Train, original_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +33,45 @@ class EvaluationError:
     raw: str
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluationErrors:
+    """Rows of one call at which one operation failed for one reason; the operation gave NULL there (K8)."""
+
+    reason: str
+    rows: Train
+
+    def records(self) -> list[EvaluationError]:
+        """Return one error a row. `raw` shows the stream's own columns where the train remembers its origin."""
+        rows = original_rows(self.rows)
+        texts = [column_to_arrow(c).to_pylist() for c in rows.columns()]
+        raws = [",".join("" if v is None else str(v) for v in row) for row in zip(*texts, strict=True)]
+        return [EvaluationError(s, self.reason, raw) for s, raw in zip(rows.seq.array().tolist(), raws, strict=True)]
+
+
+class Emitter:
+    """Where an operator puts its output: a train per output port, and side rows.
+
+    `late` holds (input port, the late rows), `partly_late` (input port, how many rows), `errors` the evaluation errors.
+    """
+
+    __slots__ = ("errors", "late", "partly_late", "trains")
+
+    def __init__(self, outputs: int = 1) -> None:
+        self.trains: list[Train | None] = [None] * outputs
+        self.late: list[tuple[int, Train]] = []
+        self.partly_late: list[tuple[int, int]] = []
+        self.errors: list[EvaluationErrors] = []
+
+    def emit(self, train: Train, output: int = 0) -> None:
+        """Put out the one train of this call on an output port."""
+        self.trains[output] = train
+
+    @property
+    def has_side_rows(self) -> bool:
+        """There is something besides the output."""
+        return bool(self.late or self.partly_late or self.errors)
+
+
 class Operator(ABC):
     """One running operator. `schemas` are the schemas of its outputs, in port order."""
 
@@ -64,11 +80,15 @@ class Operator(ABC):
 
     def __init__(self, schemas: Sequence[Schema]) -> None:
         self.schemas = tuple(schemas)
-        self.counters = Counters()
 
     @abstractmethod
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take one interval of every input and emit it on every output."""
+
+    def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:
+        """Learn before the first call where each input's W stands and which are idle; return where the outputs' W stands (K3)."""
+        awake = [w for w, asleep in zip(watermarks_us, idle, strict=True) if not asleep]
+        return min(awake) if awake else max(watermarks_us)
 
     def wake_at_us(self) -> int | None:
         """Return the processing time of the next clock tick this operator needs, or None."""

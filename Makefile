@@ -1,0 +1,61 @@
+# Every target does its own set-up from a bare clone: `make test` and `make demo` need nothing but Python 3.11 or later.
+# Words after ARGS= go to the command: make demo ARGS='--policy hnr'
+
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := client engine feeder protocol scheduler server
+INSTALLED := $(VENV)/.packages
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench types lint contracts tests soak experiments pins clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
+
+setup: $(READY) ## make .venv, install the pinned packages, find or install Java for Spark
+
+# The packages first, as they take minutes; our own editable install again whenever the entry points may have changed.
+$(INSTALLED): requirements/dev.txt requirements/build.txt .ci/setup
+	@.ci/setup packages
+	@touch $@
+
+$(READY): $(INSTALLED) pyproject.toml
+	@.ci/setup project
+	@touch $@
+
+demo: $(READY) ## a month of flights through a dozen queries, every answer checked against DuckDB
+	@$(BIN)/millstream demo $(ARGS)
+
+test: lint contracts types tests ## all checks and all tests
+
+tests: $(READY)
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(ARGS)
+
+lint: $(READY) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+contracts: $(READY) ## import-linter: who may import whom
+	@$(BIN)/lint-imports pyproject.toml
+
+# Our folders stand at the top but are imported as millstream.<folder>; mypy sees that through a folder of links.
+types: $(READY) ## mypy, strict
+	@mkdir -p build/types/millstream
+	@for folder in $(PACKAGES); do ln -sfn "$(CURDIR)/$$folder" "build/types/millstream/$$folder"; done
+	MYPYPATH=build/types $(BIN)/mypy -p millstream
+
+bench: $(READY) ## all benchmarks; each checks its answer (one: .venv/bin/millstream bench NAME)
+	@$(BIN)/millstream bench all $(ARGS)
+
+soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+experiments: $(READY) ## run every experiment and draw its figures
+	@$(BIN)/millstream experiment run --all $(ARGS)
+
+pins: ## compute requirements/*.txt anew from requirements/*.in and pyproject.toml
+	@.ci/setup pins
+
+clean: ## remove what the targets made, save .venv
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

@@ -1,0 +1,73 @@
+"""The conservation law per query and input stream (K10): accepted = processed + late + shed + failed + still queued.
+
+Accepted rows are counted where they enter, consumed ones by the query's own cursor, queued ones by walking the log, late and failed
+ones where operators meet them; so the sum can fail, and the server can watch that it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from millstream.engine import limits
+from millstream.engine.queues import Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAccount:
+    """The sums for one query and one of its input streams."""
+
+    stream: str
+    accepted: int
+    processed: int
+    late: int
+    partly_late: int
+    shed: int
+    failed: int
+    queued: int
+
+    @property
+    def balances(self) -> bool:
+        """The law holds: exact once the query is quiescent."""
+        return self.accepted == self.processed + self.late + self.shed + self.failed + self.queued
+
+
+@dataclass(slots=True)
+class StreamLedger:
+    """Running counts for one input stream of one query. `shed_total` reads how many rows the source has shed for its class."""
+
+    stream: str
+    cursor: Cursor
+    shed_total: Callable[[], int]
+    shed_before: int = 0
+    late: int = 0
+    partly_late: int = 0
+    failed_seqs: set[int] = field(default_factory=set)
+    failed_forgotten: int = 0
+
+    def count_failed(self, seqs: Iterable[int]) -> None:
+        """Count rows at which an expression failed, each row once however many expressions did."""
+        self.failed_seqs.update(seqs)
+        if len(self.failed_seqs) > limits.FAILED_ROWS_REMEMBERED_MAX:
+            self.failed_forgotten += len(self.failed_seqs)
+            self.failed_seqs.clear()
+
+    def count_late(self, seqs: list[int]) -> None:
+        """Count late rows; one that has failed before stays failed."""
+        self.late += sum(1 for s in seqs if s not in self.failed_seqs) if self.failed_seqs else len(seqs)
+
+    def account(self) -> StreamAccount:
+        """Return the sums now."""
+        cursor = self.cursor
+        shed = self.shed_total() - self.shed_before
+        failed = self.failed_forgotten + len(self.failed_seqs)
+        return StreamAccount(
+            self.stream,
+            accepted=cursor.log.rows_total - cursor.rows_before + shed,
+            processed=cursor.rows_taken - self.late - failed,
+            late=self.late,
+            partly_late=self.partly_late,
+            shed=shed,
+            failed=failed,
+            queued=cursor.pending_rows(),
+        )

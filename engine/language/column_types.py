@@ -1,0 +1,93 @@
+"""Column types as written in CREATE and CAST."""
+
+from __future__ import annotations
+
+from millstream.engine import types
+from millstream.engine.errors import SyntaxProblem, TypeProblem, UnknownName
+from millstream.engine.language.cursor import Cursor
+from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.syntax import Name
+from millstream.engine.schema import Schema
+from millstream.engine.types import DataType
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+TYPE_NAMES: dict[str, DataType] = {
+    "BOOLEAN": types.BOOLEAN,
+    "BOOL": types.BOOLEAN,
+    "INT": types.INT,
+    "INTEGER": types.INT,
+    "BIGINT": types.BIGINT,
+    "DOUBLE": types.DOUBLE,
+    "DOUBLE PRECISION": types.DOUBLE,
+    "FLOAT": types.DOUBLE,
+    "REAL": types.DOUBLE,
+    "TEXT": types.TEXT,
+    "VARCHAR": types.TEXT,
+    "STRING": types.TEXT,
+    "TIMESTAMP": types.TIMESTAMP,
+    "DATE": types.DATE,
+    "INTERVAL": types.INTERVAL,
+}
+DECIMAL_NAMES = ("DECIMAL", "NUMERIC")
+
+
+def type_named(word: str, parameters: tuple[int, ...], token: Token | None = None) -> DataType:
+    """Return the type called `word` (upper case) with its parameters; TypeProblem or SyntaxProblem with the mend."""
+    line, column = (token.line, token.col) if token else (None, None)
+    if word in DECIMAL_NAMES:
+        if not parameters:
+            raise TypeProblem(f"{word} needs its precision and scale", hint=f"write {word}(12, 2)", line=line, column=column, token=word)
+        try:
+            return types.decimal(parameters[0], parameters[1] if len(parameters) > 1 else 0)
+        except ValueError as problem:
+            raise TypeProblem(str(problem), line=line, column=column, token=word) from None
+    found = TYPE_NAMES.get(word)
+    if found is None:
+        hint = did_you_mean(word, [*TYPE_NAMES, *DECIMAL_NAMES])
+        raise SyntaxProblem(f"'{word}' is not a type", hint=hint, line=line, column=column, token=word)
+    if parameters:
+        reason = "keeps microseconds" if found is types.TIMESTAMP else "has no length or precision"
+        raise TypeProblem(f"{word} {reason}", hint=f"write {found}", line=line, column=column, token=word)
+    return found
+
+
+class TypeParser(Cursor):
+    """Adds types to the cursor."""
+
+    def column_type(self) -> DataType:
+        """Take a type."""
+        token = self._curr
+        if not token or token.token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.COMMA, TokenType.R_PAREN, TokenType.IDENTIFIER):
+            self.unexpected(["a type"], "after the column name")
+        self._advance()
+        word = " ".join(token.text.upper().split())
+        parameters: tuple[int, ...] = ()
+        if self._match(TokenType.L_PAREN):
+            parameters = self.listed(lambda: self.integer("a type's parameter", least=0))
+            self.expect_symbol(TokenType.R_PAREN, ")", "after the type's parameters")
+        return type_named(word, parameters, token)
+
+    def known_column(self, schema: Schema, name: Name) -> int:
+        """Return the position of a column, or raise UnknownName with the nearest name."""
+        position = schema.position(name.text)
+        if position is None:
+            place = name.place
+            raise UnknownName(
+                f"there is no column {name.text}",
+                hint=did_you_mean(name.text, schema.names),
+                line=place.line,
+                column=place.column,
+                token=name.text,
+            )
+        return position
+
+
+def type_of_node(node: exp.DataType, line: int | None, column: int | None) -> DataType:
+    """Return our type for the target of a CAST as sqlglot parsed it."""
+    token = Token(TokenType.VAR, "", line or 1, column or 1)
+    if node.this == exp.DType.USERDEFINED:
+        return type_named(str(node.args.get("kind", "")).upper(), (), token)
+    word = str(node.this.value).upper()
+    parameters = tuple(int(p.this.this) for p in node.expressions if isinstance(p, exp.DataTypeParam))
+    return type_named(word, parameters, token)

@@ -1,0 +1,291 @@
+"""Reading tokens one after another: words, names, numbers, durations, and errors that say what was expected where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+from millstream.engine.errors import InvalidDefinition, SyntaxProblem
+from millstream.engine.language.dialect import CLAUSE_WORDS, RESERVED, ExpressionParser
+from millstream.engine.language.durations import UNITS_US, duration_text, interval_text_us, scale_us
+from millstream.engine.language.names import did_you_mean, suggest, validate_name
+from millstream.engine.language.syntax import Name, Option, Place
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+Item = TypeVar("Item")
+_NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
+_CLAUSES = ("WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "EMIT", "WITH", "JOIN", "UNION ALL", "WITHIN", "ON", "FROM")
+
+
+class Cursor(ExpressionParser):
+    """The hand that the clause parsers share. `implicit_alias` is the last alias taken without AS, for better messages."""
+
+    implicit_alias: Token | None = None
+
+    # -- looking and taking ---------------------------------------------------------------------------------------------------
+
+    def at_end(self) -> bool:
+        """No token is left."""
+        return not self._curr
+
+    def place(self) -> Place:
+        """Return the place of the token at hand, or of the last one at the end."""
+        token = self._curr or self._prev
+        return Place(token.line, token.col) if token else Place()
+
+    def sees(self, *words: str) -> bool:
+        """The next words are these (any case, unquoted)."""
+        for offset, word in enumerate(words):
+            index = self._index + offset
+            if index >= self._tokens_size:
+                return False
+            token = self._tokens[index]
+            if token.token_type in _NOT_WORDS or token.text.upper() != word:
+                return False
+        return True
+
+    def takes(self, *words: str) -> bool:
+        """Take the words if they come next; say whether they did."""
+        if not self.sees(*words):
+            return False
+        self._advance(len(words))
+        return True
+
+    def takes_phrase(self, first: str, second: str) -> bool:
+        """Take two words that the tokenizer may have joined into one token, such as ORDER BY."""
+        text = " ".join(self._curr.text.upper().split()) if self._curr else ""
+        if text == f"{first} {second}" and self._curr.token_type not in _NOT_WORDS:
+            self._advance()
+            return True
+        return self.takes(first, second)
+
+    def sees_symbol(self, kind: TokenType) -> bool:
+        """The next token is of this kind."""
+        return bool(self._curr) and self._curr.token_type == kind
+
+    def takes_symbol(self, kind: TokenType) -> bool:
+        """Take the next token if it is of this kind; say whether it was."""
+        return self._match(kind)
+
+    def expect(self, *words: str, where: str = "") -> None:
+        """Take the words or raise SyntaxProblem that names them."""
+        for word in words:
+            if not self.takes(word):
+                self.unexpected([" ".join(words)], where)
+
+    def expect_symbol(self, kind: TokenType, symbol: str, where: str = "") -> None:
+        """Take the symbol or raise SyntaxProblem that names it."""
+        if not self._match(kind):
+            self.unexpected([f"'{symbol}'"], where)
+
+    def choice(self, words: Sequence[str], where: str) -> str:
+        """Take one of the words and return it in upper case."""
+        found = next((word for word in words if self.takes(*word.split())), None)
+        if found is None:
+            self.unexpected(words, where)
+        return found
+
+    def unexpected(self, expected: Sequence[str], where: str = "") -> NoReturn:
+        """Raise SyntaxProblem: what was expected, what came instead, and the nearest word that was meant."""
+        raise self.unexpected_error(expected, where)
+
+    def unexpected_error(self, expected: Sequence[str], where: str = "") -> SyntaxProblem:
+        """Return that error."""
+        wanted = ", ".join(expected[:-1]) + (" or " if len(expected) > 1 else "") + expected[-1] if expected else "the end of the statement"
+        tail = f" {where}" if where else ""
+        if self.at_end():
+            return self.problem(f"the statement ends where {wanted} was expected{tail}")
+        self._blame_alias()
+        token = self._curr
+        hint = did_you_mean(token.text, [word.strip("'") for word in expected] or _CLAUSES)
+        return self.problem(f"expected {wanted}{tail}, not '{token.text}'", hint=hint)
+
+    def _blame_alias(self) -> None:
+        """When the last word was read as an alias but looks like a clause word, say that instead."""
+        token = self.implicit_alias
+        if token is None or token is not self._prev:
+            return
+        near = suggest(token.text, _CLAUSES)
+        if near is not None:
+            raise self.problem(f"'{token.text}' stands where a clause or an alias was expected", token, f"did you mean {near}?")
+
+    # -- names, numbers, durations --------------------------------------------------------------------------------------------
+
+    def name(self, what: str, *, check: bool = False) -> Name:
+        """Take an identifier: quoted as it stands, else folded to lower case. `check` applies the rule for new names."""
+        token = self._curr
+        if not token or not self._is_name(token):
+            reserved = token and token.token_type not in _NOT_WORDS and token.text.upper() in RESERVED
+            if reserved:
+                raise self.problem(f"'{token.text}' is a reserved word where a {what} was expected", hint=f'write "{token.text.lower()}"')
+            self.unexpected([f"a {what}"])
+        self._advance()
+        text = token.text if token.token_type == TokenType.IDENTIFIER else token.text.lower()
+        if check:
+            self._validate(text, what, token)
+        return Name(text, Place(token.line, token.col))
+
+    def _validate(self, text: str, what: str, token: Token) -> None:
+        try:
+            validate_name(text, what)
+        except InvalidDefinition as problem:
+            problem.line, problem.column, problem.token = token.line, token.col, token.text
+            raise
+
+    @staticmethod
+    def _is_name(token: Token) -> bool:
+        if token.token_type == TokenType.IDENTIFIER:
+            return True
+        word = token.text
+        if token.token_type in (TokenType.ORDER_BY, TokenType.PARTITION_BY):
+            return False
+        return token.token_type not in _NOT_WORDS and (word[:1].isalpha() or word[:1] in "_$") and word.upper() not in RESERVED
+
+    def alias(self, *, clause_words: frozenset[str] = CLAUSE_WORDS) -> Name | None:
+        """Take `AS name`, or a bare name that does not begin a clause."""
+        if self._match(TokenType.ALIAS):
+            return self.name("alias")
+        token = self._curr
+        if not token or not self._is_name(token):
+            return None
+        if token.token_type != TokenType.IDENTIFIER and token.text.upper() in clause_words:
+            return None
+        self.implicit_alias = token
+        return self.name("alias")
+
+    def string(self, what: str) -> str:
+        """Take a string literal."""
+        if not self._match(TokenType.STRING):
+            self.unexpected([f"{what} in single quotes"])
+        return self._prev.text
+
+    def integer(self, what: str, *, least: int = 1) -> int:
+        """Take a whole number that is at least `least`."""
+        token = self._curr
+        negative = self.takes_symbol(TokenType.DASH)
+        if not self._match(TokenType.NUMBER) or not self._prev.text.isdigit():
+            self._retreat(self._index - int(negative))
+            self.unexpected([f"a whole number for {what}"])
+        value = -int(self._prev.text) if negative else int(self._prev.text)
+        if value < least:
+            raise self.problem(f"{what} must be at least {least}, not {value}", token)
+        return value
+
+    def number(self, what: str) -> float:
+        """Take a number."""
+        negative = self.takes_symbol(TokenType.DASH)
+        if not self._match(TokenType.NUMBER):
+            self.unexpected([f"a number for {what}"])
+        return -float(self._prev.text) if negative else float(self._prev.text)
+
+    def duration(self, what: str, *, least: int | None = 1) -> int:
+        """Take a duration in any spelling; microseconds. It must be at least `least` unless that is None (an offset)."""
+        token = self._curr
+        negative = self.takes_symbol(TokenType.DASH)
+        value = self._bare_duration()
+        if value is None:
+            self._retreat(self._index - int(negative))
+            self.unexpected([f"a duration for {what}, such as 10 SECONDS"])
+        value = -value if negative else value
+        if least is not None and value < least:
+            bound = "be positive" if least > 0 else "not be negative"
+            raise self.problem(f"{what} must {bound}, not {duration_text(value)}", token)
+        return value
+
+    def _bare_duration(self) -> int | None:
+        token = self._curr
+        if self._match(TokenType.INTERVAL):
+            return self._quoted_duration(token) or self._number_and_unit(self._curr)
+        if self.sees_symbol(TokenType.STRING):
+            self._advance()
+            return interval_text_us(self._prev.text, token)
+        return self._number_and_unit(token)
+
+    def _quoted_duration(self, token: Token) -> int | None:
+        if not self._match(TokenType.STRING):
+            return None
+        text = self._prev.text
+        unit = UNITS_US.get(self._curr.text.upper()) if self._curr else None
+        if unit is None:
+            return interval_text_us(text, token)
+        self._advance()
+        return scale_us(text, unit, token)
+
+    def _number_and_unit(self, token: Token) -> int | None:
+        if not self._match(TokenType.NUMBER):
+            return None
+        unit = UNITS_US.get(self._curr.text.upper()) if self._curr else None
+        if unit is None:
+            self.unexpected(["SECONDS", "MILLISECONDS", "MICROSECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS"], "after the number")
+        self._advance()
+        return scale_us(token.text, unit, token)
+
+    # -- expressions and lists ------------------------------------------------------------------------------------------------
+
+    def expression_of(self, what: str) -> exp.Expr:
+        """Take an expression; `what` names it if it is missing."""
+        node = self._parse_assignment()
+        if node is None:
+            self.unexpected([what])
+        return node
+
+    def listed(self, read: Callable[[], Item]) -> tuple[Item, ...]:
+        """Take `read` once and again after each comma."""
+        items = [read()]
+        while self._match(TokenType.COMMA):
+            items.append(read())
+        return tuple(items)
+
+    def slice_from(self, start: int) -> str:
+        """Return the source text from offset `start` to the last token taken."""
+        return self.sql[start : self._prev.end + 1]
+
+    # -- WITH (name = value, …) -----------------------------------------------------------------------------------------------
+
+    def options(self) -> tuple[Option, ...]:
+        """Take `(name = value, …)` after WITH."""
+        self.expect_symbol(TokenType.L_PAREN, "(", "after WITH")
+        items = () if self.sees_symbol(TokenType.R_PAREN) else self.listed(self._option)
+        self.expect_symbol(TokenType.R_PAREN, ")", "after the options")
+        seen: set[str] = set()
+        for item in items:
+            if item.name in seen:
+                raise SyntaxProblem(f"option {item.name} is given twice", line=item.place.line, column=item.place.column, token=item.name)
+            seen.add(item.name)
+        return items
+
+    def _option(self) -> Option:
+        place = self.place()
+        if self._curr and self._curr.token_type == TokenType.STRING:
+            self._advance()
+            name = self._prev.text.lower()
+        else:
+            name = self.dashed_name("option")
+        self.expect_symbol(TokenType.EQ, "=", f"after {name}")
+        return Option(name, self._option_value(name), place)
+
+    def _option_value(self, name: str) -> str | int | float | bool:
+        if self._match(TokenType.STRING):
+            return self._prev.text
+        if self._match(TokenType.TRUE):
+            return True
+        if self._match(TokenType.FALSE):
+            return False
+        if self.sees_symbol(TokenType.INTERVAL) or (self._next and self._next.text.upper() in UNITS_US):
+            return duration_text(self.duration(name, least=None))
+        if self.sees_symbol(TokenType.NUMBER) or self.sees_symbol(TokenType.DASH):
+            value = self.number(name)
+            return int(value) if value == int(value) and "." not in self._prev.text else value
+        return self.dashed_name(f"value of {name}")
+
+    def dashed_name(self, what: str) -> str:
+        """Take words and numbers joined by dashes without spaces, such as min-latency; lower case."""
+        text = self.name(what).text
+        while self.sees_symbol(TokenType.DASH) and self._is_connected() and self._next:
+            self._advance()
+            if not self._is_connected() or self._curr.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+                self.unexpected([f"a {what}"])
+            text += f"-{self._curr.text.lower()}"
+            self._advance()
+        return text

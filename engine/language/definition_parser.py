@@ -1,0 +1,280 @@
+"""CREATE: streams, tables, queries, classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from millstream.engine.errors import InvalidDefinition
+from millstream.engine.language.column_types import TypeParser
+from millstream.engine.language.select_parser import SelectParser
+from millstream.engine.language.statements import (
+    ClassDefinition,
+    CreateClass,
+    CreateDerivedStream,
+    CreateQuery,
+    CreateStream,
+    CreateTable,
+    Statement,
+)
+from millstream.engine.language.syntax import Name, Option
+from millstream.engine.language.time_rules import checked_time_rule
+from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
+from sqlglot.tokenizer_core import TokenType
+
+_KINDS = ("STREAM", "TABLE", "QUERY", "CLASS")
+_STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "RATE")
+
+
+@dataclass(slots=True)
+class StreamClauses:
+    """The clauses of CREATE STREAM as they are read. `named` are those already seen."""
+
+    time: TimeRule = field(default_factory=TimeRule)
+    time_name: Name | None = None
+    late_into: str | None = None
+    on_error: OnError = OnError.DROP
+    errors_into: str | None = None
+    durability: str = "none"
+    rate: float | None = None
+    named: set[str] = field(default_factory=set)
+
+
+class DefinitionParser(TypeParser, SelectParser):
+    """Adds CREATE to the cursor."""
+
+    def create(self) -> Statement:
+        """Read a CREATE statement after the word CREATE."""
+        if self.sees("OR", "REPLACE"):
+            raise self._refused("CREATE OR REPLACE", "DROP it first, or use IF NOT EXISTS")
+        kind = self.choice(_KINDS, "after CREATE")
+        exists_ok = self.takes("IF", "NOT", "EXISTS")
+        if kind == "STREAM":
+            return self._create_stream(exists_ok)
+        if kind == "TABLE":
+            return self._create_table(exists_ok)
+        if kind == "QUERY":
+            return self._create_query(exists_ok)
+        return self._create_class(exists_ok)
+
+    # -- streams --------------------------------------------------------------------------------------------------------------
+
+    def _create_stream(self, exists_ok: bool) -> Statement:
+        name = self.name("stream name", check=True)
+        if self._match(TokenType.ALIAS):
+            query, text = self.query_with_text()
+            return CreateDerivedStream(name.text, query, text, exists_ok)
+        clauses = StreamClauses()
+        columns = self._stream_columns(clauses)
+        while self._stream_clause(clauses):
+            pass
+        schema = Schema(columns)
+        definition = StreamDefinition(
+            name.text,
+            schema,
+            checked_time_rule(clauses.time, schema, clauses.time_name),
+            clauses.late_into,
+            clauses.on_error,
+            clauses.errors_into,
+            clauses.durability,
+            clauses.rate,
+        )
+        return CreateStream(definition, exists_ok)
+
+    def _stream_columns(self, clauses: StreamClauses) -> tuple[Field, ...]:
+        self.expect_symbol(TokenType.L_PAREN, "(", "before the columns")
+        columns: list[Field] = []
+
+        def one() -> None:
+            if self.sees("WATERMARK", "FOR"):
+                self._watermark(clauses)
+            else:
+                columns.append(self._column(columns))
+
+        self.listed(one)
+        self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
+        if not columns:
+            raise self.problem("a stream needs at least one column", self._prev)
+        return tuple(columns)
+
+    def _column(self, before: list[Field]) -> Field:
+        name = self.name("column name", check=True)
+        if any(f.name == name.text for f in before):
+            place = name.place
+            raise InvalidDefinition(f"column {name.text} is named twice", line=place.line, column=place.column, token=name.text)
+        type_ = self.column_type()
+        if self.takes("NOT", "NULL"):
+            return Field(name.text, type_, nullable=False)
+        self._match(TokenType.NULL)
+        return Field(name.text, type_)
+
+    def _stream_clause(self, clauses: StreamClauses) -> bool:
+        if self.at_end():
+            return False
+        if self.takes("TIMESTAMP"):
+            self._once(clauses, "TIMESTAMP BY")
+            self._timestamp_by(clauses)
+        elif self.takes("DELAY"):
+            self._once(clauses, "DELAY")
+            clauses.time = replace(clauses.time, delay_us=self.duration("DELAY", least=0))
+        elif self.sees("WATERMARK"):
+            self._watermark(clauses)
+        elif self.takes("SKEW"):
+            self._once(clauses, "SKEW")
+            clauses.time = replace(clauses.time, skew_us=self.duration("SKEW", least=0))
+        elif self.takes("IDLE"):
+            self._once(clauses, "IDLE")
+            clauses.time = replace(clauses.time, idle_us=self.duration("IDLE"), idle_flush=self.takes("FLUSH"))
+        else:
+            self._handling_clause(clauses)
+        return True
+
+    def _handling_clause(self, clauses: StreamClauses) -> None:
+        if self.takes("LATE"):
+            self._once(clauses, "LATE")
+            if self.choice(("DROP", "INTO"), "after LATE") == "INTO":
+                clauses.late_into = self.name("stream name").text
+        elif self.takes("ON", "ERROR"):
+            self._once(clauses, "ON ERROR")
+            clauses.on_error = OnError(self.choice(("FAIL", "DROP", "INTO"), "after ON ERROR"))
+            if clauses.on_error is OnError.INTO:
+                clauses.errors_into = self.name("stream name").text
+        elif self.takes("DURABILITY"):
+            self._once(clauses, "DURABILITY")
+            clauses.durability = self.choice(("NONE", "JOURNAL", "SYNC"), "after DURABILITY").lower()
+        elif self.takes("RATE"):
+            self._once(clauses, "RATE")
+            clauses.rate = self.number("RATE")
+            if clauses.rate <= 0:
+                raise self.problem("RATE must be positive", self._prev)
+            self.expect("PER", "SECOND", where="after RATE n")
+        else:
+            self.unexpected(_STREAM_CLAUSES, "in CREATE STREAM")
+
+    def _once(self, clauses: StreamClauses, clause: str) -> None:
+        if clause in clauses.named:
+            raise self.problem(f"{clause} is given twice", self._prev)
+        clauses.named.add(clause)
+
+    def _timestamp_by(self, clauses: StreamClauses) -> None:
+        self.expect("BY", where="after TIMESTAMP")
+        if self.takes("ARRIVAL"):
+            if clauses.time_name is not None:
+                raise self.problem("WATERMARK FOR names a column, TIMESTAMP BY ARRIVAL none", self._prev)
+            return
+        name = self.name("time column")
+        unit, rounded, zone = None, False, None
+        if self.takes("UNIT"):
+            unit = self.choice(("S", "MS", "US", "NS"), "after UNIT").lower()
+            rounded = self.takes("ROUND")
+        if self.takes("ZONE"):
+            zone = self.string("a time zone such as 'Europe/Rome'")
+        self._time_column(clauses, name)
+        clauses.time = replace(clauses.time, unit=unit, unit_round=rounded, zone=zone)
+
+    def _time_column(self, clauses: StreamClauses, name: Name) -> None:
+        if clauses.time_name is not None and clauses.time_name != name:
+            raise self.problem(f"the time column is {clauses.time_name.text} and {name.text} at once", self._prev)
+        clauses.time_name = name
+        clauses.time = replace(clauses.time, column=name.text)
+
+    def _watermark(self, clauses: StreamClauses) -> None:
+        """Read WATERMARK FOR col AS col - d, which is TIMESTAMP BY col DELAY d."""
+        self.expect("WATERMARK", "FOR")
+        self._once(clauses, "DELAY")
+        name = self.name("time column")
+        if "TIMESTAMP BY" in clauses.named and clauses.time_name is None:
+            raise self.problem("WATERMARK FOR names a column, TIMESTAMP BY ARRIVAL none", self._prev)
+        self._time_column(clauses, name)
+        self.expect("AS", where="after the time column")
+        again = self.name("time column")
+        if again != name:
+            raise self.problem(f"the watermark of {name.text} must be {name.text} or {name.text} - duration", self._prev)
+        if self.takes_symbol(TokenType.DASH):
+            clauses.time = replace(clauses.time, delay_us=self.duration("the delay", least=0))
+
+    # -- tables, queries, classes ---------------------------------------------------------------------------------------------
+
+    def _create_table(self, exists_ok: bool) -> Statement:
+        name = self.name("table name", check=True)
+        self.expect_symbol(TokenType.L_PAREN, "(", "before the columns")
+        columns: list[Field] = []
+        key: list[Name] = []
+
+        def one() -> None:
+            if self.takes("PRIMARY", "KEY"):
+                self._primary_key(key)
+            else:
+                columns.append(self._column(columns))
+                if self.takes("PRIMARY", "KEY"):
+                    self._add_key(key, Name(columns[-1].name, self.place()))
+
+        self.listed(one)
+        self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
+        file = self.string("a file name") if self._match(TokenType.FROM) else None
+        return CreateTable(self._table(name, Schema(tuple(columns)), key, file), exists_ok)
+
+    def _primary_key(self, key: list[Name]) -> None:
+        self.expect_symbol(TokenType.L_PAREN, "(", "after PRIMARY KEY")
+        for name in self.listed(lambda: self.name("key column")):
+            self._add_key(key, name)
+        self.expect_symbol(TokenType.R_PAREN, ")", "after the key")
+
+    def _add_key(self, key: list[Name], name: Name) -> None:
+        if name in key:
+            raise self.problem(f"key column {name.text} is named twice", self._prev)
+        key.append(name)
+
+    def _table(self, name: Name, schema: Schema, key: list[Name], file: str | None) -> TableDefinition:
+        if not key:
+            raise InvalidDefinition(
+                f"table {name.text} has no primary key",
+                hint="add PRIMARY KEY (column, …)",
+                line=name.place.line,
+                column=name.place.column,
+                token=name.text,
+            )
+        for column in key:
+            self.known_column(schema, column)
+        return TableDefinition(name.text, schema, tuple(column.text for column in key), file)
+
+    def _create_query(self, exists_ok: bool) -> Statement:
+        name = self.name("query name", check=True)
+        options: tuple[Option, ...] = ()
+        if self._match(TokenType.WITH):
+            options = self.options()
+        self.expect("AS", where="after the name of the query")
+        query, text = self.query_with_text()
+        return CreateQuery(name.text, query, text, options, exists_ok)
+
+    def query_with_text(self) -> tuple[Any, str]:
+        """Read a query and return it with its source text."""
+        start = self._curr.start if self._curr else len(self.sql)
+        if not self.sees_query():
+            self.unexpected(["SELECT"])
+        query = self.query()
+        return query, self.slice_from(start)
+
+    def _create_class(self, exists_ok: bool) -> Statement:
+        definition = ClassDefinition(self.name("class name", check=True).text)
+        seen: set[str] = set()
+        while not self.at_end():
+            word = self.choice(("PRIORITY", "TARGET", "SHED", "NEVER SHED"), "in CREATE CLASS")
+            group = "SHED" if word.endswith("SHED") else word
+            if group in seen:
+                raise self.problem(f"{group} is given twice", self._prev)
+            seen.add(group)
+            definition = self._class_clause(definition, word)
+        if "PRIORITY" not in seen:
+            self.unexpected(["PRIORITY"])
+        return CreateClass(definition, exists_ok)
+
+    def _class_clause(self, definition: ClassDefinition, word: str) -> ClassDefinition:
+        if word == "PRIORITY":
+            priority = self.number("PRIORITY")
+            if priority <= 0:
+                raise self.problem("PRIORITY must be positive", self._prev)
+            return replace(definition, priority=priority)
+        if word == "TARGET":
+            return replace(definition, target_us=self.duration("TARGET"))
+        return replace(definition, may_shed=word == "SHED")

@@ -1,0 +1,215 @@
+"""The dialect: sqlglot's tokenizer and expression parser, cut down and extended to our language.
+
+Only tokens that the expression grammar needs are keywords here; every other word (EMIT, WITHIN, SLIDE …) is an ordinary word that the
+statement parsers look for by its text, so that it stays usable as a column name where no clause can stand. All functions are parsed
+to `exp.Anonymous`, so that the binder meets one kind of node and one list of names: that of `engine/expressions/functions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from millstream.engine.errors import SyntaxProblem, Unsupported
+from millstream.engine.language.durations import UNITS_US, interval_text_us, scale_us
+from sqlglot import exp, parser, tokens
+from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
+from sqlglot.tokenizer_core import Token, TokenType
+
+_SYMBOLS = ("==", "::", "||", ">=", "<=", "<>", "!=", "=>")
+
+_WORDS: dict[str, TokenType] = {
+    "ALL": TokenType.ALL,
+    "AND": TokenType.AND,
+    "AS": TokenType.ALIAS,
+    "ASC": TokenType.ASC,
+    "BETWEEN": TokenType.BETWEEN,
+    "CASE": TokenType.CASE,
+    "DESC": TokenType.DESC,
+    "DISTINCT": TokenType.DISTINCT,
+    "ELSE": TokenType.ELSE,
+    "END": TokenType.END,
+    "ESCAPE": TokenType.ESCAPE,
+    "FALSE": TokenType.FALSE,
+    "FILTER": TokenType.FILTER,
+    "FOR": TokenType.FOR,
+    "FROM": TokenType.FROM,
+    "HAVING": TokenType.HAVING,
+    "ILIKE": TokenType.ILIKE,
+    "IN": TokenType.IN,
+    "INTERVAL": TokenType.INTERVAL,
+    "IS": TokenType.IS,
+    "LIKE": TokenType.LIKE,
+    "LIMIT": TokenType.LIMIT,
+    "NOT": TokenType.NOT,
+    "NULL": TokenType.NULL,
+    "ON": TokenType.ON,
+    "OR": TokenType.OR,
+    "ORDER BY": TokenType.ORDER_BY,
+    "OVER": TokenType.OVER,
+    "PARTITION BY": TokenType.PARTITION_BY,
+    "SELECT": TokenType.SELECT,
+    "THEN": TokenType.THEN,
+    "TRUE": TokenType.TRUE,
+    "UNION": TokenType.UNION,
+    "WHEN": TokenType.WHEN,
+    "WHERE": TokenType.WHERE,
+    "WITH": TokenType.WITH,
+    "BOOLEAN": TokenType.BOOLEAN,
+    "BOOL": TokenType.BOOLEAN,
+    "INT": TokenType.INT,
+    "INTEGER": TokenType.INT,
+    "BIGINT": TokenType.BIGINT,
+    "DOUBLE": TokenType.DOUBLE,
+    "DOUBLE PRECISION": TokenType.DOUBLE,
+    "FLOAT": TokenType.DOUBLE,
+    "REAL": TokenType.DOUBLE,
+    "DECIMAL": TokenType.DECIMAL,
+    "NUMERIC": TokenType.DECIMAL,
+    "TEXT": TokenType.TEXT,
+    "VARCHAR": TokenType.TEXT,
+    "STRING": TokenType.TEXT,
+    "TIMESTAMP": TokenType.TIMESTAMP,
+    "DATE": TokenType.DATE,
+}
+
+# Words that begin a clause or join two expressions: never an alias without AS, never an unquoted column.
+RESERVED = frozenset(
+    (
+        *(
+            "ALL",
+            "AND",
+            "AS",
+            "ASC",
+            "BETWEEN",
+            "CASE",
+            "DESC",
+            "DISTINCT",
+            "ELSE",
+            "END",
+            "ESCAPE",
+            "FALSE",
+            "FOR",
+            "FROM",
+            "HAVING",
+            "IN",
+        ),
+        *("IS", "LIKE", "LIMIT", "NOT", "NULL", "ON", "OR", "SELECT", "THEN", "TRUE", "UNION", "WHEN", "WHERE", "WITH", "CREATE"),
+        *("DROP", "INSERT", "GROUP", "ORDER", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "USING"),
+    )
+)
+# Words that may name a column, but that begin a clause where an alias could stand: an alias of these needs AS.
+CLAUSE_WORDS = frozenset(
+    (
+        *("EMIT", "WITHIN", "ASOF", "OUTER", "EVERY", "INTO", "VALUES", "EXCEPT", "INTERSECT", "OFFSET", "FETCH", "QUALIFY", "WINDOW"),
+        *("OVER", "FILTER"),
+    )
+)
+
+
+def _duration(us: int, token: Token) -> exp.Interval:
+    node = exp.Interval(this=exp.Literal.string(str(us)), unit=exp.var("MICROSECOND"))
+    node.meta.update(line=token.line, col=token.col, start=token.start, end=token.end)
+    return node
+
+
+class MillstreamTokenizer(tokens.Tokenizer):
+    """Tokens of the language. Words are keywords in any case; `"…"` quotes identifiers, `'…'` strings."""
+
+    KEYWORDS: ClassVar[dict[str, TokenType]] = {
+        **{symbol: tokens.Tokenizer.KEYWORDS[symbol] for symbol in _SYMBOLS},
+        **_WORDS,
+    }
+    COMMANDS: ClassVar[set[TokenType]] = set()
+    COMMAND_PREFIX_TOKENS: ClassVar[set[TokenType]] = set()
+    NESTED_COMMENTS = True
+
+
+class ExpressionParser(parser.Parser):
+    """sqlglot's expression grammar with our functions, durations and refusals. The statement parsers build on it."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": lambda self: self._parse_case()}
+    SUBQUERY_PREDICATES: ClassVar[dict[Any, Any]] = {}
+    PLACEHOLDER_PARSERS: ClassVar[dict[Any, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        "CAST": lambda self: self._parse_cast(True),
+        "TRY_CAST": lambda self: self._parse_cast(False, safe=True),
+        "EXTRACT": lambda self: self._parse_extract(),
+        "POSITION": lambda self: self._parse_position(),
+        "SUBSTRING": lambda self: self._parse_substring(),
+        "TRIM": lambda self: self._parse_trim(),
+    }
+    RANGE_PARSERS: ClassVar[dict[Any, Any]] = {
+        kind: parser.Parser.RANGE_PARSERS[kind] for kind in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
+    }
+    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)}
+    LAMBDAS: ClassVar[dict[Any, Any]] = {}
+    EXPONENT: ClassVar[dict[Any, Any]] = {TokenType.CARET: exp.Pow}
+    BITWISE: ClassVar[dict[Any, Any]] = {}
+    IS_PREDICATE_PRECEDENCE: ClassVar[parser.IsPredicatePrecedence] = parser.IsPredicatePrecedence.LOW  # as in PostgreSQL
+    PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
+        **parser.Parser.PRIMARY_PARSERS,
+        TokenType.NUMBER: lambda self, token: self._number_or_duration(token),
+    }
+
+    def _number_or_duration(self, token: Token) -> exp.Expr:
+        """Read a number, or a duration such as `10 SECONDS` when a unit follows."""
+        unit = UNITS_US.get(self._curr.text.upper()) if self._curr and self._curr.token_type == TokenType.VAR else None
+        if unit is not None:
+            self._advance()
+            return _duration(scale_us(token.text, unit, token), token)
+        return self.expression(exp.Literal(this=token.text, is_string=False), token)
+
+    def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> exp.Expr | None:  # type: ignore[override]
+        """Read INTERVAL '10' SECOND, INTERVAL '10 seconds' or INTERVAL 10 SECOND; leave a column called interval alone."""
+        token = self._curr
+        if not (self._curr.token_type == TokenType.INTERVAL and self._next.token_type in (TokenType.STRING, TokenType.NUMBER)):
+            return None
+        self._advance(2)
+        text = self._prev.text
+        unit = UNITS_US.get(self._curr.text.upper()) if self._curr else None
+        if unit is not None:
+            self._advance()
+            return _duration(scale_us(text, unit, token), token)
+        return _duration(interval_text_us(text, token), token)
+
+    def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        """Refuse a subquery where an expression stands."""
+        if self._curr.token_type in (TokenType.SELECT, TokenType.WITH):
+            raise Unsupported(
+                "a subquery cannot stand inside an expression",
+                hint="put it in FROM as a derived table and join it",
+                line=self._curr.line,
+                column=self._curr.col,
+                token=self._curr.text,
+            )
+        return None
+
+    def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
+        return None
+
+    def _parse_having_max(self, this: exp.Expr | None) -> exp.Expr | None:
+        return this
+
+    def _parse_limit(self, this: exp.Expr | None = None, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        return this
+
+    def problem(self, message: str, token: Token | None = None, hint: str | None = None) -> SyntaxProblem:
+        """Return the error about the token at hand (or the given one), to be raised."""
+        token = token or self._curr or self._prev
+        return SyntaxProblem(message, hint=hint, line=token.line, column=token.col, token=token.text)
+
+
+class Millstream(Dialect):
+    """Our dialect, known to sqlglot as `millstream`."""
+
+    NORMALIZATION_STRATEGY = NormalizationStrategy.LOWERCASE
+    TYPED_DIVISION = True
+    NUMBERS_CAN_BE_UNDERSCORE_SEPARATED = True
+    Tokenizer = MillstreamTokenizer
+    Parser = ExpressionParser
+
+
+ExpressionReader = Callable[[], exp.Expr]

@@ -1,0 +1,69 @@
+"""Durations as text: `10 SECONDS`, `INTERVAL '10' SECOND`, `INTERVAL '1 hour 30 minutes'`, `50ms`. Results are whole microseconds."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Protocol
+
+from millstream.engine.errors import SyntaxProblem
+from millstream.engine.expressions.durations import parse_duration
+
+US_PER_S = 1_000_000
+US_PER_DAY = 86_400 * US_PER_S
+
+_SINGULAR_US = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": US_PER_S,
+    "MINUTE": 60 * US_PER_S,
+    "HOUR": 3_600 * US_PER_S,
+    "DAY": US_PER_DAY,
+    "WEEK": 7 * US_PER_DAY,
+}
+UNITS_US: dict[str, int] = {**_SINGULAR_US, **{f"{unit}S": us for unit, us in _SINGULAR_US.items()}}
+_DURATION_MAX_US = 2**62
+
+
+class Located(Protocol):
+    """Anything with a place in the text, such as a token."""
+
+    line: int
+    col: int
+    text: str
+
+
+def _refuse(message: str, where: Located | None, hint: str | None = None) -> SyntaxProblem:
+    if where is None:
+        return SyntaxProblem(message, hint=hint)
+    return SyntaxProblem(message, hint=hint, line=where.line, column=where.col, token=where.text)
+
+
+def scale_us(number: str, unit_us: int, where: Located | None = None) -> int:
+    """Return `number` times the unit in microseconds; SyntaxProblem when that is no number or not a whole microsecond."""
+    try:
+        value = Decimal(number.strip()) * unit_us
+    except InvalidOperation:
+        raise _refuse(f"'{number}' is not a number of units", where, "write for example INTERVAL '10' SECOND") from None
+    if not value.is_finite() or value != value.to_integral_value():
+        raise _refuse(f"a duration must be a whole number of microseconds, not {number} of them times {unit_us}", where)
+    if abs(value) > _DURATION_MAX_US:
+        raise _refuse(f"the duration {number} is too long", where)
+    return int(value)
+
+
+def interval_text_us(text: str, where: Located | None = None) -> int:
+    """Return the microseconds of '10 seconds', '1 hour 30 minutes' or '50ms'; SyntaxProblem for anything else."""
+    try:
+        return parse_duration(text)
+    except ValueError as problem:
+        raise _refuse(str(problem), where) from None
+
+
+def duration_text(us: int) -> str:
+    """Return the shortest spelling that reads back to the same microseconds, such as `10 SECONDS`."""
+    for unit in ("WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"):
+        size = _SINGULAR_US[unit]
+        if us % size == 0 and (us or unit == "SECOND"):
+            count = us // size
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}S"
+    return f"{us} MICROSECONDS"

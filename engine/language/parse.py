@@ -1,0 +1,183 @@
+"""Text in, statements out: the language's one door.
+
+    for statement, span in parse_script("CREATE STREAM s (k INT); SELECT k FROM s;"): ...
+
+Raises SyntaxProblem (with line, column, token and a suggestion), UnknownName, TypeProblem, InvalidDefinition or Unsupported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from millstream.engine.errors import SyntaxProblem
+from millstream.engine.language.dialect import Millstream
+from millstream.engine.language.statement_parser import StatementParser
+from millstream.engine.language.statements import SelectStatement, Span, Statement
+from millstream.engine.language.syntax import OrderItem, Place, Query, WindowClause
+from millstream.engine.operators.recipes import EmitSpec
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+STATEMENT_LENGTH_MAX = 1 << 20  # characters of one script; a longer one is a mistake or an attack
+NESTING_MAX = 64  # parentheses inside one another; deeper ones would exhaust the parser's own stack
+
+_DIALECT = Millstream()
+
+Result = TypeVar("Result")
+
+
+def parse_script(text: str) -> list[tuple[Statement, Span]]:
+    """Return the statements of a script in order, each with the span of text it came from."""
+    tokens = tokenize(text)
+    return [(_parse(chunk, text), _span(chunk, text)) for chunk in _chunks(tokens)]
+
+
+def parse_statement(text: str) -> Statement:
+    """Return the one statement of `text`; a semicolon at its end is allowed."""
+    found = parse_script(text)
+    if not found:
+        raise SyntaxProblem("there is no statement", line=1, column=1)
+    if len(found) > 1:
+        place = found[1][1].place
+        raise SyntaxProblem("there is more than one statement", hint="send one at a time", line=place.line, column=place.column)
+    return found[0][0]
+
+
+def parse_query(text: str) -> Query:
+    """Return the SELECT that `text` is."""
+    statement = parse_statement(text)
+    if not isinstance(statement, SelectStatement):
+        raise SyntaxProblem("expected SELECT", line=1, column=1)
+    return statement.query
+
+
+def parse_expression(text: str) -> exp.Expr:
+    """Return the one expression that `text` is (plan objects carry expressions as text)."""
+    return _whole(text, lambda parser: parser.expression_of("an expression"))
+
+
+def parse_expressions(text: str) -> tuple[exp.Expr, ...]:
+    """Return the expressions that `text` lists with commas."""
+    return _whole(text, lambda parser: parser.listed(lambda: parser.expression_of("an expression")))
+
+
+def parse_window(text: str) -> WindowClause:
+    """Return the window that `text` is, as it would stand in brackets."""
+    return _whole(text, lambda parser: parser.bracket_body(Place()))
+
+
+def parse_order(text: str) -> tuple[OrderItem, ...]:
+    """Return the keys that `text` is, as they would follow ORDER BY."""
+    return _whole(text, lambda parser: parser.listed(parser.order_item))
+
+
+def parse_emit(text: str) -> EmitSpec:
+    """Return the emission that `text` is, as it would follow EMIT."""
+    return _whole(text, lambda parser: parser.emit_words())
+
+
+def parse_duration_text(text: str) -> int:
+    """Return the microseconds of the duration that `text` is; it may be negative."""
+    return _whole(text, lambda parser: parser.duration("the duration", least=None))
+
+
+def tokenize(text: str) -> list[Token]:
+    """Return the tokens, each with the 1-based line and column of its first character."""
+    if len(text) > STATEMENT_LENGTH_MAX:
+        raise SyntaxProblem(f"the text has {len(text)} characters", hint=f"at most {STATEMENT_LENGTH_MAX} are read at once")
+    try:
+        tokens = _DIALECT.tokenize(text)
+    except TokenError as problem:
+        raise _token_problem(text, problem) from None
+    _set_places(tokens, text)
+    return tokens
+
+
+def _set_places(tokens: list[Token], text: str) -> None:
+    """sqlglot counts columns at a token's end; people look at its start."""
+    line, line_start, position = 1, 0, 0
+    depth = 0
+    for token in tokens:
+        newlines = text.count("\n", position, token.start)
+        if newlines:
+            line += newlines
+            line_start = text.rfind("\n", position, token.start) + 1
+        position = token.start
+        token.line, token.col = line, token.start - line_start + 1
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth > NESTING_MAX:
+            raise SyntaxProblem(f"parentheses are nested more than {NESTING_MAX} deep", line=token.line, column=token.col, token="(")
+
+
+def _token_problem(text: str, problem: TokenError) -> SyntaxProblem:
+    reason = str(problem.__cause__ or problem)
+    start = 0
+    for symbol, what in (("'", "string"), ('"', "quoted name")):
+        if f"Missing {symbol}" in reason:
+            start = int(reason.rsplit(":", 1)[1])
+            message = f"the {what} that begins here is not closed"
+            line = text.count("\n", 0, start) + 1
+            return SyntaxProblem(message, hint=f"end it with {symbol}", line=line, column=start - text.rfind("\n", 0, start), token=symbol)
+    return SyntaxProblem("the text cannot be split into words", hint="look for an unclosed comment or quote")
+
+
+def _chunks(tokens: list[Token]) -> Iterator[list[Token]]:
+    chunk: list[Token] = []
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            if chunk:
+                yield chunk
+            chunk = []
+        else:
+            chunk.append(token)
+    if chunk:
+        yield chunk
+
+
+def _span(chunk: list[Token], text: str) -> Span:
+    start, stop = chunk[0].start, chunk[-1].end + 1
+    return Span(text[start:stop], start, stop, Place(chunk[0].line, chunk[0].col))
+
+
+def _parser(chunk: list[Token], text: str) -> StatementParser:
+    parser = StatementParser(dialect=_DIALECT)
+    parser.reset()
+    parser.sql = text
+    parser._chunks = [chunk]  # the way sqlglot's own entry hands tokens over
+    parser._advance_chunk()
+    return parser
+
+
+def _parse(chunk: list[Token], text: str) -> Statement:
+    return _guarded(lambda: _parser(chunk, text).statement())
+
+
+def _whole(text: str, read: Callable[[StatementParser], Result]) -> Result:
+    """Apply `read` to a parser over `text`; all tokens must be used."""
+    tokens = tokenize(text)
+    if not tokens:
+        raise SyntaxProblem("the text is empty", line=1, column=1)
+
+    def run() -> Result:
+        parser = _parser(tokens, text)
+        result = read(parser)
+        if not parser.at_end():
+            parser.unexpected([])
+        return result
+
+    return _guarded(run)
+
+
+def _guarded(run: Callable[[], Result]) -> Result:
+    """Turn sqlglot's own complaints into ours."""
+    try:
+        return run()
+    except ParseError as problem:
+        first = problem.errors[0] if problem.errors else {}
+        message = str(first.get("description") or problem).rstrip(".")
+        message = message[:1].lower() + message[1:]
+        raise SyntaxProblem(message, line=first.get("line"), column=first.get("col"), token=first.get("highlight") or None) from None
+    except RecursionError:
+        raise SyntaxProblem("the statement is nested too deeply", hint="split it with derived streams") from None

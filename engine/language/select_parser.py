@@ -1,0 +1,211 @@
+"""SELECT: its clauses, UNION ALL, WITH, ISTREAM and its kin, ORDER BY … LIMIT, EMIT and options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from millstream.engine.errors import Unsupported
+from millstream.engine.language.dialect import CLAUSE_WORDS
+from millstream.engine.language.from_parser import FromParser
+from millstream.engine.language.syntax import CommonTable, Name, Option, OrderItem, Place, Query, SelectBody, SelectItem, Star, UnionBody
+from millstream.engine.operators.recipes import EmitKind, EmitSpec
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+_STREAMS = {"ISTREAM": "i", "DSTREAM": "d", "RSTREAM": "r"}
+
+
+@dataclass(slots=True)
+class Tail:
+    """The clauses after the last branch."""
+
+    order_by: tuple[OrderItem, ...] = ()
+    limit: int | None = None
+    with_ties: bool = False
+    emit: EmitSpec | None = None
+    emit_place: Place | None = None
+    options: tuple[Option, ...] = field(default=())
+
+
+class SelectParser(FromParser):
+    """Adds SELECT to the cursor."""
+
+    def query(self) -> Query:
+        """Read a whole query with everything that belongs to it."""
+        place = self.place()
+        tables = self._common_tables()
+        for word, stream in _STREAMS.items():
+            if self.sees(word) and self._next and self._next.token_type == TokenType.L_PAREN:
+                inner = self._relation_to_stream(stream)
+                return replace(self._finish(inner, place), common_tables=tables + inner.common_tables)
+        return replace(self._finish(Query(self._body(), place=place), place), common_tables=tables)
+
+    def _common_tables(self) -> tuple[CommonTable, ...]:
+        if not self._match(TokenType.WITH):
+            return ()
+        if self.sees("RECURSIVE"):
+            raise self._refused("WITH RECURSIVE", "only plain common table expressions are known")
+        return self.listed(self._common_table)
+
+    def _common_table(self) -> CommonTable:
+        name = self.name("name of a common table expression")
+        self.expect("AS", where=f"after {name.text}")
+        self.expect_symbol(TokenType.L_PAREN, "(", "after AS")
+        query = self.query()
+        self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the common table expression")
+        return CommonTable(name, query)
+
+    def _relation_to_stream(self, stream: str) -> Query:
+        self._advance(2)
+        inner = self.query()
+        every = None
+        if self.sees("EVERY"):
+            if stream != "r":
+                raise self.problem("EVERY belongs to RSTREAM")
+            self._advance()
+            every = self.duration("EVERY")
+        self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the query")
+        if inner.stream is not None:
+            raise self.problem("ISTREAM, DSTREAM and RSTREAM cannot be nested", self._prev)
+        return replace(inner, stream=stream, every_us=every)
+
+    def _finish(self, query: Query, place: Place) -> Query:
+        tail = self._tail()
+        if query.stream is None:
+            return replace(
+                query,
+                order_by=tail.order_by,
+                limit=tail.limit,
+                with_ties=tail.with_ties,
+                emit=tail.emit,
+                emit_place=tail.emit_place,
+                options=tail.options,
+                place=place,
+            )
+        if tail.order_by or tail.limit is not None or tail.emit is not None:
+            raise self.problem("ORDER BY, LIMIT and EMIT stand inside ISTREAM( ), DSTREAM( ) or RSTREAM( )", self._prev)
+        return replace(query, options=query.options + tail.options, place=place)
+
+    # -- bodies ---------------------------------------------------------------------------------------------------------------
+
+    def _body(self) -> SelectBody | UnionBody:
+        place = self.place()
+        branches = [self._branch()]
+        while self.takes("UNION"):
+            if not self.takes("ALL"):
+                raise self._refused("UNION without ALL", "write UNION ALL, and SELECT DISTINCT where duplicates must go")
+            branches.append(self._branch())
+        for word in ("EXCEPT", "INTERSECT"):
+            if self.sees(word):
+                raise self._refused(word, "only UNION ALL is known")
+        if len(branches) > 1:
+            return UnionBody(tuple(branches), place)
+        only = branches[0]
+        if only == Query(only.body) and isinstance(only.body, SelectBody):
+            return only.body
+        raise self.problem("a query in parentheses stands alone only in FROM or as a branch of UNION ALL")
+
+    def _branch(self) -> Query:
+        place = self.place()
+        if self._match(TokenType.L_PAREN):
+            query = self.query()
+            self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the branch")
+            return query
+        return Query(self._select(), place=place)
+
+    def _select(self) -> SelectBody:
+        place = self.place()
+        self.expect("SELECT")
+        distinct = self._match(TokenType.DISTINCT)
+        if not distinct:
+            self._match(TokenType.ALL)
+        items = self.listed(self._item_of_select)
+        self.expect("FROM", where="after the select list")
+        source = self.from_list()
+        where = self.expression_of("a condition") if self._match(TokenType.WHERE) else None
+        group_by = self._group_by()
+        having = self.expression_of("a condition") if self._match(TokenType.HAVING) else None
+        return SelectBody(items, source, where, group_by, having, distinct, place)
+
+    def _group_by(self) -> tuple[exp.Expr, ...]:
+        if not self.takes_phrase("GROUP", "BY"):
+            return ()
+        for word in ("ROLLUP", "CUBE", "GROUPING"):
+            if self.sees(word):
+                raise self._refused(f"GROUP BY {word}", "list the keys, and use several queries for several groupings")
+        return self.listed(lambda: self.expression_of("a grouping key"))
+
+    def _item_of_select(self) -> SelectItem | Star:
+        place = self.place()
+        start = self._curr.start if self._curr else 0
+        if self._match(TokenType.STAR):
+            return Star(None, place)
+        if self._next and self._next.token_type == TokenType.DOT and self._star_after_dot():
+            qualifier = self.name("alias")
+            self._advance(2)
+            return Star(qualifier, place)
+        node = self.expression_of("an expression")
+        text = self.slice_from(start)
+        return SelectItem(node, self._item_alias(), text, place)
+
+    def _star_after_dot(self) -> bool:
+        index = self._index + 2
+        return index < self._tokens_size and self._tokens[index].token_type == TokenType.STAR
+
+    def _item_alias(self) -> Name | None:
+        return self.alias(clause_words=CLAUSE_WORDS | {"FROM"})
+
+    # -- the tail -------------------------------------------------------------------------------------------------------------
+
+    def _tail(self) -> Tail:
+        tail = Tail()
+        while True:
+            if self.takes_phrase("ORDER", "BY"):
+                tail.order_by = self.listed(self.order_item)
+            elif self._match(TokenType.LIMIT):
+                tail.limit = self.integer("LIMIT")
+                tail.with_ties = self.takes("WITH", "TIES")
+            elif self.sees("EMIT"):
+                self._emit(tail)
+            elif self.sees("WITH"):
+                self._advance()
+                tail.options += self.options()
+            elif self.sees("OFFSET") or self.sees("FETCH"):
+                raise self._refused(self._curr.text.upper(), "write ORDER BY … LIMIT k")
+            else:
+                return tail
+
+    def order_item(self) -> OrderItem:
+        """Read one key of ORDER BY."""
+        place = self.place()
+        node = self.expression_of("an ordering key")
+        descending = self._match(TokenType.DESC)
+        if not descending:
+            self._match(TokenType.ASC)
+        nulls_first = descending
+        if self.takes("NULLS"):
+            nulls_first = self.choice(("FIRST", "LAST"), "after NULLS") == "FIRST"
+        return OrderItem(node, descending, nulls_first, place)
+
+    def _emit(self, tail: Tail) -> None:
+        place = self.place()
+        self._advance()
+        emit = self.emit_words()
+        if tail.emit is None:
+            tail.emit, tail.emit_place = emit, place
+            return
+        # EMIT EMPTY may stand beside one of the others; anything else twice is a contradiction.
+        if emit.empty and not tail.emit.empty:
+            tail.emit = replace(tail.emit, empty=True)
+        elif tail.emit == EmitSpec(empty=True) and not emit.empty:
+            tail.emit = replace(emit, empty=True)
+        else:
+            line, column = place.line, place.column
+            raise Unsupported("EMIT is given twice", hint="keep one", line=line, column=column, token="EMIT")
+
+    def emit_words(self) -> EmitSpec:
+        """Read FINAL, CHANGES, EVERY d or EMPTY."""
+        word = self.choice(("FINAL", "CHANGES", "EVERY", "EMPTY", "ON WINDOW CLOSE"), "after EMIT")
+        every = self.duration("EVERY") if word == "EVERY" else 0
+        kind = {"CHANGES": EmitKind.CHANGES, "EVERY": EmitKind.EVERY}.get(word, EmitKind.FINAL)
+        return EmitSpec(kind, every, word == "EMPTY")

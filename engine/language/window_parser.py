@@ -1,0 +1,267 @@
+"""Windows: the CQL bracket after a name, and the window table functions of Flink and RisingWave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from millstream.engine.language.cursor import Cursor
+from millstream.engine.language.durations import duration_text
+from millstream.engine.language.syntax import Name, Place, WindowClause
+from millstream.engine.operators.recipes import WindowKind
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
+_BRACKET_WORDS = ("RANGE", "ROWS", "PARTITION BY", "SESSION", "CUMULATE", "LANDMARK", "NOW", "UNBOUNDED")
+# The duration arguments of each window function, in the order of their positions.
+_PARAMETERS = {
+    "TUMBLE": ("size", "offset"),
+    "HOP": ("slide", "size", "offset"),
+    "SESSION": ("gap",),
+    "CUMULATE": ("step", "size", "offset"),
+}
+_REQUIRED = {"TUMBLE": ("size",), "HOP": ("slide", "size"), "SESSION": ("gap",), "CUMULATE": ("step", "size")}
+
+
+@dataclass(slots=True)
+class FunctionArguments:
+    """What a window function was given: durations in µs by parameter name, and the rest."""
+
+    durations: dict[str, int]
+    descriptor: Name | None = None
+    zone: str | None = None
+    partition: tuple[exp.Expr, ...] = ()
+
+
+class WindowParser(Cursor):
+    """Adds windows to the cursor."""
+
+    # -- [ … ] ----------------------------------------------------------------------------------------------------------------
+
+    def bracket(self) -> WindowClause | None:
+        """Take a window in brackets if one comes next."""
+        place = self.place()
+        if not self._match(TokenType.L_BRACKET):
+            return None
+        window = self.bracket_body(place)
+        self.expect_symbol(TokenType.R_BRACKET, "]", "at the end of the window")
+        return window
+
+    def bracket_body(self, place: Place) -> WindowClause:
+        """Read what stands between the brackets."""
+        if self.takes("RANGE") or self.takes("WINDOW"):
+            return self._range(place)
+        if self.takes("ROWS"):
+            return self._rows(place, ())
+        if self.takes_phrase("PARTITION", "BY"):
+            keys = self.listed(lambda: self.expression_of("a partition key"))
+            if self.takes("SESSION"):
+                return self._session(place, keys)
+            self.expect("ROWS", where="after PARTITION BY, which goes with ROWS n or SESSION gap")
+            return self._rows(place, keys)
+        if self.takes("SESSION"):
+            return self._session(place, ())
+        if self.takes("CUMULATE"):
+            return self._cumulate(place)
+        if self.takes("LANDMARK"):
+            mark = self.expression_of("the landmark's time") if self._match(TokenType.FROM) else None
+            return WindowClause(WindowKind.LANDMARK, landmark=mark, place=place)
+        if self.takes("NOW"):
+            return WindowClause(WindowKind.NOW, place=place)
+        if self.takes("UNBOUNDED"):
+            return self._unbounded(place)
+        raise self.unexpected_error(_BRACKET_WORDS, "at the start of a window")
+
+    def _range(self, place: Place) -> WindowClause:
+        if self.takes("UNBOUNDED"):
+            return self._unbounded(place)
+        size = self.duration("RANGE")
+        if not self.takes("SLIDE"):
+            if self.sees("OFFSET") or self.sees("TIME"):
+                self.unexpected(["SLIDE", "']'"], "after RANGE (a window with OFFSET or TIME ZONE needs SLIDE)")
+            return WindowClause(WindowKind.SLIDING, range_us=size, place=place)
+        within = self.takes("WITHIN")
+        slide = self.duration("SLIDE")
+        offset, zone = self._alignment()
+        return WindowClause(
+            WindowKind.HOPPING, range_us=size, slide_us=slide, offset_us=offset, zone=zone, slide_within=within, place=place
+        )
+
+    def _session(self, place: Place, partition: tuple[exp.Expr, ...]) -> WindowClause:
+        gap = self.duration("the session's gap")
+        longest = self.duration("MAX") if self.takes("MAX") else None
+        return WindowClause(WindowKind.SESSION, gap_us=gap, max_us=longest, partition=partition, place=place)
+
+    def _cumulate(self, place: Place) -> WindowClause:
+        size = self.duration("CUMULATE")
+        self.expect("STEP", where="after CUMULATE d")
+        step = self.duration("STEP")
+        self._check_step(size, step)
+        offset, zone = self._alignment()
+        return WindowClause(WindowKind.CUMULATE, range_us=size, slide_us=step, offset_us=offset, zone=zone, place=place)
+
+    def _check_step(self, size: int, step: int) -> None:
+        if size % step:
+            shown = duration_text(size), duration_text(step)
+            raise self.problem(f"the size of CUMULATE ({shown[0]}) must be a multiple of its step ({shown[1]})", self._prev)
+
+    def _alignment(self) -> tuple[int, str | None]:
+        offset, zone = 0, None
+        while True:
+            if self.takes("OFFSET"):
+                offset = self.duration("OFFSET", least=None)
+            elif self.takes("TIME", "ZONE"):
+                zone = self.string("a time zone")
+            else:
+                return offset, zone
+
+    def _rows(self, place: Place, partition: tuple[exp.Expr, ...]) -> WindowClause:
+        if not partition and self.takes("UNBOUNDED"):
+            return self._unbounded(place)
+        rows = self.integer("ROWS")
+        slide = self.integer("SLIDE") if self.takes("SLIDE") else 1
+        return WindowClause(WindowKind.ROWS, rows=rows, rows_slide=slide, partition=partition, place=place)
+
+    def _unbounded(self, place: Place) -> WindowClause:
+        most = None
+        if self.takes("STATE"):
+            most = self.integer("STATE")
+            self.expect("ROWS", where="after STATE n")
+        return WindowClause(WindowKind.UNBOUNDED, state_rows_max=most, place=place)
+
+    # -- TUMBLE( … ) and its kin ----------------------------------------------------------------------------------------------
+
+    def sees_window_function(self) -> bool:
+        """A window function begins here, perhaps inside TABLE( )."""
+        offset = 2 if self.sees("TABLE") and self._next and self._next.token_type == TokenType.L_PAREN else 0
+        index = self._index + offset
+        if index + 1 >= self._tokens_size:
+            return False
+        token, after = self._tokens[index], self._tokens[index + 1]
+        return (
+            token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+            and token.text.upper() in WINDOW_FUNCTIONS
+            and after.token_type == TokenType.L_PAREN
+        )
+
+    def window_function(self, item: Any) -> tuple[Any, WindowClause]:
+        """Take a window function; `item()` reads the stream or derived table it is applied to. Returns both."""
+        place = self.place()
+        wrapped = self.takes("TABLE")
+        if wrapped:
+            self.expect_symbol(TokenType.L_PAREN, "(", "after TABLE")
+        function = self._curr.text.upper()
+        self._advance(2)
+        source, arguments = self._arguments(function, item)
+        self.expect_symbol(TokenType.R_PAREN, ")", f"after the arguments of {function}")
+        if wrapped:
+            self.expect_symbol(TokenType.R_PAREN, ")", "after TABLE(…")
+        return source, self._function_window(function, arguments, place)
+
+    def _arguments(self, function: str, item: Any) -> tuple[Any, FunctionArguments]:
+        source = self._source_argument(item)
+        arguments = FunctionArguments({})
+        if self.takes_phrase("PARTITION", "BY"):
+            if function != "SESSION":
+                raise self.problem(f"PARTITION BY inside {function} is not known; only SESSION takes it", self._prev)
+            self._partition_argument(arguments)
+        free = list(_PARAMETERS[function])
+        while self._match(TokenType.COMMA):
+            self._argument(function, arguments, free)
+        return source, arguments
+
+    def _partition_argument(self, arguments: FunctionArguments) -> None:
+        """Read `k, …` up to the next argument. Without DESCRIPTOR the last of several names is the time column."""
+        keys = [self.expression_of("a partition key")]
+        while self.sees_symbol(TokenType.COMMA) and self._key_follows():
+            self._advance()
+            keys.append(self.expression_of("a partition key"))
+        after = self._tokens[self._index + 1] if self._index + 1 < self._tokens_size else None
+        if len(keys) > 1 and not (after and after.text.upper() in ("DESCRIPTOR", "TIMECOL")) and isinstance(keys[-1], exp.Column):
+            last = keys.pop()
+            arguments.descriptor = Name(last.name.lower(), self.place())
+        arguments.partition = tuple(keys)
+
+    def _key_follows(self) -> bool:
+        index = self._index + 1
+        token = self._tokens[index] if index < self._tokens_size else None
+        after = self._tokens[index + 1] if index + 1 < self._tokens_size else None
+        if token is None or (after is not None and after.token_type == TokenType.FARROW):
+            return False
+        literal = (TokenType.NUMBER, TokenType.INTERVAL, TokenType.STRING)
+        return token.text.upper() != "DESCRIPTOR" and token.token_type not in literal
+
+    def _source_argument(self, item: Any) -> Any:
+        if self.takes("DATA"):
+            self.expect_symbol(TokenType.FARROW, "=>", "after DATA")
+        self.takes("TABLE")
+        return item()
+
+    def _argument(self, function: str, arguments: FunctionArguments, free: list[str]) -> None:
+        named = self._argument_name(function)
+        if named == "time zone":
+            arguments.zone = self.string("a time zone")
+        elif named == "time" or (named is None and self._sees_descriptor(arguments)):
+            arguments.descriptor = self._descriptor()
+        else:
+            self._duration_argument(function, arguments, free, named)
+
+    def _duration_argument(self, function: str, arguments: FunctionArguments, free: list[str], named: str | None) -> None:
+        if named is None and not free:
+            raise self.problem(f"{function} takes no more than {len(_PARAMETERS[function])} durations")
+        parameter = named or free[0]
+        if parameter in arguments.durations:
+            raise self.problem(f"{function} is given {parameter} twice")
+        if parameter in free:
+            free.remove(parameter)
+        arguments.durations[parameter] = self.duration(parameter, least=None if parameter == "offset" else 1)
+
+    def _argument_name(self, function: str) -> str | None:
+        if self.takes("TIME", "ZONE"):
+            self.expect_symbol(TokenType.FARROW, "=>", "after TIME ZONE")
+            return "time zone"
+        if not self._next or self._next.token_type != TokenType.FARROW:
+            return None
+        name = self._curr.text.lower()
+        known = (*_PARAMETERS[function], "timecol", "time_zone")
+        if name not in known:
+            self.unexpected([*known], f"as an argument of {function}")
+        self._advance(2)
+        return {"timecol": "time", "time_zone": "time zone"}.get(name, name)
+
+    def _sees_descriptor(self, arguments: FunctionArguments) -> bool:
+        if self.sees("DESCRIPTOR"):
+            return True
+        literal = (TokenType.NUMBER, TokenType.INTERVAL, TokenType.STRING, TokenType.DASH)
+        return arguments.descriptor is None and bool(self._curr) and self._curr.token_type not in literal
+
+    def _descriptor(self) -> Name:
+        if not self.takes("DESCRIPTOR"):
+            return self.name("time column")
+        self.expect_symbol(TokenType.L_PAREN, "(", "after DESCRIPTOR")
+        name = self.name("time column")
+        self.expect_symbol(TokenType.R_PAREN, ")", "after the time column")
+        return name
+
+    def _function_window(self, function: str, arguments: FunctionArguments, place: Place) -> WindowClause:
+        given = arguments.durations
+        for parameter in _REQUIRED[function]:
+            if parameter not in given:
+                raise self.problem(f"{function} needs {parameter}", self._prev)
+        common = WindowClause(
+            WindowKind.HOPPING,
+            range_us=given.get("size", 0),
+            offset_us=given.get("offset", 0),
+            zone=arguments.zone,
+            descriptor=arguments.descriptor,
+            place=place,
+        )
+        if function == "TUMBLE":
+            return replace(common, slide_us=given["size"])
+        if function == "HOP":
+            return replace(common, slide_us=given["slide"])
+        if function == "SESSION":
+            return replace(common, kind=WindowKind.SESSION, gap_us=given["gap"], partition=arguments.partition)
+        self._check_step(given["size"], given["step"])
+        return replace(common, kind=WindowKind.CUMULATE, slide_us=given["step"])

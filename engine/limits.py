@@ -1,0 +1,26 @@
+"""Bounds of the engine, each with its reason. Relations between them are asserted at import."""
+
+from __future__ import annotations
+
+# Rows of one call of an operator. Beyond this the columns of a train no longer fit the second-level cache, so a longer queue is
+# worked off in several calls of one step.
+TRAIN_ROWS_MAX = 65_536
+
+# Rows and bytes that one log holds for its slowest reader before the operator behind it is told not to run. One order may overshoot.
+LOG_ROWS_MAX = 1_000_000
+LOG_BYTES_MAX = 256 * 1024 * 1024
+
+# Rows that one call of a join puts out before it cuts its output; a key that pairs with everything must not fill memory at once.
+JOIN_OUTPUT_ROWS_MAX = 4_000_000
+
+# A window whose range / slide makes more panes than this is refused at registration: each pane of each group is state.
+PANES_PER_WINDOW_MAX = 1_000_000
+
+# Distinct trace of evaluation errors kept per query to count a row once (K8, K10).
+FAILED_ROWS_REMEMBERED_MAX = 1_000_000
+
+# Ranges of arrival numbers whose stream is remembered, to tell which stream a row behind a union came from.
+ARRIVAL_RANGES_REMEMBERED_MAX = 100_000
+
+assert TRAIN_ROWS_MAX <= LOG_ROWS_MAX
+assert TRAIN_ROWS_MAX <= JOIN_OUTPUT_ROWS_MAX

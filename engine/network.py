@@ -1,0 +1,304 @@
+"""The running operator network: streams, queries, and what connects them.
+
+Knows which operators run and who reads whose log. Makes no choice of what to run: that is the scheduler's, and `executor.py` carries it
+out. Threads: rows enter from any thread (`ingest`, `control` items); `attach` and `remove_query` change the graph and are called when
+no touched operator is running; everything else is reading.
+
+The life of a query: `add_query` plans and builds it, and returns what the scheduler must know; nothing runs yet. `attach` brings it into
+force at an arrival number s: it sees every row with seq >= s. `remove_query` takes it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from millstream.engine.accounts import StreamAccount, StreamLedger
+from millstream.engine.column import Column
+from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, UnknownName
+from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
+from millstream.engine.instantiator import Blueprint, Ids, Instantiator, Port
+from millstream.engine.operators.contract import EvaluationErrors
+from millstream.engine.planner.physical import PhysicalQuery
+from millstream.engine.queues import OutputLog
+from millstream.engine.running import RunningOperator
+from millstream.engine.schema import StreamDefinition
+from millstream.engine.sources import Ingested, Ingress, Reservation, ShedLog, Source
+from millstream.engine.train import Train
+
+Deliver = Callable[[Train], None]
+DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
+
+
+class Hooks(Protocol):
+    """What the network tells its owner while operators run; called from worker threads, must return soon and never raise."""
+
+    def late(self, query: str, stream: str, rows: Train) -> None:
+        """Rows that reached none of the query's windows. They have the stream's own columns where it has LATE INTO or ERRORS INTO."""
+
+    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
+        """Rows at which an expression failed (K8)."""
+
+    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
+        """An operator raised: a fault of ours or of user code. The query no longer runs."""
+
+
+class NoHooks:
+    """Hooks of an owner who does not want to know; evaluation errors and late rows are still counted."""
+
+    def late(self, query: str, stream: str, rows: Train) -> None:
+        """Ignore."""
+
+    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
+        """Ignore."""
+
+    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
+        """Raise: an owner without hooks is a test, which must see it."""
+        raise error
+
+
+@dataclass(slots=True)
+class RunningQuery:
+    """A query with its operators (post-order, without sources) and the ledgers of its input streams."""
+
+    node: QueryNode
+    blueprint: Blueprint
+    attached: bool = False
+    ledgers: dict[str, StreamLedger] = field(default_factory=dict)
+
+
+class Network:
+    """See the module's text. `sharing` lets a new query use running operators of equal recipe over equal inputs."""
+
+    def __init__(self, hooks: Hooks | None = None, *, sharing: bool = False, seed: int = 0, next_seq: int = 0) -> None:
+        self.hooks: Hooks = hooks or NoHooks()
+        self.sharing = sharing
+        self.ingress = Ingress(seed, next_seq)
+        self.sources: dict[str, Source] = {}
+        self.operators: dict[OperatorId, RunningOperator] = {}
+        self.queries: dict[QueryId, RunningQuery] = {}
+        self._derived: dict[str, tuple[QueryId, Port]] = {}
+        self._ids = Ids()
+        self._announced: set[OperatorId] = set()
+        self._served: dict[OperatorId, list[RunningQuery]] = {}
+
+    # Streams -----------------------------------------------------------------------------------------------------------
+
+    def create_stream(self, definition: StreamDefinition) -> OperatorId:
+        """Open a stream for rows. Its source is told to the scheduler with the first query that reads it."""
+        self._must_be_free(definition.name)
+        operator = self._ids.operator()
+        log = OutputLog(self._ids.log(), definition.schema, hi=self.ingress.next_seq)
+        source = Source(operator, definition, log, self.ingress)
+        log.producer = source
+        self.sources[definition.name] = source
+        return operator
+
+    def create_derived(
+        self, name: str, query: PhysicalQuery, *, class_node: ClassNode = DEFAULT_CLASS_NODE, deliver: Deliver | None = None
+    ) -> GraphDelta:
+        """Plan a derived stream (CREATE STREAM name AS SELECT): a query whose rows others may read under its name."""
+        self._must_be_free(name)
+        delta = self.add_query(name, query, deliver, class_node=class_node)
+        self._derived[name] = (delta.query.id, self.queries[delta.query.id].blueprint.root)
+        return delta
+
+    def drop_stream(self, name: str) -> tuple[OperatorId, ...]:
+        """Close a stream or derived stream and return the operators that go. InUse names the queries that read it."""
+        readers = self.readers(name)
+        if readers:
+            raise InUse(f"stream {name} is read by {', '.join(readers)}", hint="drop them first, or use CASCADE")
+        if name in self._derived:
+            return self.remove_query(self._derived.pop(name)[0])
+        source = self._source(name)
+        del self.sources[name]
+        self._announced.discard(source.id)
+        return (source.id,)
+
+    def forget_derived(self, name: str) -> None:
+        """Free the name of a derived stream whose query has been taken out."""
+        self._derived.pop(name, None)
+
+    def readers(self, stream: str) -> list[str]:
+        """Return the names of the queries that read a stream, in order of their coming."""
+        return [q.node.name for q in self.queries.values() if stream in q.blueprint.streams and q.node.name != stream]
+
+    # Queries -----------------------------------------------------------------------------------------------------------
+
+    def add_query(
+        self, name: str, query: PhysicalQuery, deliver: Deliver | None, *, class_node: ClassNode = DEFAULT_CLASS_NODE
+    ) -> GraphDelta:
+        """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
+
+        Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out.
+        """
+        instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node))
+        blueprint = instantiator.build(name, query, deliver, class_node)
+        source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
+        self._announced.update(n.id for n in source_nodes)
+        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint)
+        return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,))
+
+    def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, int], ...]:
+        """Bring a query into force: from here on it sees every row.
+
+        Returns for each edge that reads a log of others the rows ever appended to that log, for the scheduler's cursors.
+        """
+        query = self.queries[query_id]
+        with self.ingress.lock:
+            at = self.ingress.next_seq
+            for log in query.blueprint.external_logs:
+                if log.ended:
+                    raise InvalidDefinition(f"an input stream of query {query.node.name} has ended")
+            cursors = query.blueprint.attach(at)
+        for running in query.blueprint.operators:
+            self.operators[running.id] = running
+            self._served.setdefault(running.id, []).append(query)
+        for stream, cursor in query.blueprint.stream_cursors():
+            shed = self._shed_log(stream, query.node.class_id)
+            ledger = StreamLedger(stream, cursor, (lambda s=shed: s.shed) if shed else (lambda: 0), shed.shed if shed else 0)
+            query.ledgers.setdefault(stream, ledger)
+        query.attached = True
+        return cursors
+
+    def remove_query(self, query_id: QueryId) -> tuple[OperatorId, ...]:
+        """Take a query out and return the operators that served nobody else."""
+        query = self.queries.pop(query_id)
+        gone: list[OperatorId] = []
+        for running in reversed(query.blueprint.operators):
+            running.queries -= 1
+            if running.queries == 0:
+                gone.append(running.id)
+                self.operators.pop(running.id, None)
+                self._served.pop(running.id, None)
+                for cursor in running.inputs:
+                    cursor.log.close_cursor(cursor.edge)
+        return tuple(gone)
+
+    def conservation(self, query_id: QueryId) -> tuple[StreamAccount, ...]:
+        """Return the accounts of a query, one per input stream (K10)."""
+        return tuple(ledger.account() for ledger in self.queries[query_id].ledgers.values())
+
+    # Rows --------------------------------------------------------------------------------------------------------------
+
+    def ingest(
+        self, stream: str, columns: Sequence[Column], *, arrival_ns: int, now_us: int, reservation: Reservation | None = None
+    ) -> Ingested:
+        """Let in one chunk of checked rows (at least one). `arrival_ns` is monotonic, `now_us` the processing clock since 1970."""
+        source = self._source(stream)
+        if source.ended:
+            raise InvalidDefinition(f"stream {stream} has ended")
+        return self.ingress.push(source, columns, arrival_ns=arrival_ns, now_us=now_us, reservation=reservation)
+
+    def reserve(self, stream: str, rows: int) -> Reservation:
+        """Give out arrival numbers for rows that a journal must hold before they may be pushed."""
+        return self.ingress.reserve(self._source(stream), rows)
+
+    def end(self, stream: str, *, arrival_ns: int) -> Ingested | None:
+        """End a stream (W = +∞); None when it had ended already."""
+        source = self._source(stream)
+        return None if source.ended else self.ingress.control(source, arrival_ns=arrival_ns, ended=True)
+
+    def tick(self, now_us: int, *, arrival_ns: int) -> tuple[Ingested, ...]:
+        """Let processing time pass: streams by ARRIVAL move W where an operator waits for it, silent inputs go idle (K14)."""
+        items: list[Ingested] = []
+        for source in list(self.sources.values()):
+            items.extend(self._tick_source(source, now_us, arrival_ns))
+        return tuple(items)
+
+    def next_tick_us(self) -> int | None:
+        """Return the processing time at which `tick` will next have something to do, None when only rows can bring that."""
+        due = [t for source in self.sources.values() for t in self._ticks_of(source)]
+        return min(due, default=None)
+
+    def set_drop_ratio(self, stream: str, class_id: ClassId, ratio: float) -> None:
+        """Shed this share of the stream's rows, from the next chunk on, before queries of a class that may be shed."""
+        source = self._source(stream)
+        with self.ingress.lock:
+            source.shed_logs[class_id].ratio = ratio
+
+    # Inside ------------------------------------------------------------------------------------------------------------
+
+    def queries_served(self, operator: OperatorId) -> list[RunningQuery]:
+        """Return the queries that an operator serves."""
+        return self._served.get(operator, [])
+
+    def _tick_source(self, source: Source, now_us: int, arrival_ns: int) -> list[Ingested]:
+        items: list[Ingested] = []
+        rule = source.definition.time
+        if source.ended:
+            return items
+        if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
+            items.append(self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us))
+        silent_since = source.last_arrival_us
+        if rule.idle_us is not None and not source.idle:
+            if silent_since is None:
+                source.last_arrival_us = now_us
+            elif now_us - silent_since >= rule.idle_us:
+                items.append(self.ingress.control(source, arrival_ns=arrival_ns, idle=True, flush=rule.idle_flush))
+        return items
+
+    def _wanted(self, source: Source, now_us: int) -> bool:
+        wakes = self._wakes(source)
+        return any(w <= now_us for w in wakes)
+
+    def _wakes(self, source: Source) -> list[int]:
+        """Return the processing times for which operators downstream of a stream by ARRIVAL wait."""
+        name = source.definition.name
+        found: list[int] = []
+        for query in list(self.queries.values()):
+            if query.attached and name in query.blueprint.base_streams:
+                found.extend(w for op in query.blueprint.operators if (w := op.logic.wake_at_us()) is not None)
+        return found
+
+    def _ticks_of(self, source: Source) -> list[int]:
+        rule = source.definition.time
+        due: list[int] = []
+        if source.ended:
+            return due
+        if rule.column is None:
+            due.extend(w + rule.delay_us for w in self._wakes(source))
+        if rule.idle_us is not None and not source.idle and source.last_arrival_us is not None:
+            due.append(source.last_arrival_us + rule.idle_us)
+        return due
+
+    def _source(self, name: str) -> Source:
+        source = self.sources.get(name)
+        if source is None:
+            raise UnknownName(f"there is no stream {name}")
+        return source
+
+    def _must_be_free(self, name: str) -> None:
+        if name in self.sources or name in self._derived:
+            raise NameTaken(f"there is a stream {name} already")
+
+    def _port(self, stream: str, class_node: ClassNode) -> Port:
+        if stream in self._derived:
+            query_id, port = self._derived[stream]
+            return Port(port.log, port.producer, None, self.queries[query_id].blueprint.base_streams, derived=stream)
+        source = self._source(stream)
+        log = source.log
+        if class_node.may_shed:
+            shed = source.shed_logs.get(class_node.id)
+            if shed is None:
+                shed = self._open_shed_log(source, class_node.id)
+            log = shed.log
+        return Port(log, source.id, source, frozenset((stream,)))
+
+    def _open_shed_log(self, source: Source, class_id: ClassId) -> ShedLog:
+        with self.ingress.lock:
+            log = OutputLog(self._ids.log(), source.definition.schema, hi=source.log.hi, watermark_us=source.watermark_us)
+            log.producer = source
+            log.idle, log.ended = source.idle, source.ended
+            shed = ShedLog(log)
+            source.shed_logs[class_id] = shed
+        self._announced.discard(source.id)  # the scheduler must learn of the new output
+        return shed
+
+    def _shed_log(self, stream: str, class_id: ClassId) -> ShedLog | None:
+        source = self.sources.get(stream)
+        return None if source is None else source.shed_logs.get(class_id)
+
+    def _is_news(self, operator: OperatorId, blueprint: Blueprint) -> bool:
+        return operator not in self._announced

@@ -1,0 +1,121 @@
+"""A running operator: the logic with its input cursors, its output logs, and the order in which its calls take effect.
+
+Taking input and handing out a ticket is one atomic act, and output is pushed in the order of the tickets; so a stateless operator
+may work on two trains at once and its log still grows in order. Nobody waits: a call that finishes early leaves its output for
+the call before it to push.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from millstream.engine.frontier import edge_frontier, interval_end
+from millstream.engine.graph import OperatorId
+from millstream.engine.operators.contract import Operator
+from millstream.engine.operators.recipes import Recipe
+from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
+from millstream.engine.train import Train
+
+ALL_ROWS = 1 << 62  # no limit; where an interval was chosen by row count already
+
+
+@dataclass(slots=True)
+class OperatorStatistics:
+    """What an operator has done so far. `cost_ns` includes apportioned costs of fused runs."""
+
+    calls: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    cost_ns: int = 0
+
+    def add(self, rows_in: int, rows_out: int, cost_ns: int) -> None:
+        """Count one call."""
+        self.calls += 1
+        self.rows_in += rows_in
+        self.rows_out += rows_out
+        self.cost_ns += cost_ns
+
+
+@dataclass(slots=True)
+class Call:
+    """One call under way: its ticket and what it took from each input."""
+
+    ticket: int
+    taken: list[Taken]
+
+    @property
+    def rows(self) -> int:
+        """Rows taken from all inputs."""
+        return sum(t.rows for t in self.taken)
+
+
+@dataclass(slots=True, eq=False)
+class RunningOperator:
+    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised.
+
+    `port_streams` names the streams behind each input; `raw` tells that its input rows still are the stream's rows, one by one.
+    """
+
+    id: OperatorId
+    logic: Operator
+    recipe: Recipe
+    inputs: list[Cursor] = field(default_factory=list)
+    outputs: list[OutputLog] = field(default_factory=list)
+    port_streams: list[frozenset[str]] = field(default_factory=list)
+    raw: bool = True
+    queries: int = 1
+    failed: bool = False
+    statistics: OperatorStatistics = field(default_factory=OperatorStatistics)
+    started: int = 0
+    finished: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _early: dict[int, list[LogNode]] = field(default_factory=dict)
+
+    def begin(self, rows_max: int) -> Call | None:
+        """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""
+        with self.lock:
+            # `started` moves before anything is taken: see the argument in frontier.py.
+            self.started += 1
+            taken = self._take(rows_max)
+            if taken is None:
+                self.started -= 1
+                return None
+            return Call(self.started - 1, taken)
+
+    def _take(self, rows_max: int) -> list[Taken] | None:
+        if len(self.inputs) == 1:
+            one = self.inputs[0].take(rows_max)
+            return None if one is None else [one]
+        upto = interval_end(self.inputs, rows_max)
+        if upto is None:
+            return None
+        return [t for t in (cursor.take(ALL_ROWS, upto) for cursor in self.inputs) if t is not None]
+
+    def finish(self, call: Call, trains: list[Train]) -> list[LogNode]:
+        """Push what the call emitted, one train per output, in ticket order; return what was or will be appended."""
+        nodes = [LogNode(train, log) for train, log in zip(trains, self.outputs, strict=True)]
+        with self.lock:
+            if call.ticket == self.finished and not self._early:
+                self._push(nodes)
+                self.finished += 1
+                return nodes
+            self._early[call.ticket] = nodes
+            while (ready := self._early.pop(self.finished, None)) is not None:
+                self._push(ready)
+                self.finished += 1
+        return nodes
+
+    def _push(self, nodes: list[LogNode]) -> None:
+        for log, node in zip(self.outputs, nodes, strict=True):
+            log.push(node)
+
+    def frontier(self, log: OutputLog) -> int:
+        """Return the seq below which nothing more can come into an output (the argument is in frontier.py)."""
+        started = self.started
+        if started != self.finished:
+            return log.hi
+        bound = min(edge_frontier(cursor) for cursor in self.inputs)
+        if self.started != started:
+            return log.hi
+        return max(bound, log.hi)

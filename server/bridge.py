@@ -1,0 +1,41 @@
+"""The way from any thread into the event loop: items in order, one wake-up for all that wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Bridge(Generic[Item]):
+    """Any thread posts; `deliver` is called on the loop's thread with each item, in the order of the posts.
+
+    `waiting` counts the items not yet delivered: whoever fills the bridge faster than the loop empties it can be told to wait.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Item], None]) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._items: deque[Item] = deque()
+        self._woken = False
+
+    @property
+    def waiting(self) -> int:
+        """Items that have not been delivered."""
+        return len(self._items)
+
+    def post(self, item: Item) -> None:
+        """Leave an item; wakes the loop unless it has been woken already. RuntimeError once the loop is closed."""
+        self._items.append(item)
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self.drain)
+
+    def drain(self) -> None:
+        """Deliver what waits. Called by the loop; an item posted while this runs is delivered too or wakes the loop again."""
+        self._woken = False  # before the first pop, so that no item can be left without a wake-up
+        while self._items:
+            self._deliver(self._items.popleft())

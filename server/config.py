@@ -1,0 +1,188 @@
+"""The server's settings: one definition each, read once at start.
+
+A value comes from the command line's flag, else the environment (`MILLSTREAM_…`), else `millstream.toml`, else the default given
+here. Names of flags, variables and keys all follow from the field's name, so that there is nothing to keep in step. Units stand
+last in the names. docs/configuration.md and deploy/millstream.toml list every setting; tests compare them with this file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from millstream.server.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "MILLSTREAM_"
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off"}
+
+
+def setting(default: Any, section: str, explanation: str, *, least: float | None = None, choices: tuple[str, ...] = ()) -> Any:
+    """Define a setting: its default, its section of millstream.toml, what it does and why the default is what it is."""
+    metadata = {"section": section, "explanation": explanation, "least": least, "choices": choices}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings of `millstream serve`."""
+
+    host: str = setting("127.0.0.1", "server", "Address to listen on. Loopback unless you say otherwise; beyond it a token is required.")
+    port: int = setting(7415, "server", "TCP port to listen on; 0 lets the system choose one, which is then logged.", least=0)
+    data_dir: str = setting("", "server", "Directory of the catalogue and journals. Empty: nothing is kept over a restart.")
+    workers: int = setting(1, "server", "Worker threads that run operators, beside the scheduler's own.", least=0)
+    policy: str = setting("round-robin", "server", "Scheduling policy at start; `SHOW POLICIES` lists the names, SET POLICY changes it.")
+    optimise: bool = setting(False, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
+    metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0)
+    drain_s: float = setting(10.0, "server", "On SIGTERM, how long queued rows may take to be answered before the server leaves.", least=0)
+
+    admin_token: str = setting("", "security", "Who sends it may do everything.")
+    writer_token: str = setting("", "security", "Who sends it may publish, and read as a reader may.")
+    reader_token: str = setting("", "security", "Who sends it may list, explain, start temporary queries and subscribe.")
+    tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM); with it only TLS is spoken.")
+    tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
+
+    connections_max: int = setting(1024, "limits", "Connections at once; one more is told so and closed.", least=1)
+    frame_bytes_max: int = setting(64 * 2**20, "limits", "Largest frame after hello; one that says more is refused unread.", least=65_536)
+    frame_s: float = setting(
+        10.0, "limits", "How long hello, or the rest of a frame that has begun, may take before the peer is dropped.", least=0.1
+    )
+    ping_s: float = setting(
+        30.0, "limits", "Silence after which a peer is asked whether it is there; as much again and it is dropped.", least=0.1
+    )
+    publish_rows_max: int = setting(262_144, "limits", "Rows a publisher may have under way; its credit.", least=1)
+    publish_bytes_max: int = setting(64 * 2**20, "limits", "Bytes a publisher may have under way; its credit.", least=65_536)
+    subscriber_bytes_max: int = setting(16 * 2**20, "limits", "Results held for one subscriber that reads too slowly.", least=65_536)
+    slow_subscriber: str = setting(
+        "disconnect",
+        "limits",
+        "What then happens to it: `disconnect` (it may resume with its token) or `gap` (oldest results are lost, their number is told).",
+        choices=("disconnect", "gap"),
+    )
+    results_kept_bytes_max: int = setting(64 * 2**20, "limits", "Results kept for each query so that a subscriber can resume.", least=0)
+    results_kept_s: float = setting(3600.0, "limits", "How long they are kept at most.", least=0)
+
+    log_level: str = setting("info", "logging", "Least level that is written.", choices=("debug", "info", "warning", "error"))
+    log_format: str = setting(
+        "auto", "logging", "`human`, `json`, or `auto`: human on a terminal, else JSON.", choices=("auto", "human", "json")
+    )
+
+
+def setting_fields() -> tuple[dataclasses.Field[Any], ...]:
+    """Return the definitions in order."""
+    return fields(Config)
+
+
+def flag_of(name: str) -> str:
+    """Return the command line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def load_config(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Config:
+    """Put the settings together; `flags` holds only those that were given. Raises ConfigError naming the place."""
+    kinds = get_type_hints(Config)
+    from_file = _read_file(file) if file is not None else {}
+    values: dict[str, Any] = {}
+    for definition in setting_fields():
+        name = definition.name
+        variable = variable_of(name)
+        if flags.get(name) is not None:
+            values[name] = _checked(definition, kinds[name], flags[name], flag_of(name))
+        elif variable in environment:
+            values[name] = _checked(definition, kinds[name], environment[variable], f"environment variable {variable}")
+        elif name in from_file:
+            values[name] = _checked(definition, kinds[name], from_file[name], f"{name} in {file}")
+    config = Config(**values)
+    _check_together(config)
+    return config
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Read millstream.toml into a flat map; an unknown section or key is refused by name."""
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not a TOML file: {error}") from error
+    homes = {d.name: d.metadata["section"] for d in setting_fields()}
+    flat: dict[str, Any] = {}
+    for section, keys in content.items():
+        if not isinstance(keys, dict) or section not in homes.values():
+            raise ConfigError(f"{path} has an unknown section [{section}]", hint=f"sections are {', '.join(sorted(set(homes.values())))}")
+        for key, value in keys.items():
+            if homes.get(key) != section:
+                raise ConfigError(f"{path} has an unknown setting {key} in [{section}]", hint="docs/configuration.md lists the settings")
+            flat[key] = value
+    return flat
+
+
+def _checked(definition: dataclasses.Field[Any], kind: type, raw: Any, place: str) -> Any:
+    value = _converted(kind, raw, place)
+    choices, least = definition.metadata["choices"], definition.metadata["least"]
+    if choices and value not in choices:
+        raise ConfigError(f"{place} is {value!r}", hint=f"it must be one of {', '.join(choices)}")
+    if least is not None and value < least:
+        raise ConfigError(f"{place} is {value}", hint=f"it must be at least {least:g}")
+    return value
+
+
+def _converted(kind: type, raw: Any, place: str) -> Any:
+    """Turn text or a TOML value into the setting's type."""
+    if kind is bool:
+        return _boolean(raw, place)
+    if isinstance(raw, bool) or (kind is str and not isinstance(raw, str)):
+        raise ConfigError(f"{place} is {raw!r}", hint=f"it must be {_described(kind)}")
+    try:
+        return kind(raw)
+    except ValueError as error:
+        raise ConfigError(f"{place} is {raw!r}", hint=f"it must be {_described(kind)}") from error
+
+
+def _boolean(raw: Any, place: str) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    text = str(raw).lower()
+    if text not in _TRUE | _FALSE:
+        raise ConfigError(f"{place} is {raw!r}", hint="it must be true or false")
+    return text in _TRUE
+
+
+def _described(kind: type) -> str:
+    return {int: "a whole number", float: "a number", str: "text"}[kind]
+
+
+def _check_together(config: Config) -> None:
+    """Check the rules that concern more than one setting."""
+    if bool(config.tls_cert) != bool(config.tls_key):
+        raise ConfigError("TLS needs both --tls-cert and --tls-key")
+    tokens = [t for t in (config.admin_token, config.writer_token, config.reader_token) if t]
+    if len(set(tokens)) != len(tokens):
+        raise ConfigError("two roles have the same token", hint="give each role a token of its own")
+    if not is_loopback(config.host) and not config.admin_token:
+        raise ConfigError(
+            f"listening on {config.host} lets other machines in and no token is set",
+            hint=f"set {variable_of('admin_token')}, or listen on 127.0.0.1",
+        )
+    if config.policy == "":
+        raise ConfigError("--policy is empty", hint="SHOW POLICIES lists the names")
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

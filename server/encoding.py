@@ -1,0 +1,55 @@
+"""Results as the payload or values of a Result message. One encoder a subscription."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+from millstream.engine.arrow import arrow_schema
+from millstream.engine.schema import Schema
+from millstream.protocol.batches import BatchEncoder, encode_schema
+from millstream.server.outcome import spell
+from millstream.server.results import Entry
+
+_EPOCH_DATE = datetime.date(1970, 1, 1)
+
+
+class ResultEncoder:
+    """Turns entries of a result log into members of Result; `format_` is arrow or msgpack."""
+
+    def __init__(self, schema: Schema, format_: str) -> None:
+        self.spelled = spell(schema)
+        arrow = arrow_schema(schema)
+        self._batches = BatchEncoder(arrow) if format_ == "arrow" else None
+        self.schema_payload = encode_schema(arrow) if format_ == "arrow" else None
+
+    def encode(self, entry: Entry) -> dict[str, Any]:
+        """Return the members that carry the rows."""
+        if entry.batch is None:
+            return {}
+        if self._batches is not None:
+            return {"payload": self._batches.encode(entry.batch)}
+        columns = [[plain_value(v) for v in column.to_pylist()] for column in _as_plain(entry.batch)]
+        return {"values": [list(row) for row in zip(*columns, strict=True)]}
+
+
+def _as_plain(batch: Any) -> list[Any]:
+    """Return the columns with times as integers of microseconds, which pyarrow would give as objects of less range."""
+    import pyarrow as pa
+
+    return [
+        column.view(pa.int64()) if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type) else column
+        for column in batch.columns
+    ]
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as rows without Arrow carry it: DECIMAL as text, DATE as days since 1970."""
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime.date):
+        return (value - _EPOCH_DATE).days
+    if isinstance(value, list):
+        return [plain_value(v) for v in value]
+    return value

@@ -1,0 +1,41 @@
+"""Logging of the server: structlog to standard error; readable on a terminal, one JSON object a line elsewhere.
+
+Only this rim logs: inner folders return facts. Lines about a connection or a query carry `connection` and `query`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure_logs(level: str, format_: str, stream: TextIO | None = None) -> None:
+    """Set up structlog once for the process; `format_` is human, json or auto."""
+    output = stream if stream is not None else sys.stderr
+    human = format_ == "human" or (format_ == "auto" and output.isatty())
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors=output.isatty()) if human else structlog.processors.JSONRenderer(ensure_ascii=False)
+    )
+    processors: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if not human:
+        processors.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=output),
+        cache_logger_on_first_use=False,
+    )
+
+
+def logger(**context: Any) -> Any:
+    """Return a logger that puts `context` on every line."""
+    return structlog.get_logger(**context)

@@ -1,0 +1,109 @@
+"""One publisher's channel: takes its trains and rows in, acks once a read, grants credit as memory becomes free.
+
+An ack says how many rows were accepted and lists those that were not, each with its index and the reason. Nothing is acked before it
+stands in the stream's log. Credit is held back while the stream's readers are behind (`Intake.is_pressed`); the application asks again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millstream.protocol.batches import BatchDecoder
+from millstream.protocol.connection import RowsChunk
+from millstream.protocol.errors import RemoteProtocolError
+from millstream.protocol.flow import Refill
+from millstream.protocol.limits import REJECTIONS_LISTED_MAX
+from millstream.protocol.messages import Ack, ChannelClosed, Credit, Rows, Train
+
+if TYPE_CHECKING:
+    from millstream.server.intake import StreamIntake, Taken
+    from millstream.server.session import Session
+
+
+class Channel:
+    """An open channel of one session into one stream or table."""
+
+    def __init__(self, session: Session, number: int, intake: StreamIntake) -> None:
+        config = session.application.config
+        self.session = session
+        self.number = number
+        self.intake = intake
+        self.first_credit = (config.publish_rows_max, config.publish_bytes_max)
+        self._refill = Refill(*self.first_credit)
+        self._decoder: BatchDecoder | None = None
+        self._through = 0
+        self._acked = 0
+        self._accepted = 0
+        self._rejected: list[list[Any]] = []
+        self._rejected_rows = 0
+        self._position: int | None = None
+        self._held_rows = 0
+        self._held_bytes = 0
+        intake.channels.append(self)
+
+    def set_schema(self, schema: Any) -> None:
+        """Keep the Arrow schema of the trains that follow."""
+        self._decoder = BatchDecoder(schema)
+
+    def take_train(self, message: Train, frame_bytes: int) -> None:
+        """Take an Arrow batch in."""
+        if self._decoder is None or message.payload is None or isinstance(message.payload, list):
+            raise RemoteProtocolError(f"channel {self.number}: a train before its channel_schema")
+        batch = self._decoder.decode(message.payload, message.rows)
+        self._note(message.number, message.rows, frame_bytes, self.intake.take_batch(batch))
+
+    def take_rows(self, message: Rows, frame_bytes: int) -> None:
+        """Take the rows of one message in."""
+        self._note(message.number, len(message.values), frame_bytes, self.intake.take_rows(message.values))
+
+    def take_chunk(self, chunk: RowsChunk) -> None:
+        """Take single rows in; each has a number of its own, so a rejected one is told with index 0."""
+        taken = self.intake.take_rows(chunk.values)
+        rejections = [(chunk.first + index, 0, reason) for index, reason in taken.rejections]
+        self._count(chunk.through, len(chunk.values), chunk.frame_bytes, taken, rejections)
+
+    def _note(self, number: int, rows: int, frame_bytes: int, taken: Taken) -> None:
+        self._count(number, rows, frame_bytes, taken, [(number, index, reason) for index, reason in taken.rejections])
+
+    def _count(self, through: int, rows: int, frame_bytes: int, taken: Taken, rejections: list[tuple[int, int, str]]) -> None:
+        self._through = through
+        self._accepted += taken.accepted
+        self._rejected_rows += taken.rejected
+        room = REJECTIONS_LISTED_MAX - len(self._rejected)
+        self._rejected += [list(r) for r in rejections[:room]]
+        self._position = taken.position if taken.position is not None else self._position
+        self._held_rows += rows
+        self._held_bytes += frame_bytes
+
+    def settle(self) -> None:
+        """Ack what was taken since the last ack, and grant credit when there is room."""
+        if self._through > self._acked:
+            self.session.send(Ack(self.number, self._through, self._accepted, self._rejected_rows, self._rejected, self._position))
+            self._acked = self._through
+            self._accepted = self._rejected_rows = 0
+            self._rejected = []
+        if self._held_rows or self._held_bytes:
+            self.release()
+
+    def release(self) -> bool:
+        """Grant credit for what was taken, unless readers are behind. Returns whether nothing is held back any more."""
+        if self.intake.is_pressed():
+            self.session.application.hold(self)
+            return False
+        granted = self._refill.done(self._held_rows, self._held_bytes)
+        self._held_rows = self._held_bytes = 0
+        if granted is not None:
+            self.session.send(Credit(channel=self.number, rows=granted[0], bytes=granted[1]))
+        return True
+
+    def close(self) -> None:
+        """Leave the stream."""
+        if self in self.intake.channels:
+            self.intake.channels.remove(self)
+
+    def revoke(self, message: str) -> None:
+        """Close the channel from our side: the stream is gone."""
+        self.settle()
+        self.close()
+        self.session.channels.pop(self.number, None)
+        self.session.send(ChannelClosed(self.number, "closed", message))

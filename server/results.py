@@ -1,0 +1,120 @@
+"""The results of one query, kept in order so that several subscribers can read them at their own speed.
+
+One log a query, a cursor a subscriber: a result is held once, however many read it. What is kept beyond the slowest reader serves
+`FROM START` and resume tokens (bounded in bytes and time). A resume token names the log (a query started anew has a new one), the
+number of the last result, and the rows up to it, so that a gap can be told exactly.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+_TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")
+_COMPACT_AT = 1024  # dropped entries before the list is shortened: the cost of shortening is spread over that many
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """What a resume token says: continue after result `number`, up to which there were `rows` rows, of the log `log`."""
+
+    log: str
+    number: int
+    rows: int
+
+    def __str__(self) -> str:
+        """Return the token."""
+        return f"m1.{self.log}.{self.number}.{self.rows}"
+
+
+def read_token(token: str) -> ResumePoint | None:
+    """Return what a resume token says, or None when it is none of ours."""
+    match = _TOKEN.fullmatch(token)
+    return None if match is None else ResumePoint(match[1], int(match[2]), int(match[3]))
+
+
+class Entry:
+    """One result: an Arrow record batch, or none where only `meta` is news. The last three say what came before it."""
+
+    __slots__ = ("batch", "bytes", "bytes_before", "meta", "number", "recorded_ns", "rows", "rows_before")
+
+    def __init__(self, batch: Any, meta: dict[str, Any], number: int, rows_before: int, bytes_before: int, recorded_ns: int) -> None:
+        self.batch = batch
+        self.meta = meta
+        self.rows: int = batch.num_rows if batch is not None else 0
+        self.bytes: int = batch.nbytes if batch is not None else 64
+        self.number = number
+        self.rows_before = rows_before
+        self.bytes_before = bytes_before
+        self.recorded_ns = recorded_ns
+
+
+class ResultLog:
+    """Results number 1, 2, … of one run of a query. `identity` is part of its resume tokens."""
+
+    def __init__(self, identity: str, kept_bytes_max: int, kept_ns_max: int) -> None:
+        self.identity = identity
+        self.kept_bytes_max = kept_bytes_max
+        self.kept_ns_max = kept_ns_max
+        self.next_number = 1
+        self.rows_total = 0
+        self.bytes_total = 0
+        self._entries: list[Entry] = []
+        self._dropped = 0  # entries at the front of the list that have been let go of
+
+    @property
+    def first_number(self) -> int:
+        """The number of the oldest result that is kept; `next_number` when none is."""
+        return self.next_number - len(self._entries) + self._dropped
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the results that are kept."""
+        return self.bytes_total - self.bytes_before(self.first_number)
+
+    def append(self, batch: Any, meta: dict[str, Any], now_ns: int) -> Entry:
+        """Add a result and return its entry."""
+        entry = Entry(batch, meta, self.next_number, self.rows_total, self.bytes_total, now_ns)
+        self._entries.append(entry)
+        self.next_number += 1
+        self.rows_total += entry.rows
+        self.bytes_total += entry.bytes
+        return entry
+
+    def entry(self, number: int) -> Entry:
+        """Return a result that is kept."""
+        assert self.first_number <= number < self.next_number, number
+        return self._entries[number - self.next_number]
+
+    def rows_before(self, number: int) -> int:
+        """Return how many rows there were before result `number`, which is kept or the next to come."""
+        return self.rows_total if number == self.next_number else self.entry(number).rows_before
+
+    def bytes_before(self, number: int) -> int:
+        """Return how many bytes there were before result `number`, which is kept or the next to come."""
+        return self.bytes_total if number == self.next_number else self.entry(number).bytes_before
+
+    def token_before(self, number: int) -> str:
+        """Return the token that resumes with result `number`."""
+        return str(ResumePoint(self.identity, number - 1, self.rows_before(number)))
+
+    def trim(self, now_ns: int, needed_from: int) -> None:
+        """Let go of results older than the bounds, but of none from number `needed_from` on."""
+        while self.first_number < min(needed_from, self.next_number):
+            oldest = self.entry(self.first_number)
+            if self.kept_bytes <= self.kept_bytes_max and now_ns - oldest.recorded_ns <= self.kept_ns_max:
+                break
+            self._entries[self._dropped] = _LET_GO
+            self._dropped += 1
+        if self._dropped >= _COMPACT_AT or self._dropped == len(self._entries):
+            del self._entries[: self._dropped]
+            self._dropped = 0
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._entries.clear()
+        self._dropped = 0
+
+
+_LET_GO = Entry(None, {}, 0, 0, 0, 0)  # stands where a result was, until the list is shortened

@@ -1,0 +1,246 @@
+"""Subscriptions over a result log: order, bounds, gaps, resumption, replacement. A fake connection stands for the client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from millstream.protocol.messages import End, Gap, Result
+from millstream.server.results import Entry, ResultLog
+from millstream.server.subscriptions import STALLED_NS, Bounds, Feed, Subscription
+
+ROW_BYTES = 8
+
+
+class FakeReader:
+    """Takes `credit` more rows; keeps what it was told."""
+
+    def __init__(self, client_id: str | None = None, credit: int = 10**9) -> None:
+        self.client_id = client_id
+        self.credit = credit
+        self.told: list[Any] = []
+        self.was_replaced = False
+
+    def can_send(self, subscription: int, rows: int) -> bool:
+        return self.credit > 0
+
+    def send(self, message: Any) -> None:
+        if isinstance(message, Result):
+            self.credit -= message.rows
+        self.told.append(message)
+
+    def replaced(self) -> None:
+        self.was_replaced = True
+
+    @property
+    def values(self) -> list[int]:
+        return [v for m in self.told if isinstance(m, Result) for v in m.values]
+
+    @property
+    def end(self) -> End:
+        (found,) = [m for m in self.told if isinstance(m, End)]
+        return found
+
+    @property
+    def lost(self) -> int:
+        return sum(m.rows_lost for m in self.told if isinstance(m, Gap))
+
+
+def encode(entry: Entry) -> dict[str, Any]:
+    return {"values": entry.batch.column(0).to_pylist()}
+
+
+def new_feed(bytes_max: int = 10**9, slow: str = "disconnect", kept: int = 0, *, hold: bool = False) -> Feed:
+    return Feed("q", ResultLog("a1", kept, 10**18), Bounds(bytes_max, slow), hold_for_first=hold)
+
+
+def subscribe(feed: Feed, reader: FakeReader, number: int = 1, now_ns: int = 0, **where: Any) -> Subscription:
+    cursor, lost = feed.start_of(from_start=where.get("from_start", False), token=where.get("token"))
+    subscription = Subscription(feed, reader, number, cursor, encode, now_ns)
+    feed.join(subscription, lost, now_ns)
+    return subscription
+
+
+def publish(feed: Feed, *values: int, now_ns: int = 0) -> None:
+    for value in values:
+        feed.publish(pa.record_batch([pa.array([value], pa.int64())], names=["v"]), {}, now_ns)
+
+
+def test_a_late_subscriber_gets_results_from_now_on() -> None:
+    feed, reader = new_feed(kept=1000), FakeReader()
+    publish(feed, 1, 2)
+    subscribe(feed, reader)
+    publish(feed, 3)
+    assert reader.values == [3]
+
+
+def test_from_start_gives_what_is_kept_and_tells_how_much_is_not() -> None:
+    feed, reader = new_feed(kept=2 * ROW_BYTES), FakeReader()
+    publish(feed, 1, 2, 3, 4, 5)
+    subscribe(feed, reader, from_start=True)
+    assert (reader.lost, reader.values) == (3, [4, 5])
+
+
+def test_the_first_subscriber_of_a_temporary_query_misses_nothing() -> None:
+    feed, first, second = new_feed(hold=True), FakeReader(), FakeReader()
+    publish(feed, 1, 2)
+    subscribe(feed, first)
+    subscribe(feed, second)
+    publish(feed, 3)
+    assert (first.values, second.values) == ([1, 2, 3], [3])
+
+
+def test_a_token_resumes_after_the_result_that_carried_it() -> None:
+    feed, reader, again = new_feed(kept=1000), FakeReader(), FakeReader()
+    subscribe(feed, reader)
+    publish(feed, 1, 2, 3)
+    token = reader.told[0].meta["resume_token"]
+    subscribe(feed, again, token=token)
+    publish(feed, 4)
+    assert (again.values, again.lost) == ([2, 3, 4], 0)
+
+
+def test_a_token_older_than_what_is_kept_gives_a_gap_with_the_number_lost() -> None:
+    feed, reader, again = new_feed(kept=2 * ROW_BYTES), FakeReader(), FakeReader()
+    subscribe(feed, reader)
+    publish(feed, 1, 2, 3, 4, 5)
+    subscribe(feed, again, token=reader.told[0].meta["resume_token"])
+    assert (again.lost, again.values) == (2, [4, 5])
+
+
+@pytest.mark.parametrize("token", ["", "x", "m1.b2.1.1", "m1.a1.99.99"])
+def test_a_token_of_another_run_is_refused(token: str) -> None:
+    feed = new_feed()
+    publish(feed, 1)
+    with pytest.raises(ValueError, match="not of this run"):
+        feed.start_of(from_start=False, token=token)
+
+
+def test_results_wait_for_credit_and_then_come_in_order() -> None:
+    feed, reader = new_feed(), FakeReader(credit=2)
+    subscription = subscribe(feed, reader)
+    publish(feed, 1, 2, 3, 4)
+    assert reader.values == [1, 2]
+    reader.credit = 10
+    subscription.pump(0)
+    assert reader.values == [1, 2, 3, 4]
+
+
+def test_a_reader_that_stands_still_is_cut_off_with_a_token_and_others_do_not_notice() -> None:
+    feed, slow, fast = new_feed(bytes_max=10 * ROW_BYTES, kept=100 * ROW_BYTES), FakeReader(credit=0), FakeReader()
+    subscribe(feed, slow)
+    subscribe(feed, fast, 2)
+    publish(feed, *range(10), now_ns=0)
+    assert feed.is_pressed(0)
+    publish(feed, 10, now_ns=STALLED_NS)
+    assert not feed.is_pressed(STALLED_NS)
+    assert (slow.end.reason, slow.values, fast.values) == ("slow", [], list(range(11)))
+    assert feed.slow_total == 1
+    again = FakeReader()
+    subscribe(feed, again, 3, token=slow.end.resume_token)
+    assert again.values == list(range(11))
+
+
+def test_a_reader_that_takes_results_slowly_is_waited_for() -> None:
+    feed, reader = new_feed(bytes_max=10 * ROW_BYTES), FakeReader(credit=0)
+    subscription = subscribe(feed, reader)
+    for value in range(12):
+        now_ns = value * STALLED_NS // 4
+        publish(feed, value, now_ns=now_ns)
+        reader.credit = 1 if value % 2 == 0 else 0
+        subscription.pump(now_ns)
+        feed.check(now_ns)
+    assert feed.is_pressed(now_ns)
+    reader.credit = 100
+    subscription.pump(now_ns)
+    assert reader.values == list(range(12))
+
+
+def test_however_slowly_it_takes_them_no_more_than_twice_the_bound_waits() -> None:
+    feed, reader = new_feed(bytes_max=10 * ROW_BYTES), FakeReader(credit=0)
+    subscribe(feed, reader)
+    publish(feed, *range(21))
+    assert reader.end.reason == "slow"
+    assert feed.log.kept_bytes == 0
+
+
+def test_with_gaps_the_newest_results_come_and_the_number_lost_is_exact() -> None:
+    feed, reader = new_feed(bytes_max=10 * ROW_BYTES, slow="gap"), FakeReader(credit=0)
+    subscription = subscribe(feed, reader)
+    publish(feed, *range(100))
+    reader.credit = 1000
+    subscription.pump(0)
+    assert reader.values == list(range(reader.lost, 100))
+    assert reader.lost >= 90
+
+
+def test_the_same_client_subscribing_again_replaces_its_old_subscription() -> None:
+    feed, old, new, other = new_feed(), FakeReader("c1"), FakeReader("c1"), FakeReader("c2")
+    subscribe(feed, old)
+    subscribe(feed, other)
+    subscribe(feed, new)
+    publish(feed, 1)
+    assert (old.values, new.values, other.values) == ([], [1], [1])
+    assert old.was_replaced
+    assert old.end.reason == "replaced"
+    assert len(feed.subscriptions) == 2
+
+
+def test_two_connections_without_an_id_both_stay() -> None:
+    feed, one, two = new_feed(), FakeReader(), FakeReader()
+    subscribe(feed, one)
+    subscribe(feed, two)
+    publish(feed, 1)
+    assert (one.values, two.values) == ([1], [1])
+
+
+def test_the_end_comes_after_all_results_and_says_why() -> None:
+    feed, reader = new_feed(), FakeReader(credit=1)
+    subscription = subscribe(feed, reader)
+    publish(feed, 1, 2)
+    feed.finish("finished", "", {"accepted": 2}, 0)
+    assert not any(isinstance(m, End) for m in reader.told)
+    reader.credit = 5
+    subscription.pump(0)
+    assert (reader.values, reader.end.reason, reader.end.counts) == ([1, 2], "finished", {"accepted": 2})
+    assert feed.subscriptions == []
+
+
+def test_subscribing_after_the_end_gives_what_is_kept_and_the_end() -> None:
+    feed, reader = new_feed(kept=1000), FakeReader()
+    publish(feed, 1)
+    feed.finish("finished", "", {}, 0)
+    subscribe(feed, reader, from_start=True)
+    assert (reader.values, reader.end.reason) == ([1], "finished")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["publish", "credit", "resume"]), st.integers(1, 5)), max_size=40),
+    st.sampled_from(["disconnect", "gap"]),
+)
+def test_no_result_comes_twice_or_out_of_order_and_what_is_missing_was_told(steps: list[tuple[str, int]], slow: str) -> None:
+    feed = new_feed(bytes_max=4 * ROW_BYTES, slow=slow, kept=6 * ROW_BYTES)
+    reader = FakeReader(credit=0)
+    subscription = subscribe(feed, reader)
+    published, seen, lost = 0, [], 0
+    for step, count in steps:
+        if step == "publish":
+            publish(feed, *range(published, published + count))
+            published += count
+        elif step == "credit":
+            reader.credit = count
+            subscription.pump(0)
+        elif subscription.ended:
+            seen, lost = seen + reader.values, lost + reader.lost
+            token, reader = reader.end.resume_token, FakeReader(credit=0)
+            subscription = subscribe(feed, reader, token=token)
+    reader.credit = 10**9
+    subscription.pump(0)
+    seen, lost = seen + reader.values, lost + reader.lost
+    assert seen == sorted(set(seen))
+    if not subscription.ended:
+        assert len(seen) + lost == published

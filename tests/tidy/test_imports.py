@@ -1,0 +1,59 @@
+"""What import-linter cannot see: bare names of our folders, and what a fresh process really loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.tree import PACKAGES, files, imports, modules
+
+
+def test_our_folders_are_imported_as_millstream_never_by_their_bare_names() -> None:
+    bare = [f"{path}:{line} {name}" for path in files(".py") for line, name in imports(path) if name.split(".")[0] in PACKAGES]
+    assert bare == []
+
+
+def test_product_code_imports_neither_tests_nor_relatives_nor_everything() -> None:
+    wrong = [
+        f"{path}:{line} {name}"
+        for path in modules()
+        for line, name in imports(path)
+        if name.split(".")[0] == "tests" or name.startswith(".") or name.endswith(".*")
+    ]
+    assert wrong == []
+
+
+def test_only_the_feeder_names_spark() -> None:
+    named = {path.parts[0] for path in modules() for _, name in imports(path) if name.split(".")[0] in {"pyspark", "py4j"}}
+    assert named <= {"feeder"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("millstream.scheduler", ["pyarrow", "pandas", "asyncio", "pyspark", "sqlglot"]),
+        ("millstream.engine.graph", ["pyarrow", "numpy"]),
+        ("millstream.engine.work", ["pyarrow", "numpy"]),
+        ("millstream.feeder.job", ["pyspark", "py4j"]),
+        ("millstream.feeder.command", ["pyspark", "py4j"]),
+    ],
+)
+def test_importing_one_part_does_not_load(module: str, forbidden: list[str]) -> None:
+    assert sorted(set(forbidden) & loaded_by(f"import {module}")) == []
+
+
+@pytest.mark.slow
+def test_no_scheduler_module_loads_arrow_or_an_event_loop() -> None:
+    names = [".".join(("millstream", *path.with_suffix("").parts)) for path in modules() if path.parts[0] == "scheduler"]
+    code = "; ".join(f"import {name.removesuffix('.__init__')}" for name in names if not name.endswith("__main__"))
+    assert sorted({"pyarrow", "pandas", "asyncio", "pyspark", "sqlglot"} & loaded_by(code)) == []
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return the top-level names of the modules that a fresh interpreter holds after running `code`."""
+    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in answer.stdout.split()}

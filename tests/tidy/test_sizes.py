@@ -1,0 +1,34 @@
+"""Files stay short enough to read at a sitting, functions short enough for a screen."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.support.tree import ROOT, files, parse
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in files(".py")}
+    assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_no_function_is_longer_than_60_lines_without_its_docstring() -> None:
+    too_long = [
+        f"{path}:{node.lineno} {node.name}: {length(node)}"
+        for path in files(".py")
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and length(node) > FUNCTION_LINES_MAX
+    ]
+    assert too_long == []
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the lines from `def` to the end, less those of the docstring."""
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
