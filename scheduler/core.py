@@ -192,7 +192,9 @@ class SchedulerCore:
 
     @property
     def view(self) -> View:
-        """The view of the units in force."""
+        """The view of the units in force, cut and summed anew if that was put off because nothing waited."""
+        if self._units_version != self.network.version:
+            self._refresh_units(self._now_ns)
         return self._view
 
     @property
@@ -266,6 +268,7 @@ class SchedulerCore:
             # The stream's last query left between the append and now: nobody reads the rows.
             return
         self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
+        self.estimates.arrived(log, event.rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:
         operator = self.network.operators.slot_of.get(event.operator)
@@ -290,6 +293,10 @@ class SchedulerCore:
         for step in receipt.steps:
             operator, rows_in, rows_out = apply(step)
             record(operator, rows_in, rows_out, step.cost_ns)
+            if len(step.consumed) > 1:
+                taken = [count for count in step.consumed if count.rows]
+                if len(taken) == 1:
+                    self.estimates.record_port(self.network.edges.slot_of[taken[0].edge], rows_in, rows_out)
             rows += rows_in
         counts = self._counts
         counts["steps"] += len(receipt.steps)
