@@ -14,7 +14,7 @@ import numpy as np
 from millstream.engine.graph import QueryId
 from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
-from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
@@ -242,6 +242,11 @@ class SchedulerCore:
             policy.selector = quick_selector(policy.selector, policy.ranking, single=lane.single)
             policy.selector.reset(self._view, self._now_ns)
         return lane
+
+    def use_selector(self, selector: Selector) -> None:
+        """Find units with this selector until the policy changes: for experiments with what no policy can be."""
+        self._policy.selector = selector
+        selector.reset(self._view, self._now_ns)
 
     def express(self, lane: ExpressLane, events: Sequence[Event], now_ns: int, until_ns: int) -> int:
         """Apply the events, then decide and run until an order ends at or after `until_ns` or nothing waits; return the time then."""

@@ -108,6 +108,8 @@ class ExpressLane:
         self.units = units
         self.outcomes = outcomes
         self.charge = None if charge is None or charge.free else charge
+        self.keep_dropped = False
+        """Whether tuples that are dropped count as having left when they are: for what must see every tuple, as aggregates do."""
         self.decisions = self.runs = self.busy_ns = self.scheduling_ns = 0
         network = ledger.network
         self._arrivals: dict[int, list[int]] = {
@@ -232,7 +234,7 @@ class ExpressLane:
         dirty = self._dirty.append
         results, pushed = self._results, self._pushed.append
         out_unit, out_arrival, out_finish = (column.append for column in results)
-        charge, runs, decisions, more = self.charge, 0, 0, True
+        charge, keep, runs, decisions, more = self.charge, self.keep_dropped, 0, 0, True
         while now_ns < until_ns:
             picked = pick(view, now_ns, 1)
             if charge is not None:
@@ -260,7 +262,7 @@ class ExpressLane:
                 dirty(unit)
                 tally[unit * stride + code] += 1
                 runs += 1
-                if code == through[unit]:
+                if code == through[unit] or keep:
                     target = targets[unit]
                     if target < 0:
                         out_unit(unit)
@@ -290,6 +292,13 @@ class ExpressLane:
         paid = charge.decision_ns + charge.order_ns * orders + charge.evaluation_ns * evaluations + charge.move_ns * moves
         self.scheduling_ns += paid
         return paid
+
+    def ahead(self, unit: int) -> tuple[bytearray, tuple[int, ...], int, int]:
+        """Return what is foreseen of a unit that reads a source: codes by tuple, cost by code, the code of passing, the next tuple.
+
+        For experiments with a scheduler that knows the future; no policy sees this.
+        """
+        return self._codes[unit], self._costs[unit], self._through[unit], self._cursors[unit]
 
     # ---- what the ledger learns
 
