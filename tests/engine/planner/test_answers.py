@@ -103,7 +103,8 @@ def test_selections_and_projections_agree_with_duckdb(text: str, rows: Rows) -> 
 JOINS = [
     ("SELECT s.k, i, w FROM s JOIN r ON s.k = r.k WITHIN 3 SECONDS", "abs(epoch_us(s.ts) - epoch_us(r.ts)) <= 3000000"),
     (
-        "SELECT s.k, i, w FROM s JOIN r ON s.k = r.k AND r.ts > s.ts AND r.ts <= s.ts + INTERVAL '4' SECOND AND v > w WHERE i > -2 AND w < 3",
+        "SELECT s.k, i, w FROM s JOIN r ON s.k = r.k AND r.ts > s.ts AND r.ts <= s.ts + INTERVAL '4' SECOND AND v > w "
+        "WHERE i > -2 AND w < 3",
         "r.ts > s.ts AND r.ts <= s.ts + INTERVAL '4' SECOND AND v > w AND i > -2 AND w < 3",
     ),
     (
@@ -151,7 +152,8 @@ REWRITTEN = [
     *[text.replace(" EXCLUDE n", "") for text in STATELESS],
     *[text for text, _ in JOINS],
     "SELECT k FROM s WHERE v > 1 UNION ALL SELECT k FROM r WHERE w > 1",
-    "SELECT k, COUNT(*) AS n FROM (SELECT k + 1 AS k, v FROM s WHERE i > -2) [RANGE 5 SECONDS SLIDE 2 SECONDS] WHERE v > 0 AND 1 = 1 GROUP BY k",
+    "SELECT k, COUNT(*) AS n FROM (SELECT k + 1 AS k, v FROM s WHERE i > -2) [RANGE 5 SECONDS SLIDE 2 SECONDS] "
+    "WHERE v > 0 AND 1 = 1 GROUP BY k",
     "SELECT k FROM (SELECT k, COUNT(*) AS n, MAX(v) AS top FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY k) WHERE n > 1 AND k > 0",
     "SELECT x.k, COUNT(*) FROM (SELECT s.k, v, w FROM s JOIN r ON s.k = r.k WITHIN 2 SECONDS WHERE v > 0 AND w < 3) x "
     "[RANGE 5 SECONDS SLIDE 5 SECONDS] WHERE w > 0.5e0 GROUP BY x.k",
