@@ -313,6 +313,7 @@ def test_a_script_gives_each_statement_with_its_span() -> None:
     assert (first.text, text[second.start : second.stop]) == ("SELECT a FROM s", "CREATE CLASS c\n PRIORITY 1")
     assert (second.place.line, second.place.column) == (3, 3)
     assert parse_script(" -- nothing\n ;") == []
+    assert [span.text for _, span in parse_script("\ufeffSHOW STREAMS;")] == ["SHOW STREAMS"]
 
 
 SCRIPT = (

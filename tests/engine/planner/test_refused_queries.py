@@ -10,6 +10,9 @@ from millstream.engine.errors import EngineError, InvalidDefinition, SyntaxProbl
 from tests.support.plans import make_catalog, plan
 
 CASES = [
+    ("SELECT COUNT(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '10' SECOND)", Unsupported, "TUMBLE outside FROM", (1, 33)),
+    ("SELECT 1e400 FROM s", TypeProblem, "out of the range of DOUBLE", (1, 8)),
+    ("SELECT 0x1F FROM s", SyntaxProblem, "'0x1F' is not a number", (1, 8)),
     ("SELECT v FROM ss", UnknownName, "no stream or table ss.*did you mean s", (1, 15)),
     ("SELECT vv FROM s", UnknownName, r"no column vv.*did you mean v", (1, 8)),
     ("SELECT q.v FROM s", UnknownName, "no q in FROM", (1, 8)),
