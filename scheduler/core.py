@@ -14,7 +14,7 @@ import numpy as np
 from millstream.engine.graph import QueryId
 from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
-from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
@@ -176,10 +176,13 @@ class SchedulerCore:
     @property
     def idle(self) -> bool:
         """True when no order is out, no splice waits, and nothing could run."""
-        if self._outstanding or self._splices.waiting or self.ledger.touched:
+        if self._outstanding or self._splices.waiting:
             return False
         if self._units_version != self.network.version:
+            # The cut is made anew only when something waits, so what was touched meanwhile stays on the list.
             return not self.ledger.anything_waits
+        if self.ledger.touched:
+            return False
         return not bool(self._units.ready.any())
 
     @property
@@ -189,7 +192,9 @@ class SchedulerCore:
 
     @property
     def view(self) -> View:
-        """The view of the units in force."""
+        """The view of the units in force, cut and summed anew if that was put off because nothing waited."""
+        if self._units_version != self.network.version:
+            self._refresh_units(self._now_ns)
         return self._view
 
     @property
@@ -235,11 +240,18 @@ class SchedulerCore:
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         if self._outstanding or self.ledger.rows_waiting or self.story is not None:
             raise SimulationError("an express lane begins with empty queues and keeps no story")
-        if charge is None or charge.free:
-            policy.selector = quick_selector(policy.selector, policy.ranking)
         self._units_version = -1
         self._bring_up_to_date(self._now_ns)
-        return ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
+        lane = ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
+        if charge is None or charge.free:
+            policy.selector = quick_selector(policy.selector, policy.ranking, single=lane.single)
+            policy.selector.reset(self._view, self._now_ns)
+        return lane
+
+    def use_selector(self, selector: Selector) -> None:
+        """Find units with this selector until the policy changes: for experiments with what no policy can be."""
+        self._policy.selector = selector
+        selector.reset(self._view, self._now_ns)
 
     def express(self, lane: ExpressLane, events: Sequence[Event], now_ns: int, until_ns: int) -> int:
         """Apply the events, then decide and run until an order ends at or after `until_ns` or nothing waits; return the time then."""
@@ -263,6 +275,7 @@ class SchedulerCore:
             # The stream's last query left between the append and now: nobody reads the rows.
             return
         self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
+        self.estimates.arrived(log, event.rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:
         operator = self.network.operators.slot_of.get(event.operator)
@@ -287,6 +300,10 @@ class SchedulerCore:
         for step in receipt.steps:
             operator, rows_in, rows_out = apply(step)
             record(operator, rows_in, rows_out, step.cost_ns)
+            if len(step.consumed) > 1:
+                taken = [count for count in step.consumed if count.rows]
+                if len(taken) == 1:
+                    self.estimates.record_port(self.network.edges.slot_of[taken[0].edge], rows_in, rows_out)
             rows += rows_in
         counts = self._counts
         counts["steps"] += len(receipt.steps)

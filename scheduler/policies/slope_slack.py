@@ -40,7 +40,8 @@ class GraphTable:
 
     def slack_ns(self, latency_ns: FloatColumn) -> FloatColumn:
         """Return the distance to the next critical point."""
-        following: FloatColumn = self.criticals[np.searchsorted(self.criticals, latency_ns, side="left")]
+        places = np.searchsorted(self.criticals, latency_ns, side="right")
+        following: FloatColumn = self.criticals[np.minimum(places, len(self.criticals) - 1)]
         return following - latency_ns
 
 
@@ -95,7 +96,7 @@ def expected_completion_ns(view: View) -> FloatColumn:
     ledger, estimates = view.ledger, view.estimates
     size = len(estimates.cost_ns)
     work = np.maximum(ledger.rows[:size], 0) * estimates.cost_ns[: len(ledger.rows)] / estimates.output_per_tuple[: len(ledger.rows)]
-    for slots, producers, consumers in view.units.topology.levels:
+    for slots, producers, consumers, _ in view.units.topology.levels:
         if len(producers):
             work[slots] += np.bincount(producers, weights=work[consumers], minlength=len(slots))
     column: FloatColumn = work[view.units.entries[view.index]]
