@@ -25,7 +25,7 @@ from millstream.scheduler.selectors.factored import FactoredSelector
 from millstream.scheduler.selectors.heap import HeapSelector
 from millstream.scheduler.selectors.order import OrderSelector
 from millstream.scheduler.selectors.scan import ScanSelector
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
