@@ -27,7 +27,7 @@ from millstream.scheduler.selectors.marked_turns import MarkedTurnsSelector
 from millstream.scheduler.selectors.order import OrderSelector
 from millstream.scheduler.selectors.scan import ScanSelector
 from millstream.scheduler.selectors.turns import TurnsSelector
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
