@@ -52,22 +52,55 @@ def arrow_schema(schema: Schema) -> Any:
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
 
 
+def unpack_bits(buffer: Any, offset: int, rows: int) -> Mask:
+    """Return the bits of an Arrow bitmap as a mask; much quicker than `to_numpy` on a bool array."""
+    bits = np.unpackbits(np.frombuffer(buffer, dtype=np.uint8), count=offset + rows, bitorder="little")
+    return bits[offset:].view(np.bool_)
+
+
+def validity_of(array: Any) -> Mask | None:
+    """Return the mask of rows of an Arrow array that are not NULL, or None when no row is NULL."""
+    if array.null_count == 0:
+        return None
+    buffer = array.buffers()[0]
+    if buffer is None:  # an array of type null has no bitmap
+        return np.zeros(len(array), dtype=np.bool_)
+    return unpack_bits(buffer, array.offset, len(array))
+
+
+def mask_from_arrow(array: Any) -> Mask:
+    """Return the values of an Arrow bool array; arbitrary under NULL."""
+    if len(array) == 0:
+        return np.zeros(0, dtype=np.bool_)
+    return unpack_bits(array.buffers()[1], array.offset, len(array))
+
+
+def mask_to_arrow(mask: Mask) -> Any:
+    """Return an Arrow bool array without NULLs."""
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(np.packbits(mask, bitorder="little"))])
+
+
+def with_validity(array: Any, valid: Mask | None) -> Any:
+    """Return an Arrow array without NULLs and offset as one that is NULL where `valid` is false."""
+    if valid is None:
+        return array
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [bitmap, *array.buffers()[1:]])
+
+
 def column_from_arrow(array: Any, type_: DataType) -> Column:
     """Return the column for an Arrow array (or ChunkedArray) that has exactly the type `arrow_type(type_)`."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if type_.is_arrow:
         return Column(type_, array)
-    valid: Mask | None = None
-    if array.null_count:
-        valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+    valid = validity_of(array)
     if type_.kind is Kind.NULL:
         return Column(type_, np.zeros(len(array), dtype=np.bool_), np.zeros(len(array), dtype=np.bool_))
     if type_.kind is Kind.DECIMAL:
         return Column(type_, _decimal_values(array, type_), valid)
     if type_.kind is Kind.BOOLEAN:
-        filled = array.fill_null(False) if valid is not None else array
-        return Column(type_, np.asarray(filled.to_numpy(zero_copy_only=False)), valid)
+        return Column(type_, mask_from_arrow(array), valid)
     if type_.kind in _AS_INTEGERS:
         array = array.view(_AS_INTEGERS[type_.kind])
     return Column(type_, _buffer_view(array), valid)

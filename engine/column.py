@@ -40,12 +40,13 @@ def numpy_dtype(type_: DataType) -> Any:
 class Column:
     """Values of one type. `values` is a NumPy array, or an Arrow array for TEXT and LIST."""
 
-    __slots__ = ("type", "valid", "values")
+    __slots__ = ("_bounds", "type", "valid", "values")
 
-    def __init__(self, type_: DataType, values: Any, valid: Mask | None = None) -> None:
+    def __init__(self, type_: DataType, values: Any, valid: Mask | None = None, bounds: tuple[int, int] | None = None) -> None:
         self.type = type_
         self.values = values
         self.valid = valid
+        self._bounds = bounds
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -57,26 +58,40 @@ class Column:
             return self.valid
         if self.values.null_count == 0:
             return None
-        mask: Mask = np.asarray(self.values.is_valid().to_numpy(zero_copy_only=False))
-        return mask
+        from millstream.engine.arrow import validity_of  # arrow.py builds on this file
+
+        return validity_of(self.values)
+
+    def bounds(self) -> tuple[int, int]:
+        """Return (low, high) around all values of an integer-stored column, values under NULL too; found once, kept by selections.
+
+        Not always tight. (0, 0) without rows. Overflow checks are skipped where bounds allow it, so a chunk that many queries read is
+        looked through once.
+        """
+        if self._bounds is None:
+            if len(self.values) == 0:
+                return 0, 0
+            self._bounds = (int(self.values.min()), int(self.values.max()))
+        return self._bounds
 
     def take(self, index: Index) -> Column:
         """Return the rows at the positions `index`."""
         if self.type.is_arrow:
             return Column(self.type, self.values.take(pa.array(index)))
-        return Column(self.type, self.values[index], None if self.valid is None else self.valid[index])
+        return Column(self.type, self.values[index], None if self.valid is None else self.valid[index], self._bounds)
 
     def filter(self, mask: Mask) -> Column:
         """Return the rows where `mask` is true."""
         if self.type.is_arrow:
             return Column(self.type, self.values.filter(pa.array(mask)))
-        return Column(self.type, self.values[mask], None if self.valid is None else self.valid[mask])
+        return Column(self.type, self.values[mask], None if self.valid is None else self.valid[mask], self._bounds)
 
     def slice(self, start: int, stop: int) -> Column:
         """Return rows start to stop (excluded) without copying."""
         if self.type.is_arrow:
             return Column(self.type, self.values.slice(start, stop - start))
-        return Column(self.type, self.values[start:stop], None if self.valid is None else self.valid[start:stop])
+        valid = None if self.valid is None else self.valid[start:stop]
+        return Column(self.type, self.values[start:stop], valid, self._bounds)
 
     def nbytes(self) -> int:
         """Return the bytes that the values occupy (a wide DECIMAL counts 16 a row)."""

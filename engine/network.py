@@ -19,7 +19,7 @@ from millstream.engine.column import Column
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, UnknownName
 from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator, Port
-from millstream.engine.operators.contract import EvaluationError
+from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.queues import OutputLog
 from millstream.engine.running import RunningOperator
@@ -37,7 +37,7 @@ class Hooks(Protocol):
     def late(self, query: str, stream: str, rows: Train) -> None:
         """Rows that reached none of the query's windows. They have the stream's own columns where it has LATE INTO or ERRORS INTO."""
 
-    def evaluation_errors(self, query: str, stream: str | None, errors: Sequence[EvaluationError]) -> None:
+    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
         """Rows at which an expression failed (K8)."""
 
     def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
@@ -50,7 +50,7 @@ class NoHooks:
     def late(self, query: str, stream: str, rows: Train) -> None:
         """Ignore."""
 
-    def evaluation_errors(self, query: str, stream: str | None, errors: Sequence[EvaluationError]) -> None:
+    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
         """Ignore."""
 
     def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
@@ -115,6 +115,10 @@ class Network:
         del self.sources[name]
         self._announced.discard(source.id)
         return (source.id,)
+
+    def forget_derived(self, name: str) -> None:
+        """Free the name of a derived stream whose query has been taken out."""
+        self._derived.pop(name, None)
 
     def readers(self, stream: str) -> list[str]:
         """Return the names of the queries that read a stream, in order of their coming."""

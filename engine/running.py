@@ -17,7 +17,7 @@ from millstream.engine.operators.recipes import Recipe
 from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
 from millstream.engine.train import Train
 
-ALL_ROWS = 1 << 62  # what the interval holds; its end was chosen by row count already
+ALL_ROWS = 1 << 62  # no limit; where an interval was chosen by row count already
 
 
 @dataclass(slots=True)
@@ -28,6 +28,13 @@ class OperatorStatistics:
     rows_in: int = 0
     rows_out: int = 0
     cost_ns: int = 0
+
+    def add(self, rows_in: int, rows_out: int, cost_ns: int) -> None:
+        """Count one call."""
+        self.calls += 1
+        self.rows_in += rows_in
+        self.rows_out += rows_out
+        self.cost_ns += cost_ns
 
 
 @dataclass(slots=True)
@@ -43,26 +50,31 @@ class Call:
         return sum(t.rows for t in self.taken)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RunningOperator:
-    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised."""
+    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised.
+
+    `port_streams` names the streams behind each input; `raw` tells that its input rows still are the stream's rows, one by one.
+    """
 
     id: OperatorId
     logic: Operator
     recipe: Recipe
     inputs: list[Cursor] = field(default_factory=list)
     outputs: list[OutputLog] = field(default_factory=list)
+    port_streams: list[frozenset[str]] = field(default_factory=list)
+    raw: bool = True
     queries: int = 1
     failed: bool = False
     statistics: OperatorStatistics = field(default_factory=OperatorStatistics)
     started: int = 0
     finished: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
     _early: dict[int, list[LogNode]] = field(default_factory=dict)
 
     def begin(self, rows_max: int) -> Call | None:
         """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""
-        with self._lock:
+        with self.lock:
             # `started` moves before anything is taken: see the argument in frontier.py.
             self.started += 1
             taken = self._take(rows_max)
@@ -82,19 +94,21 @@ class RunningOperator:
 
     def finish(self, call: Call, trains: list[Train]) -> list[LogNode]:
         """Push what the call emitted, one train per output, in ticket order; return what was or will be appended."""
-        nodes = [LogNode(train) for train in trains]
-        with self._lock:
+        nodes = [LogNode(train, log) for train, log in zip(trains, self.outputs, strict=True)]
+        with self.lock:
+            if call.ticket == self.finished and not self._early:
+                self._push(nodes)
+                self.finished += 1
+                return nodes
             self._early[call.ticket] = nodes
             while (ready := self._early.pop(self.finished, None)) is not None:
-                for log, node in zip(self.outputs, ready, strict=True):
-                    log.push(node)
+                self._push(ready)
                 self.finished += 1
         return nodes
 
-    def abandon(self, call: Call) -> None:
-        """The call raised: the operator has failed, and its log stands where it stood."""
-        with self._lock:
-            self.failed = True
+    def _push(self, nodes: list[LogNode]) -> None:
+        for log, node in zip(self.outputs, nodes, strict=True):
+            log.push(node)
 
     def frontier(self, log: OutputLog) -> int:
         """Return the seq below which nothing more can come into an output (the argument is in frontier.py)."""

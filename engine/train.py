@@ -302,13 +302,14 @@ class Train:
 
     def nbytes(self) -> int:
         """Return an estimate of the bytes that the rows occupy once gathered."""
-        total = 24 * self.rows
-        for s in self._slots:
-            if isinstance(s, Deferred):
-                total += s.base.nbytes() * self.rows // max(1, len(s.base))
-            else:
-                total += s.nbytes()
-        return total
+        return 24 * self.rows + sum(self.slot_nbytes(i) for i in range(len(self._slots)))
+
+    def slot_nbytes(self, position: int) -> int:
+        """Return an estimate of the bytes that one column occupies once gathered."""
+        slot = self._slots[position]
+        if isinstance(slot, Deferred):
+            return slot.base.nbytes() * self.rows // max(1, len(slot.base))
+        return slot.nbytes()
 
 
 def concat_trains(trains: Sequence[Train]) -> Train:
@@ -336,6 +337,24 @@ def concat_trains(trains: Sequence[Train]) -> Train:
     )
 
 
+def merge_trains(trains: Sequence[Train], schema: Schema, order: Index) -> Train:
+    """Return the rows of trains over one interval as one train: concatenated, then taken in `order`. The track is the first's."""
+    slots = [concat_columns([t.column(i) for t in trains]).take(order) for i in range(len(schema))]
+    rows = len(order)
+    return Train(
+        schema,
+        slots,
+        rows=rows,
+        lo=trains[0].lo,
+        hi=trains[0].hi,
+        seq=Numbers(rows, array=np.concatenate([t.seq.array() for t in trains])[order]),
+        time=Numbers(rows, array=np.concatenate([t.time.array() for t in trains])[order]),
+        arrival=Numbers(rows, array=np.concatenate([t.arrival.array() for t in trains])[order]),
+        track=trains[0].track,
+        origin=_concat_origins(trains),
+    )
+
+
 def empty_train(schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arrival_ns: int = 0, ended: bool = False) -> Train:
     """Return a train without rows: progress, or the end."""
     return Train(
@@ -350,6 +369,21 @@ def empty_train(schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arri
         track=track,
         ended=ended,
     )
+
+
+def original_rows(rows: Train) -> Train:
+    """Return the source rows with the same arrival numbers, in the stream's own columns; `rows` itself when none are remembered."""
+    if not rows.origin:
+        return rows
+    seqs = rows.seq.array()
+    parts = []
+    for source in sorted(rows.origin, key=lambda t: t.lo):
+        known = source.seq.array()
+        places = np.searchsorted(known, seqs)
+        inside = (places < len(known)) & (known[np.minimum(places, len(known) - 1)] == seqs)
+        if inside.any():
+            parts.append(source.take(places[inside]))
+    return concat_trains(parts) if parts else rows
 
 
 def _concat_origins(parts: Sequence[Train]) -> tuple[Train, ...]:

@@ -20,7 +20,8 @@ _BLOCK = 1 << 16  # gaps computed at a time when only their sum is wanted
 def unit_gaps(seed: int, stream: int, start: int, stop: int) -> NDArray[np.int64]:
     """Return gaps number start to stop (excluded) of a stream: int64, mean UNIT, exponentially distributed."""
     uniform = uniforms(seed, stream, start, stop)
-    return np.rint(-np.log(uniform) * UNIT).astype(np.int64)
+    gaps: NDArray[np.int64] = np.rint(-np.log(uniform) * UNIT).astype(np.int64)
+    return gaps
 
 
 def sum_of_gaps(seed: int, stream: int, start: int, stop: int) -> int:

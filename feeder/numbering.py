@@ -6,6 +6,7 @@ whatever the number of partitions; a first pass counts the rows of each stream i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -126,7 +127,7 @@ def _blocks(batch: Any) -> Iterator[tuple[BlockKey, Int64Array]]:
     streams = batch.column(STREAM).to_numpy()
     changes = (np.diff(sources) != 0) | (np.diff(file_codes) != 0) | (np.diff(offsets) != 0)
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), rows]
-    for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for begin, end in itertools.pairwise(cuts):
         file = files.dictionary[int(file_codes[begin])].as_py()
         part = streams[begin:end]
         for stream in np.unique(part).tolist():

@@ -32,13 +32,13 @@ class Profile:
     """Steps of constant rate, repeated for ever; a single step without a duration is a constant rate."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
-        if not any(step.rows_per_s > 0 for step in steps):
-            raise RateError("a profile needs at least one step with a rate above 0")
         self.steps = steps
         self._ends_ns = np.cumsum([step.duration_ns or 0 for step in steps], dtype=np.int64)
         masses = [round(step.rows_per_s * (step.duration_ns or 0) / NS_PER_S * UNIT) for step in steps]
         self._cycle_ns = int(self._ends_ns[-1])
         self._cycle_units = sum(masses)
+        if not any(step.rows_per_s > 0 and (mass or step.duration_ns is None) for step, mass in zip(steps, masses, strict=True)):
+            raise RateError("a profile needs at least one step with a rate above 0")
         if self._cycle_units >= _UNITS_MAX:
             raise RateError("a profile may not bring more than four billion rows before it repeats", hint="shorten its steps")
         self._mass_ends = np.cumsum(masses, dtype=np.int64)
@@ -46,19 +46,19 @@ class Profile:
     def instants_ns(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return for points of operational time the ns since the start at which they are reached; non-decreasing if `units` is."""
         if self.steps[0].duration_ns is None:
-            return np.rint(units * (NS_PER_S / (self.steps[0].rows_per_s * UNIT))).astype(np.int64)
-        cycles, rest = np.divmod(units, self._cycle_units)
-        # side="left": a point that completes a step lies at that step's end, not after a pause that follows it
+            evenly: NDArray[np.int64] = np.rint(units * (NS_PER_S / (self.steps[0].rows_per_s * UNIT))).astype(np.int64)
+            return evenly
+        # A point that completes a step, or the whole cycle, lies at its end and not after a pause that follows: so the cycle is
+        # counted from 1 to its mass, and the search takes the first step that reaches the point.
+        cycles, rest = np.divmod(units - 1, self._cycle_units)
+        rest += 1
         step = np.searchsorted(self._mass_ends, rest, side="left")
-        step = np.where(rest == 0, self._first_moving(), step)
         ns_per_unit = np.array([NS_PER_S / (s.rows_per_s * UNIT) if s.rows_per_s else 0.0 for s in self.steps])
         before_ns = np.concatenate(([0], self._ends_ns[:-1]))[step]
         before_units = np.concatenate(([0], self._mass_ends[:-1]))[step]
         within = np.rint((rest - before_units) * ns_per_unit[step]).astype(np.int64)
-        return cycles * self._cycle_ns + np.minimum(before_ns + within, self._ends_ns[step])
-
-    def _first_moving(self) -> int:
-        return next(i for i, step in enumerate(self.steps) if step.rows_per_s > 0)
+        instants: NDArray[np.int64] = cycles * self._cycle_ns + np.minimum(before_ns + within, self._ends_ns[step])
+        return instants
 
     def rate_at(self, elapsed_ns: int) -> float:
         """Return the rate asked for, in rows per second, so long after the start."""

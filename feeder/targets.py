@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from millstream.feeder.errors import SourceError
 
@@ -46,12 +47,33 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A stream to feed. `event_time` is its event-time column, None when it goes by arrival; `zone` the zone of times without one."""
+    """A stream to feed.
+
+    `event_time` is its event-time column, None when it goes by arrival; `zone` the zone of times that name none; `unit` what an
+    integer event time counts (s, ms, us, ns).
+    """
 
     stream: str
     columns: tuple[TargetColumn, ...]
     event_time: str | None = None
     zone: str | None = None
+    unit: str | None = None
+
+
+def describe(client: Any, stream: str) -> Target:
+    """Ask the daemon what a stream looks like; MillstreamError when there is none of that name."""
+    answer = client.execute(f"DESCRIBE {quoted(stream)}")
+    rows = answer.rows
+    columns = tuple(TargetColumn(row["column"], row["type"], bool(row["nullable"])) for row in rows)
+    event_time = next((row["column"] for row in rows if row["note"] == "event time"), None)
+    rule = answer.notices[0] if answer.notices else ""
+    zone, unit = re.search(r"\bZONE '([^']+)'", rule), re.search(r"\bUNIT (s|ms|us|ns)\b", rule)
+    return Target(stream, columns, event_time, zone.group(1) if zone else None, unit.group(1) if unit else None)
+
+
+def quoted(name: str) -> str:
+    """Return a name as the language wants it: in double quotes unless it is plain."""
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def common_columns(targets: list[Target]) -> list[TargetColumn]:

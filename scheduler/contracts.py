@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
+from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.network import Topology
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.network import Network
+from millstream.scheduler.qos_tables import GraphTable
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import UnitView, View
 from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]
-Cutter = Callable[[Ledger], UnitSet]
-Traversal = Callable[[Topology, Sequence[int]], list[int]]
+Cutter = Callable[[Ledger, Estimates], UnitSet]
+Traversal = Callable[[Network, Estimates, Sequence[int]], list[int]]
 """Turns the members of a unit (children before parents) into the order of steps; an operator may come more than once."""
 
 
@@ -25,9 +27,20 @@ class Ranking(Protocol):
     that does neither changes only when an estimate does. `oldest_first`: equal ranks go by the oldest head, then by unit.
     """
 
-    moves_with_time: ClassVar[bool]
-    moves_with_queue: ClassVar[bool]
-    oldest_first: ClassVar[bool]
+    @property
+    def moves_with_time(self) -> bool:
+        """Whether the rank of a waiting unit drifts."""
+        ...
+
+    @property
+    def moves_with_queue(self) -> bool:
+        """Whether the rank depends on what waits."""
+        ...
+
+    @property
+    def oldest_first(self) -> bool:
+        """Whether the oldest head decides ties."""
+        ...
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return one number for each unit the view shows."""
@@ -39,6 +52,18 @@ class FactoredRanking(Ranking, Protocol):
 
     def fixed_part(self, view: View) -> FloatColumn:
         """Return the factor that changes only with estimates."""
+        ...
+
+
+class UrgencyRanking(Ranking, Protocol):
+    """A rank in two parts, what is lost by not running and how long that can wait: what buckets need."""
+
+    def urgency(self, view: View, now_ns: int) -> tuple[FloatColumn, FloatColumn]:
+        """Return utility (per second; negative for too late) and slack (ns) of each unit."""
+        ...
+
+    def tables(self, view: View) -> tuple[NDArray[np.int64], list[GraphTable]]:
+        """Return the number of each unit's QoS graph, and the graphs."""
         ...
 
 

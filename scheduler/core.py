@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,11 +39,12 @@ from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
+from millstream.scheduler.query_marks import QueryMarks
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.splices import Splices
 from millstream.scheduler.story import Story
 from millstream.scheduler.trains import Train
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
@@ -107,12 +108,10 @@ class SchedulerCore:
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
         self.story: Story | None = Story() if self.settings.record else None
-        self.failed: dict[QueryId, str] = {}
         self._policy = catalog.build(policy, default_train=self.settings.train)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, _Outstanding] = {}
-        self._paused: dict[QueryId, None] = {}
-        self._leaving: dict[QueryId, None] = {}
+        self._marks = QueryMarks(self.ledger)
         self._moved: list[int] = []
         self._came: list[QueryId] = []
         self._now_ns = 0
@@ -176,10 +175,12 @@ class SchedulerCore:
     @property
     def idle(self) -> bool:
         """True when no order is out, no splice waits, and nothing could run."""
-        if self._outstanding or self._splices.waiting or self.ledger.touched:
+        if self._outstanding or self._splices.waiting:
             return False
         if self._units_version != self.network.version:
             return not self.ledger.anything_waits
+        if self.ledger.touched:
+            return False
         return not bool(self._units.ready.any())
 
     @property
@@ -189,7 +190,9 @@ class SchedulerCore:
 
     @property
     def view(self) -> View:
-        """The view of the units in force."""
+        """The view of the units in force, cut and summed anew if that was put off because nothing waited."""
+        if self._units_version != self.network.version:
+            self._refresh_units(self._now_ns)
         return self._view
 
     @property
@@ -231,7 +234,7 @@ class SchedulerCore:
         """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
         policy = self._policy
         fits = policy.schedule == 1 and policy.train.count == 1 and policy.threshold == 0 and self.settings.orders_max == 1
-        if not fits or policy.turns is not None and not getattr(policy.turns, "equal", False):
+        if not fits or (policy.turns is not None and not getattr(policy.turns, "equal", False)):
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         if self._outstanding or self.ledger.rows_waiting or self.story is not None:
             raise SimulationError("an express lane begins with empty queues and keeps no story")
@@ -259,6 +262,11 @@ class SchedulerCore:
             now_ns, more = lane.run(self._view, self._policy.selector, now_ns, until_ns)
         return now_ns
 
+    @property
+    def failed(self) -> Mapping[QueryId, str]:
+        """Queries that an error stopped, with its message."""
+        return self._marks.failed
+
     # ---- events
 
     def _take_nothing(self, event: Event, now_ns: int) -> None:
@@ -270,6 +278,7 @@ class SchedulerCore:
             # The stream's last query left between the append and now: nobody reads the rows.
             return
         self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
+        self.estimates.arrived(log, event.rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:
         operator = self.network.operators.slot_of.get(event.operator)
@@ -294,6 +303,10 @@ class SchedulerCore:
         for step in receipt.steps:
             operator, rows_in, rows_out = apply(step)
             record(operator, rows_in, rows_out, step.cost_ns)
+            if len(step.consumed) > 1:
+                taken = [count for count in step.consumed if count.rows]
+                if len(taken) == 1:
+                    self.estimates.record_port(self.network.edges.slot_of[taken[0].edge], rows_in, rows_out)
             rows += rows_in
         counts = self._counts
         counts["steps"] += len(receipt.steps)
@@ -311,47 +324,27 @@ class SchedulerCore:
         queries_of = self.network.topology.queries_of
         for query in dict.fromkeys(query for slot in operators for query in queries_of.get(slot, [])):
             if query not in self.failed:
-                self.failed[query] = failure.message
-                self._refresh_halts(query)
+                self._marks.fail(query, failure.message)
                 self._reports.append(Report("query_failed", failure.message, query, failure.operator))
-
-    def _refresh_halts(self, query: QueryId) -> None:
-        """Halt the operators of this query that serve only queries that failed, pause or are leaving; let the others run."""
-        topology = self.network.topology
-        for slot in topology.query_slots.get(query, []):
-            stopped = all(
-                other in self.failed or other in self._paused or other in self._leaving for other in topology.queries_of[slot]
-            )
-            self.ledger.set_halted(slot, stopped)
 
     def _take_added(self, event: QueryAdded, now_ns: int) -> None:
         self._splices.add(event)
 
     def _take_removed(self, event: QueryRemoved, now_ns: int) -> None:
         self._splices.add(event)
-        if event.query in self.network.queries:
-            self._leaving[event.query] = None
-            self._refresh_halts(event.query)
+        self._marks.leave(event.query)
 
     def _take_paused(self, event: QueryPaused, now_ns: int) -> None:
-        if event.query in self.network.queries:
-            self._paused[event.query] = None
-            self._refresh_halts(event.query)
+        self._marks.pause(event.query)
 
     def _take_resumed(self, event: QueryResumed, now_ns: int) -> None:
-        self._paused.pop(event.query, None)
-        if event.query in self.network.queries:
-            self._refresh_halts(event.query)
+        self._marks.resume(event.query)
 
     def _take_spliced(self, event: Spliced, now_ns: int) -> None:
         self._reports.append(self._splices.settle(event))
-        self._leaving.pop(event.query, None)
+        self._marks.settled(event.query)
         if event.query in self.network.queries:
             self._came.append(event.query)
-            self._refresh_halts(event.query)
-        else:
-            self._paused.pop(event.query, None)
-            self.failed.pop(event.query, None)
 
     def _take_policy(self, event: PolicyChanged, now_ns: int) -> None:
         try:
@@ -381,7 +374,7 @@ class SchedulerCore:
         """Cut the network anew, after it or the policy changed. Orders that are out keep their operators locked."""
         self.estimates.refresh()
         policy = self._policy
-        units = self._units = policy.cutter(self.ledger)
+        units = self._units = policy.cutter(self.ledger, self.estimates)
         units.threshold = 0 if self._draining else policy.threshold
         for outstanding in self._outstanding.values():
             outstanding.conflicts = units.conflicts_of(outstanding.operators)
@@ -422,6 +415,12 @@ class SchedulerCore:
         return True
 
     def _bring_up_to_date(self, now_ns: int) -> None:
+        self._refresh_units(now_ns)
+        if self._units.threshold:
+            late = self._units.overdue(now_ns - self.settings.head_wait_ns_max)
+            self._policy.selector.changed(self._view, late, now_ns)
+
+    def _refresh_units(self, now_ns: int) -> None:
         if self._units_version != self.network.version:
             if not self._grow_units(now_ns):
                 self._cut_units(now_ns)
@@ -430,10 +429,11 @@ class SchedulerCore:
         if touched:
             self.ledger.touched = {}
             moved.extend(self._units.update(list(touched)))
-        if self._units.threshold:
-            moved.extend(self._units.overdue(now_ns - self.settings.head_wait_ns_max))
         selector = self._policy.selector
         if self.estimates.refresh():
+            if self._units.depends_on_estimates:
+                self._cut_units(now_ns)
+                return
             selector.reset(self._view, now_ns)
         elif moved:
             selector.changed(self._view, moved, now_ns)
@@ -464,8 +464,12 @@ class SchedulerCore:
                 picked = self._pick_behind_full(now_ns)
             if not picked:
                 return
-            instructions.append(Dispatch(self._lock(picked)))
+            order, locked = self._lock(picked)
+            instructions.append(Dispatch(order))
             free -= 1
+            if self.settings.orders_max > 1:
+                # What shares an operator with this order must not be picked while it is out.
+                policy.selector.changed(self._view, locked.tolist(), now_ns)
 
     def _pick_behind_full(self, now_ns: int) -> list[int]:
         """Nothing runs and nothing could: full queues wait for one another. One unit may overshoot to break the ring."""
@@ -479,7 +483,7 @@ class SchedulerCore:
         selector.reset(self._view, now_ns)
         return picked
 
-    def _lock(self, picked: list[int]) -> WorkOrder:
+    def _lock(self, picked: list[int]) -> tuple[WorkOrder, NDArray[np.int64]]:
         units = self._units
         identity = OrderId(self._next_order)
         self._next_order += 1
@@ -495,4 +499,4 @@ class SchedulerCore:
         units.lock(conflicts)
         self._outstanding[identity] = _Outstanding(order, operators, conflicts)
         self._counts["orders"] += 1
-        return order
+        return order, conflicts

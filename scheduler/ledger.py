@@ -24,7 +24,7 @@ _VECTOR_READERS_MIN = 12
 
 _LOG_COLUMNS = ("log_rows", "log_bytes")
 _EDGE_COLUMNS = ("edge_consumed", "edge_start", "edge_rows", "edge_bytes", "edge_head_ns", "edge_fresh_ns", "edge_controls", "edge_full")
-_OPERATOR_COLUMNS = ("rows", "head_ns", "controls", "timers", "busy", "halted", "stalled", "full_outputs")
+_OPERATOR_COLUMNS = ("rows", "head_ns", "controls", "timers", "busy", "halted", "stalled", "full_outputs", "newest_ns")
 _NEVER_COLUMNS = ("edge_head_ns", "edge_fresh_ns", "head_ns")
 
 
@@ -38,7 +38,8 @@ class Ledger:
 
     Operator columns: `rows` waiting, `head_ns` arrival of the oldest row at the head of an input, `controls` waiting items without
     rows, `timers` due, `busy` 1 while locked, `halted` 1 while paused, failed or leaving, `stalled` 1 when its last step took nothing of
-    what waits (an input that waits for its partner), `full_outputs` readers of its logs that are over their bound.
+    what waits (an input that waits for its partner), `full_outputs` readers of its logs that are over their bound,
+    `newest_ns` arrival of the newest row.
     """
 
     log_rows: IntColumn
@@ -59,6 +60,7 @@ class Ledger:
     halted: IntColumn
     stalled: IntColumn
     full_outputs: IntColumn
+    newest_ns: IntColumn
 
     def __init__(self, network: Network, *, edge_rows_max: int = EDGE_ROWS_MAX) -> None:
         self.network = network
@@ -106,6 +108,7 @@ class Ledger:
         self.busy_at = single_values(self.busy)
         self.halted_at = single_values(self.halted)
         self.stalled_at = single_values(self.stalled)
+        self._newest = single_values(self.newest_ns)
         self.full_at = single_values(self.full_outputs)
 
     # ---- the network changes
@@ -185,6 +188,8 @@ class Ledger:
                     self.head_at[operator] = arrival_ns
             if arrival_ns < self._fresh[edge]:
                 self._fresh[edge] = arrival_ns
+            if arrival_ns > self._newest[operator] and arrival_ns != NEVER_NS:
+                self._newest[operator] = arrival_ns
             if waiting >= self.edge_rows_max and not self._edge_full[edge]:
                 self._set_full(edge, 1)
         if controls:
@@ -200,6 +205,8 @@ class Ledger:
         heads = np.where(self.edge_rows[edges] > 0, np.minimum(self.edge_head_ns[edges], arrival_ns), NEVER_NS)
         self.edge_head_ns[edges] = heads
         self.edge_fresh_ns[edges] = np.minimum(self.edge_fresh_ns[edges], arrival_ns)
+        if rows and arrival_ns != NEVER_NS:
+            self.newest_ns[operators] = np.maximum(self.newest_ns[operators], arrival_ns)
         if readers.repeated:
             np.add.at(self.rows, operators, rows)
             np.add.at(self.controls, operators, controls)

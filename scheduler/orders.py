@@ -77,7 +77,7 @@ class OrderMaker:
         units = self.view.units
         walk = self._walks.get(unit)
         if walk is None:
-            walk = self._walks[unit] = tuple(self.traversal(units.topology, units.members(unit)))
+            walk = self._walks[unit] = tuple(self.traversal(ledger.network, self.view.estimates, units.members(unit)))
         consumers = units.topology.consumers
         fed: set[int] = set()
         taken: set[int] = set()

@@ -1,36 +1,294 @@
 """The live server's wiring: one event loop, one thread that executes statements, the scheduler's thread and its workers.
 
 The loop's thread owns sessions, feeds and channels. Statements run on a thread of their own, one after the other, so that planning
-never keeps the loop from its sockets. Results, ends of queries and the like come to the loop over the bridge, in order.
+never keeps the loop from its sockets. Results and ends of queries come to the loop over the bridge, in order.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
+import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.engine.errors import UnknownName
 from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.parse import parse_statement
+from millstream.engine.language.statements import Describe, Explain, InsertValues, SelectStatement, Show, Statement
 from millstream.engine.schema import Schema
+from millstream.engine.train import Train
 from millstream.protocol.messages import Submit
+from millstream.scheduler.spec import PolicySpec
+from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
 from millstream.server.config import Config
+from millstream.server.engine_host import Context, EngineHost
+from millstream.server.intake import StreamIntake
+from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.outcome import Outcome
+from millstream.server.queries import Query, QueryKind
+from millstream.server.results import ResultLog
+from millstream.server.runtime import Runtime
 from millstream.server.security import Role, require
+from millstream.server.statements.selects import Submission, submit
+from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
+from millstream.server.trains import result_batches, result_meta
+from millstream.server.version import PROGRAM
 
 if TYPE_CHECKING:
-    from millstream.server.intake import Intake
     from millstream.server.publishing import Channel
     from millstream.server.session import Session
 
-SWEEP_S = 0.25  # how often overdue peers, held credit and slow subscribers are looked at
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
+WAITING_RESULTS_MAX = 1024  # trains on the bridge at which publishers wait for the loop
 NS_PER_S = 1_000_000_000
+_READER_STATEMENTS = (SelectStatement, Show, Describe, Explain)
 
-Result = TypeVar("Result")
+Given = TypeVar("Given")
+
+
+@dataclass(slots=True)
+class QueryFeed:
+    """The feed of a query's present run, and the columns of its results."""
+
+    feed: Feed
+    schema: Schema
+    streams: tuple[str, ...]
+
+
+class Application:
+    """See the module's text. `start` and `stop` are called once each, on the loop."""
+
+    program = PROGRAM
+
+    def __init__(self, config: Config, store: Store) -> None:
+        self.config = config
+        self.store = store
+        self.log = logger()
+        self.server_id = store.server_id
+        self.sessions: dict[int, Session] = {}
+        self.feeds: dict[str, QueryFeed] = {}
+        self.held: dict[Channel, None] = {}
+        self.unbalanced_total = 0
+        self.ready = False
+        self.stopping = False
+        self._connections = 0
+        self._slow_before = 0
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
+
+    async def start(self) -> None:
+        """Bring the engine up and the stored catalogue back."""
+        self.loop = asyncio.get_running_loop()
+        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
+        spec = PolicySpec.parse(self.config.policy)
+        self.host = EngineHost(self, self.store, self._runtime(spec), spec)
+        assert isinstance(self.host.runtime, LiveRuntime)
+        self.host.runtime.start()
+        for problem in await self.call(restoring.restore, self.host):
+            self.log.error("not_restored", reason=problem)
+        self.ready = True
+
+    def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
+        return lambda executor, network, told: LiveRuntime(executor, network, spec, max(1, self.config.workers), told)
+
+    async def stop(self) -> bool:
+        """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
+        self.ready, self.stopping = False, True
+        await self.call(lambda: None)  # what is being executed ends first
+        assert isinstance(self.host.runtime, LiveRuntime)
+        drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)
+        self.bridge.drain()
+        now_ns = self.now_ns()
+        for found in tuple(self.feeds.values()):
+            found.feed.finish("stopping", "the server is about to stop", {}, now_ns)
+        for session in tuple(self.sessions.values()):
+            for subscription in tuple(session.subscriptions.values()):
+                subscription.finish("stopping", "the server is about to stop")
+            session.say_goodbye("the server is about to stop")
+        self._executor.shutdown(wait=True)
+        self.store.close()
+        return drained
+
+    def now_ns(self) -> int:
+        """Return the loop's monotonic clock."""
+        return int(self.loop.time() * NS_PER_S)
+
+    async def call(self, function: Callable[..., Given], *arguments: Any) -> Given:
+        """Run a function on the thread that executes statements."""
+        return await self.loop.run_in_executor(self._executor, partial(function, *arguments))
+
+    @property
+    def slow_total(self) -> int:
+        """Subscribers that were cut off or lost results for slowness."""
+        return self._slow_before + sum(f.feed.slow_total for f in self.feeds.values())
+
+    # --- sessions ---
+
+    @property
+    def is_full(self) -> bool:
+        """More connections than the settings allow."""
+        return len(self.sessions) > self.config.connections_max
+
+    def next_connection_number(self) -> int:
+        """Return a number for a connection."""
+        self._connections += 1
+        return self._connections
+
+    def session_began(self, session: Session) -> None:
+        """Note a new connection."""
+        self.sessions[session.number] = session
+
+    def session_ended(self, session: Session, error: Exception | None) -> None:
+        """Forget a connection and drop the queries that it owned."""
+        self.sessions.pop(session.number, None)
+        if session.role is not None:
+            session.log.info("disconnected", reason=str(error) if error is not None else None)
+            if not self.stopping:
+                self.loop.create_task(self._release(session))
+
+    async def _release(self, session: Session) -> None:
+        if self.stopping:
+            return
+        released = await self.call(running.release, self.host, session)
+        if released:
+            session.log.info("queries_released", count=released)
+
+    def close_later(self, session: Session) -> None:
+        """Cut a connection that was told to go, if it does not go by itself."""
+        self.loop.call_later(FAREWELL_S, session.transport.abort)
+
+    # --- requests ---
+
+    async def execute(self, session: Session, text: str) -> Outcome:
+        """Execute one statement for a session."""
+        statement = parse_statement(text)
+        require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
+        return await self.call(self.host.execute, statement, Context(owner=session, text=text))
+
+    async def submit(self, session: Session, message: Submit) -> Outcome:
+        """Start a query for a session: a durable one needs the admin role."""
+        named = message.name is not None or bool(message.plan and message.plan.get("name"))
+        require(session.role, Role.ADMIN if named else Role.READER, "submitting a named query" if named else "submitting")
+        submission = Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, dict(message.options))
+        return await self.call(submit, self.host, submission, session)
+
+    def feed_of(self, name: str) -> QueryFeed:
+        """Return the feed of a query; UnknownName when there is none such."""
+        found = self.feeds.get(name)
+        if found is None:
+            raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self.feeds), token=name)
+        return found
+
+    def intake_of(self, name: str) -> StreamIntake:
+        """Return where rows of a stream enter."""
+        return self.host.intake(name)
+
+    async def finish_stream(self, name: str) -> None:
+        """End a stream and wait until all that was queued has been worked off."""
+        await self.call(self.host.end_stream, name)
+        assert isinstance(self.host.runtime, LiveRuntime)
+        await self.loop.run_in_executor(None, self.host.runtime.scheduler.quiesce, None)
+        self.bridge.drain()
+
+    # --- credit held back ---
+
+    def hold(self, channel: Channel) -> None:
+        """Note a channel whose credit is held back; it is asked again soon."""
+        if not self.held:
+            self.loop.call_later(0.001, self._release_held)
+        self.held[channel] = None
+
+    def _release_held(self) -> None:
+        held, self.held = list(self.held), {}
+        for channel in held:
+            channel.release()
+
+    def is_pressed(self, stream: str) -> bool:
+        """Whether results that come from a stream wait for the loop or for a reader that still takes them."""
+        if self.bridge.waiting > WAITING_RESULTS_MAX:
+            return True
+        now_ns = self.now_ns()
+        return any(stream in f.streams and f.feed.is_pressed(now_ns) for f in self.feeds.values() if f.feed.subscriptions)
+
+    # --- what the host tells, from any thread ---
+
+    def query_began(self, query: Query) -> None:
+        """Make the feed of a run, before its first result."""
+        if query.kind is not QueryKind.DERIVED:
+            self.bridge.post(partial(self._open_feed, query, secrets.token_hex(6)))
+
+    def results(self, query: Query, train: Train) -> None:
+        """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
+        if query.kind is QueryKind.SELECT and train.rows:
+            batches = result_batches(train, query.planned.physical.schema)
+            self.bridge.post(partial(self._publish, query.name, query.run, batches, result_meta(train)))
+
+    def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
+        """End the feed once all results before have been passed on."""
+        if query.kind is not QueryKind.DERIVED:
+            self.bridge.post(partial(self._close_feed, query, query.run, reason, message, counts))
+
+    def stream_dropped(self, name: str) -> None:
+        """Close the channels into a stream that is gone."""
+        self.bridge.post(partial(self._revoke_channels, name))
+
+    def reported(self, kind: str, message: str) -> None:
+        """Log it."""
+        self.log.error(kind, reason=message)
+
+    def _open_feed(self, query: Query, identity: str) -> None:
+        config = self.config
+        kept = config.results_kept_bytes_max if query.is_durable else 0
+        log = ResultLog(identity, kept, int(config.results_kept_s * NS_PER_S))
+        bounds = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
+        feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
+        self._forget_feed(query.name)
+        self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, base_streams(self.host, query.reads))
+
+    def _forget_feed(self, name: str) -> None:
+        found = self.feeds.pop(name, None)
+        if found is not None:
+            self._slow_before += found.feed.slow_total
+
+    def _publish(self, name: str, run: int, batches: list[Any], meta: dict[str, Any]) -> None:
+        found = self.feeds.get(name)
+        if found is not None:
+            now_ns = self.now_ns()
+            for batch in batches:
+                found.feed.publish(batch, meta, now_ns)
+
+    def _close_feed(self, query: Query, run: int, reason: str, message: str, counts: dict[str, Any]) -> None:
+        found = self.feeds.get(query.name)
+        if found is not None:
+            found.feed.finish(reason, message, counts, self.now_ns())
+            self.log.info("query_ended", query=query.name, reason=reason, detail=message, counts=counts)
+            if reason == "dropped":
+                self._forget_feed(query.name)
+        if reason in ("finished", "failed") and not self.stopping:
+            self.loop.create_task(self.call(running.finished, self.host, query, run))
+
+    def _revoke_channels(self, name: str) -> None:
+        for session in tuple(self.sessions.values()):
+            for channel in tuple(session.channels.values()):
+                if channel.intake.name == name:
+                    channel.revoke(f"stream {name} was dropped")
+
+
+def _role_for(statement: Statement) -> Role:
+    if isinstance(statement, _READER_STATEMENTS):
+        return Role.READER
+    return Role.WRITER if isinstance(statement, InsertValues) else Role.ADMIN
+
+
+def base_streams(host: EngineHost, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the streams that rows are published to and that these names, derived streams among them, come from."""
+    found: dict[str, None] = {}
+    for name in names:
+        derived = host.derived.get(name)
+        found.update(dict.fromkeys(base_streams(host, derived.reads) if derived is not None else (name,)))
+    return tuple(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millstream.engine.errors import EngineError
+from millstream.scheduler.errors import PolicyError, SchedulerError
 
 
 class ServerError(Exception):
@@ -71,6 +72,8 @@ def to_wire(error: Exception) -> WireError:
     """Turn an error into what the peer is told; anything outside the two families is a fault of ours and says so."""
     if isinstance(error, EngineError):
         return WireError(error.code, error.message, error.hint, error.line, error.column, error.token)
+    if isinstance(error, SchedulerError):
+        return WireError("invalid" if isinstance(error, PolicyError) else "engine", error.message, error.hint)
     if isinstance(error, ServerError):
         return WireError(error.code, error.message, error.hint)
     return WireError("internal", f"an error inside the server: {type(error).__name__}: {error}", "see the server's log")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.protocol.batches import decode_batch
+from millstream.protocol.batches import BatchDecoder
 from millstream.protocol.connection import RowsChunk
 from millstream.protocol.errors import RemoteProtocolError
 from millstream.protocol.flow import Refill
@@ -16,21 +16,21 @@ from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import Ack, ChannelClosed, Credit, Rows, Train
 
 if TYPE_CHECKING:
-    from millstream.server.intake import Intake, Taken
+    from millstream.server.intake import StreamIntake, Taken
     from millstream.server.session import Session
 
 
 class Channel:
     """An open channel of one session into one stream or table."""
 
-    def __init__(self, session: Session, number: int, intake: Intake) -> None:
+    def __init__(self, session: Session, number: int, intake: StreamIntake) -> None:
         config = session.application.config
         self.session = session
         self.number = number
         self.intake = intake
         self.first_credit = (config.publish_rows_max, config.publish_bytes_max)
         self._refill = Refill(*self.first_credit)
-        self._schema: Any = None
+        self._decoder: BatchDecoder | None = None
         self._through = 0
         self._acked = 0
         self._accepted = 0
@@ -43,13 +43,13 @@ class Channel:
 
     def set_schema(self, schema: Any) -> None:
         """Keep the Arrow schema of the trains that follow."""
-        self._schema = schema
+        self._decoder = BatchDecoder(schema)
 
     def take_train(self, message: Train, frame_bytes: int) -> None:
         """Take an Arrow batch in."""
-        if self._schema is None or message.payload is None or isinstance(message.payload, list):
+        if self._decoder is None or message.payload is None or isinstance(message.payload, list):
             raise RemoteProtocolError(f"channel {self.number}: a train before its channel_schema")
-        batch = decode_batch(message.payload, self._schema, message.rows)
+        batch = self._decoder.decode(message.payload, message.rows)
         self._note(message.number, message.rows, frame_bytes, self.intake.take_batch(batch))
 
     def take_rows(self, message: Rows, frame_bytes: int) -> None:

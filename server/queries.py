@@ -30,8 +30,9 @@ class QueryKind(Enum):
 class Query:
     """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
 
-    `run` rises with each START; `id` is that of the run in the network, None while it is not in it. `target` is the stream that a
-    derived or inserting query feeds.
+    `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None
+    while it is not in it. `target` is the stream that a derived or inserting query feeds. `last_counts` are the accounts' sums of a run
+    that has ended.
     """
 
     name: str
@@ -45,11 +46,14 @@ class Query:
     state: QueryState = QueryState.SUBMITTED
     id: QueryId | None = None
     run: int = 0
+    ended_run: int = 0
+    insert_columns: tuple[str, ...] = ()
     start_at_us: int | None = None
     lifetime_us: int | None = None
     created_us: int = 0
     started_us: int | None = None
     failure: str | None = None
+    last_counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_durable(self) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.connection import Connection
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import Failure, Ping
+from millstream.protocol.messages import Failure, Goodbye, Ping
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
 from millstream.server import handlers
@@ -72,9 +72,17 @@ class Session:
         except RemoteProtocolError as error:
             self.break_off(error.code, error.message)
             return
+        except Exception as error:
+            self._fail(error)
+            return
         self._note_partial_frame(now_ns)
         for channel in tuple(self.channels.values()):
             channel.settle()
+
+    def _fail(self, error: Exception) -> None:
+        """A fault of ours while rows were taken in: what became of them is not known, so the connection cannot go on."""
+        self.log.error("connection_failed", exc_info=error)
+        self.break_off("internal", to_wire(error).message)
 
     def _note_partial_frame(self, now_ns: int) -> None:
         if self.connection.partial_bytes == 0:
@@ -148,7 +156,17 @@ class Session:
             self.log.debug("farewell_impossible", reason=error.message)
         self.closed = True
         self.transport.close()
-        self.application.call_later_if_open(self, self.transport.abort)
+        self.application.close_later(self)
+
+    def say_goodbye(self, reason: str) -> None:
+        """Leave politely: what was sent before arrives first."""
+        if self.closed:
+            return
+        if self.connection.state is State.OPEN:
+            self.send(Goodbye(reason))
+        self.closed = True
+        self.transport.close()
+        self.application.close_later(self)
 
     def lost(self, error: Exception | None) -> None:
         """The connection is gone: give back all that it held."""

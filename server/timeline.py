@@ -1,9 +1,9 @@
 """Timeline files of `millstream run`: one JSON object a line, in the order in which things happen.
 
-    {"stream": "s", "row": {…}}     a row arrives (the stream may also be a table)
-    {"advance": "3 s"}              virtual time moves on
-    {"end": "s"}                    the stream ends
-    {"cancel": "q"}                 the query is cancelled
+{"stream": "s", "row": {…}}     a row arrives (the stream may also be a table)
+{"advance": "3 s"}              virtual time moves on
+{"end": "s"}                    the stream ends
+{"cancel": "q"}                 the query is cancelled
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def _event(line: bytes, number: int, path: Path, parse_duration: Callable[[str],
     except (ValueError, UnicodeDecodeError) as error:
         raise BadInput(f"{where} is not a JSON object: {error}") from error
     if not isinstance(found, dict) or set(found) not in _KEYS:
-        raise BadInput(f"{where} is none of the four events", hint='write {"stream": …, "row": {…}}, {"advance": …}, {"end": …} or {"cancel": …}')
+        raise BadInput(
+            f"{where} is none of the four events", hint='write {"stream": …, "row": {…}}, {"advance": …}, {"end": …} or {"cancel": …}'
+        )
     if "stream" in found:
         if not isinstance(found["row"], dict):
             raise BadInput(f"{where}: row must be an object of column names and values")

@@ -1,4 +1,4 @@
-"""Typed expressions from untyped calls: what the binder uses. `call`, `cast`, `case` check types, cast arguments, turn constants into options.
+"""Typed expressions from untyped calls: what the binder uses. `call`, `cast`, `case` check types and cast arguments.
 
 Constants are converted here and not at run time: a number beside a DOUBLE, DECIMAL or BIGINT takes its type, a text beside an
 instant, date or interval is read as one (`ts > '2024-05-06'`). Text beside a number is refused.
@@ -20,9 +20,8 @@ from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL
 TEMPORAL_KINDS = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
 ARITHMETIC = ("+", "-", "*", "/", "%", "mod")
 # Functions in which a text constant takes the type of a temporal argument beside it.
-MIXING = frozenset(
-    ("=", "<>", "<", "<=", ">", ">=", "is_distinct_from", "is_not_distinct_from", "between", "in", "coalesce", "greatest", "least", "nullif")
-)  # fmt: skip
+COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "is_distinct_from", "is_not_distinct_from")
+MIXING = frozenset((*COMPARISONS, "between", "in", "coalesce", "greatest", "least", "nullif"))
 LEADING_OPTIONS = frozenset(("extract", "date_part", "date_trunc"))
 
 # Source kind -> kinds that CAST can make of it; every kind casts to itself, NULL to anything, anything but a LIST to TEXT.

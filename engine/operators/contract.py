@@ -19,8 +19,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.engine.arrow import column_to_arrow
 from millstream.engine.schema import Schema
-from millstream.engine.train import Train
+from millstream.engine.train import Train, original_rows
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationError:
+    """One row at which an expression failed: its seq, the reason, the row's columns as text for the error stream."""
+
+    seq: int
+    reason: str
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationErrors:
+    """Rows of one call at which one operation failed for one reason; the operation gave NULL there (K8)."""
+
+    reason: str
+    rows: Train
+
+    def records(self) -> list[EvaluationError]:
+        """Return one error a row. `raw` shows the stream's own columns where the train remembers its origin."""
+        rows = original_rows(self.rows)
+        texts = [column_to_arrow(c).to_pylist() for c in rows.columns()]
+        raws = [",".join("" if v is None else str(v) for v in row) for row in zip(*texts, strict=True)]
+        return [EvaluationError(s, self.reason, raw) for s, raw in zip(rows.seq.array().tolist(), raws, strict=True)]
 
 
 class Emitter:
@@ -35,20 +60,16 @@ class Emitter:
         self.trains: list[Train | None] = [None] * outputs
         self.late: list[tuple[int, Train]] = []
         self.partly_late: list[tuple[int, int]] = []
-        self.errors: list[EvaluationError] = []
+        self.errors: list[EvaluationErrors] = []
 
     def emit(self, train: Train, output: int = 0) -> None:
         """Put out the one train of this call on an output port."""
         self.trains[output] = train
 
-
-@dataclass(frozen=True, slots=True)
-class EvaluationError:
-    """One row at which an expression failed: its seq, the reason, the row's columns as text for the error stream."""
-
-    seq: int
-    reason: str
-    raw: str
+    @property
+    def has_side_rows(self) -> bool:
+        """There is something besides the output."""
+        return bool(self.late or self.partly_late or self.errors)
 
 
 class Operator(ABC):
@@ -64,8 +85,10 @@ class Operator(ABC):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take one interval of every input and emit it on every output."""
 
-    def attached(self, idle: Sequence[bool]) -> None:
-        """Learn before the first call which inputs are idle already."""
+    def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:
+        """Learn before the first call where each input's W stands and which are idle; return where the outputs' W stands (K3)."""
+        awake = [w for w, asleep in zip(watermarks_us, idle, strict=True) if not asleep]
+        return min(awake) if awake else max(watermarks_us)
 
     def wake_at_us(self) -> int | None:
         """Return the processing time of the next clock tick this operator needs, or None."""

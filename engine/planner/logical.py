@@ -76,8 +76,9 @@ class Node:
 
     @property
     def schema(self) -> Schema:
-        """The output as a schema."""
-        return Schema(tuple(Field(a.name, a.type, a.nullable) for a in self.attributes))
+        """The output as a schema; a second column of a name gets a suffix."""
+        names = unique_names([a.name for a in self.attributes])
+        return Schema(tuple(Field(n, a.type, a.nullable) for n, a in zip(names, self.attributes, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +132,13 @@ class Split(Unary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Unary):
-    """Puts each row into its windows and appends window_start and window_end. `spec.partition` are positions in the input."""
+    """Puts each row into its windows and appends window_start and window_end. `spec.partition` are positions in the input.
+
+    With `changes` it appends the kind of a change too: '+' when a row enters a sliding window, '-' when it leaves.
+    """
 
     spec: WindowSpec
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +158,23 @@ class Aggregate(Unary):
     """GROUP BY. Attributes: the keys, the aggregates, and window_start and window_end when the input is windowed.
 
     The input is the Project that computes keys, arguments and FILTER conditions (and passes the window's columns through).
-    `retracts` is the position of the input's change kind when the input is a change log.
+    `retracts` is the position of the input's change kind when the input is a change log. When `emit` says CHANGES the last attribute
+    is the kind of the change.
     """
 
     keys: tuple[int, ...]
     items: tuple[AggregateItem, ...]
     windowed: bool
+    emit: EmitSpec = field(default_factory=EmitSpec)
     retracts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
-    """One equality of a join: positions in left and right input; `null_safe` for IS NOT DISTINCT FROM."""
+class JoinKey:
+    """One equality of a join: an expression over the left input, one over the right, of one type; `null_safe`: IS NOT DISTINCT FROM."""
 
-    left: int
-    right: int
+    left: Expression
+    right: Expression
     null_safe: bool = False
 
 
@@ -189,7 +196,7 @@ class Join(Binary):
     """Stream–stream join: lower_us <= right.time - left.time <= upper_us, keys equal, residual true over left's then right's attributes."""
 
     kind: JoinKind
-    keys: tuple[KeyPair, ...]
+    keys: tuple[JoinKey, ...]
     lower_us: int | None
     upper_us: int | None
     residual: Expression | None = None
@@ -200,7 +207,7 @@ class TableJoin(Binary):
     """Stream–table join: the table's version at the left row's place in arrival order (K18). `kind` is INNER or LEFT."""
 
     kind: JoinKind
-    keys: tuple[KeyPair, ...]
+    keys: tuple[JoinKey, ...]
     residual: Expression | None = None
 
 
@@ -209,7 +216,7 @@ class AsofJoin(Binary):
     """As-of join: the last right row of the key with time <= the left's (K18; `strict`: <). `kind` is INNER or LEFT."""
 
     kind: JoinKind
-    keys: tuple[KeyPair, ...]
+    keys: tuple[JoinKey, ...]
     strict: bool = False
     residual: Expression | None = None
 
@@ -271,14 +278,30 @@ class RelationToStream(Unary):
 
 @dataclass(frozen=True, slots=True)
 class LogicalQuery:
-    """A whole query: its plan, how answers leave, options, how many trailing attributes stay hidden."""
+    """A whole query: its plan, how answers leave, options, and notes for EXPLAIN."""
 
     root: Node
     emit: EmitSpec
     options: QueryOptions
-    visible: int
-    emit_given: bool = False
     notes: tuple[str, ...] = ()
+
+    @property
+    def change_kind(self) -> int | None:
+        """The position of the `op` column when the answer is a change log."""
+        return change_position(self.root.attributes)
+
+
+def unique_names(names: list[str]) -> list[str]:
+    """Return the names with the suffix _1 for a second one that is the same, _2 for a third."""
+    taken, seen, result = set(names), set[str](), []
+    for original in names:
+        name, suffix = original, 0
+        while name in seen or (suffix and name in taken):
+            suffix += 1
+            name = f"{original}_{suffix}"
+        seen.add(name)
+        result.append(name)
+    return result
 
 
 AnyNode = TypeVar("AnyNode", bound=Node)
@@ -307,6 +330,11 @@ def walk_plan(node: Node) -> list[Node]:
 def passing(attributes: Attributes) -> tuple[Expression, ...]:
     """Return the references that pass all attributes through a Project unchanged."""
     return tuple(a.reference(i) for i, a in enumerate(attributes))
+
+
+def change_position(attributes: Attributes) -> int | None:
+    """Return the position of the change kind, or None when the rows are not a change log."""
+    return next((i for i, a in enumerate(attributes) if a.role is Role.CHANGE), None)
 
 
 def requalified(attributes: Attributes, qualifier: str | None) -> Attributes:

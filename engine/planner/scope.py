@@ -58,10 +58,15 @@ class Scope:
 
     def find(self, name: str, qualifier: str | None = None) -> int:
         """Return the position of a column; UnknownName with the nearest name, or AmbiguousName."""
-        found = [i for i, a in enumerate(self.attributes) if a.name == name and qualifier in (None, a.qualifier)]
+        found = [
+            i for i, a in enumerate(self.attributes) if a.name == name and qualifier in (None, a.qualifier) and a.role is not Role.CHANGE
+        ]
         if len(found) == 1:
             return found[0]
         if not found:
+            bound = self._bound_of_joined_window(name, qualifier)
+            if bound is not None:
+                return bound
             raise self._unknown(name, qualifier)
         roles = {self.attributes[i].role for i in found}
         if len(roles) == 1 and Role.PLAIN not in roles:
@@ -69,6 +74,12 @@ class Scope:
         aliases = sorted({f"{self.attributes[i].qualifier}.{name}" for i in found if self.attributes[i].qualifier})
         hint = f"write {' or '.join(aliases)}" if len(aliases) > 1 else "give the columns different names with AS"
         raise AmbiguousName(f"column {name} is ambiguous", hint=hint, token=name)
+
+    def _bound_of_joined_window(self, name: str, qualifier: str | None) -> int | None:
+        """a.window_start of tumbling windows that were joined: both sides' bounds are equal and stand once."""
+        if qualifier not in self.qualifiers():
+            return None
+        return next((i for i, a in enumerate(self.attributes) if a.name == name and a.role is not Role.PLAIN and a.qualifier is None), None)
 
     def _unknown(self, name: str, qualifier: str | None) -> UnknownName:
         if qualifier is not None and qualifier not in self.qualifiers():

@@ -18,7 +18,7 @@ from millstream.scheduler.trains import Train
 
 POLICIES = [name for name in CATALOG if name != "user"]
 SEEDS = st.integers(0, 100_000)
-EXAMPLES = settings(max_examples=6, deadline=None, derandomize=True)
+EXAMPLES = settings(max_examples=4, deadline=None, derandomize=True)
 
 
 class Watched(World):

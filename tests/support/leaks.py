@@ -75,9 +75,8 @@ def unfinished_tasks() -> list[asyncio.Task[Any]]:
 def left_behind(before: Belongings, *, sockets: bool = True, children: bool = True) -> list[str]:
     """Return a line for each thing that is here now and was not `before`; waits for threads that are about to end."""
     found = [f"thread {thread.name!r}" for thread in _running(set(threading.enumerate()) - before.threads)]
-    for task in unfinished_tasks():
-        if id(task) not in before.tasks:
-            found.append(f"asyncio task {task.get_name()!r}: {task.get_coro()!r}")
+    tasks = [task for task in unfinished_tasks() if id(task) not in before.tasks]
+    found.extend(f"asyncio task {task.get_name()!r}: {task.get_coro()!r}" for task in tasks)
     new_sockets = set(open_sockets()) - before.sockets if sockets else set()
     if new_sockets:
         gc.collect()  # one kept by a cycle only is not a leak of the descriptor, but warns when it is collected

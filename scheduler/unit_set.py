@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
+from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger, single_values
 from millstream.scheduler.limits import NEVER_NS
 from numpy.typing import NDArray
 
 IntColumn = NDArray[np.int64]
 BoolColumn = NDArray[np.bool_]
+FloatColumn = NDArray[np.float64]
 
 # Above so many changed operators one pass over all units in NumPy is cheaper than a loop over the changed ones.
 _VECTOR_CHANGES_MIN = 48
@@ -32,6 +34,9 @@ class UnitSet:
 
     interior_counts: ClassVar[bool] = True
     """Whether rows before an inner member make the unit ready (False where every operator is the entry of a unit of its own)."""
+
+    depends_on_estimates: ClassVar[bool] = False
+    """Whether the cut is made anew when the estimates moved."""
 
     name: ClassVar[str] = "units"
 
@@ -63,6 +68,10 @@ class UnitSet:
     def query_came(self, operators: Sequence[int]) -> bool:
         """Take in the operators of a new query; False when the cut must be made anew."""
         return False
+
+    def adjust(self, name: str, column: FloatColumn) -> FloatColumn:
+        """Return an estimate's column as it holds for these units (for cuts whose units are not all of what lies below)."""
+        return column
 
     def members(self, unit: int) -> tuple[int, ...]:
         """Operators of the unit, children before parents."""
@@ -196,7 +205,8 @@ class EntryUnits(UnitSet):
 
     interior_counts = False
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
+        self.estimates = estimates
         order = ledger.network.topology.order
         super().__init__(ledger, [()] * len(order), order)
         self._members = [None] * self.count

@@ -1,0 +1,282 @@
+"""The asyncio client: what a program holds of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ssl
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.client.address import parse_address, tls_context
+from millstream.client.errors import MillstreamError
+from millstream.client.publisher import Acknowledgement, Publisher
+from millstream.client.queries import Query
+from millstream.client.subscriber import DEFAULT_BYTES_WINDOW, DEFAULT_ROWS_WINDOW, Pending, Subscription
+from millstream.client.wire import Wire
+from millstream.protocol.batches import arrow_schema, decode_table
+from millstream.protocol.errors import RemoteProtocolError
+from millstream.protocol.messages import Finish, Hello, Reply, Statement, Submit, Welcome
+from millstream.protocol.types import Column, parse_schema
+from millstream.protocol.version import VERSIONS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CONNECT_SECONDS_MAX = 10.0
+_MICROSECOND = dt.timedelta(microseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+Tls = bool | str | Path | ssl.SSLContext | None
+
+
+class Answer:
+    """What a statement answered: a table (perhaps empty), notices for people, `info` for programs.
+
+    Iterating gives the rows as dicts. `query` is the query that the statement started or made, if it did; `continuous` says
+    that the statement was a SELECT whose results come by subscribing to it.
+    """
+
+    def __init__(self, client: AsyncClient, reply: Reply) -> None:
+        self.notices: list[str] = [str(notice) for notice in reply.notices]
+        self.info = reply.info
+        try:
+            self.columns: list[Column] = parse_schema(reply.columns)
+            self._table = decode_table(reply.payload) if isinstance(reply.payload, memoryview) else None
+        except (ValueError, RemoteProtocolError) as error:
+            raise MillstreamError("protocol", f"the server sent a table that cannot be read: {error}") from error
+        self._values = reply.values
+        name = reply.info.get("query")
+        self.query = Query(client, name) if isinstance(name, str) else None
+        self.continuous = reply.info.get("continuous") is True
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        yield from self.rows
+
+    def __len__(self) -> int:
+        return len(self._values) if self._table is None else int(self._table.num_rows)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
+        if self._table is not None:
+            return list(self._table.to_pylist())
+        names = [column.name for column in self.columns]
+        return [dict(zip(names, row, strict=True)) for row in self._values]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        import pyarrow as pa
+
+        if self._table is not None:
+            return self._table
+        schema = arrow_schema(self.columns)
+        columns = list(zip(*self._values, strict=True)) or [()] * len(schema)
+        arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Any, data_type: pa.DataType) -> pa.Array:
+    """Return wire values as an Arrow array; what travels as text (decimals) or integers (times) becomes what it stands for."""
+    import pyarrow as pa
+
+    if pa.types.is_decimal(data_type):
+        return pa.array([None if value is None else str(value) for value in values], pa.string()).cast(data_type)
+    return pa.array(values, data_type)
+
+
+class AsyncClient:
+    """A connection to a server. Get one from `connect_async`."""
+
+    def __init__(self, wire: Wire, welcome: Welcome) -> None:
+        self.server = welcome.server
+        self.server_id = welcome.server_id
+        self.role = welcome.role
+        self.limits = welcome.limits
+        self.version = welcome.version
+        self._wire = wire
+        self._publishers: dict[str, asyncio.Task[Publisher]] = {}
+        self._publishing: dict[str, asyncio.Lock] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can still be said."""
+        return self._wire.error is None
+
+    def on_notice(self, callback: Callable[[str, str], None] | None) -> None:
+        """Have `callback(code, message)` called for each notice of the server."""
+        self._wire.on_notice = callback
+
+    async def execute(self, sql: str) -> Answer:
+        """Run one statement."""
+        return Answer(self, await self._wire.request(lambda request: Statement(request, sql)))
+
+    async def submit(
+        self,
+        query: Any,
+        name: str | None = None,
+        *,
+        start_at: dt.datetime | None = None,
+        lifetime: dt.timedelta | None = None,
+        **options: Any,
+    ) -> Query:
+        """Submit a continuous query (SELECT text, a plan as dict, or `plans.Plan`); returns once it is in force.
+
+        With a `name` it is durable, without it belongs to this connection. `options` are those of WITH (…): `class_='gold'`, `qos=…`.
+        """
+        sql, plan = (query, None) if isinstance(query, str) else (None, query.to_dict() if hasattr(query, "to_dict") else query)
+        start_at_us = None if start_at is None else (start_at.astimezone(dt.UTC) - _EPOCH) // _MICROSECOND
+        lifetime_us = None if lifetime is None else lifetime // _MICROSECOND
+        named = {key.removesuffix("_"): value for key, value in options.items()}
+        reply = await self._wire.request(lambda request: Submit(request, sql, plan, name, start_at_us, lifetime_us, named))
+        given = reply.info.get("query", name)
+        if not isinstance(given, str):
+            raise MillstreamError("protocol", "the server did not say the name of the query it started")
+        return Query(self, given)
+
+    def subscribe(
+        self,
+        query: str | Query,
+        *,
+        from_start: bool = False,
+        resume_token: str | None = None,
+        format: str = "arrow",
+        rows_window: int = DEFAULT_ROWS_WINDOW,
+        bytes_window: int = DEFAULT_BYTES_WINDOW,
+    ) -> Pending:
+        """Subscribe to a query's results: `await` it, or iterate over it with `async for`. In force once awaited.
+
+        `rows_window` and `bytes_window` bound what may be under way and not yet taken.
+        """
+        name = query.name if isinstance(query, Query) else query
+
+        async def start() -> Subscription:
+            subscription = Subscription(self._wire, name, rows_window, bytes_window)
+            await subscription.open(from_start=from_start, resume_token=resume_token, format=format)
+            return subscription
+
+        return Pending(start)
+
+    async def publish(self, stream: str, data: Any) -> Acknowledgement:
+        """Publish an Arrow table or batch, a pandas frame or a list of dicts; returns once everything is settled.
+
+        Rows that do not fit the stream are in `rejected`, the others are accepted. Columns are matched by name.
+        """
+        async with self._publishing.setdefault(stream, asyncio.Lock()):
+            publisher = await self._publisher_of(stream)
+            try:
+                await publisher.send(data)
+                return await publisher.flush()
+            except BaseException:
+                # What was sent before the failure must not be counted with the next call.
+                self._publishers.pop(stream, None)
+                publisher.abandon()
+                raise
+
+    async def _publisher_of(self, stream: str) -> Publisher:
+        """Return the channel that `publish` keeps for a stream; opened at the first call."""
+        task = self._publishers.get(stream)
+        if task is None:
+            task = self._publishers[stream] = asyncio.create_task(self.publisher(stream))
+        try:
+            return await asyncio.shield(task)
+        except BaseException:
+            self._publishers.pop(stream, None)
+            raise
+
+    async def publisher(self, stream: str) -> Publisher:
+        """Open a channel of one's own: `send` without waiting for acks, `flush` to wait for them."""
+        publisher = Publisher(self._wire, stream)
+        await publisher.open()
+        return publisher
+
+    async def finish(self, stream: str) -> None:
+        """Say that a stream has ended: its windows close, queries that read only it finish."""
+        await self._wire.request(lambda request: Finish(request, stream))
+
+    async def close(self) -> None:
+        """Close the connection. Temporary queries end with it."""
+        for task in self._publishers.values():
+            task.cancel()
+        await asyncio.gather(*self._publishers.values(), return_exceptions=True)
+        self._publishers.clear()
+        await self._wire.close()
+
+    async def abandon(self) -> None:
+        """Close at once, without a word."""
+        await _abandon(self._wire)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Connecting:
+    """A connection about to be: `await` it, or use it in `async with`."""
+
+    def __init__(self, start: Callable[[], Coroutine[Any, Any, AsyncClient]]) -> None:
+        self._start = start
+
+    def __await__(self) -> Generator[Any, None, AsyncClient]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> AsyncClient:
+        self._client: AsyncClient = await self._start()
+        return self._client
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+
+def connect_async(
+    address: str = "127.0.0.1:7415",
+    token: str | None = None,
+    tls: Tls = None,
+    *,
+    client_id: str | None = None,
+    timeout: float = CONNECT_SECONDS_MAX,
+) -> Connecting:
+    """Connect: `ms = await connect_async(…)` or `async with connect_async(…) as ms`. `timeout` in seconds.
+
+    MillstreamError: `unreachable` if no server answers, `unauthorized` if the token is refused.
+    """
+    return Connecting(lambda: _connect(address, token, tls, client_id, timeout))
+
+
+async def _connect(address: str, token: str | None, tls: Tls, client_id: str | None, timeout: float) -> AsyncClient:
+    host, port = parse_address(address)
+    context = tls_context(tls)
+    loop = asyncio.get_running_loop()
+    wire: Wire | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            _, wire = await loop.create_connection(Wire, host, port, ssl=context)
+            welcome = await wire.greet(Hello(list(VERSIONS), client_id=client_id, token=token, agent="millstream python"))
+    except TimeoutError:
+        await _abandon(wire)
+        raise MillstreamError("timeout", f"the server at {host}:{port} did not answer within {timeout:g} s") from None
+    except ssl.SSLError as error:
+        await _abandon(wire)
+        reason = error.reason or str(error)
+        raise MillstreamError("unreachable", f"no TLS connection to {host}:{port}: {reason}", "check --tls-ca (tls=…)") from error
+    except OSError as error:
+        await _abandon(wire)
+        raise _unreachable(host, port, error) from error
+    except BaseException:
+        await _abandon(wire)
+        raise
+    return AsyncClient(wire, welcome)
+
+
+def _unreachable(host: str, port: int, error: OSError) -> MillstreamError:
+    hint = "start one with: millstream serve" if host in ("127.0.0.1", "localhost", "::1") else "check host and port"
+    reason = "" if isinstance(error, ConnectionRefusedError) or not error.strerror else f" ({error.strerror})"
+    return MillstreamError("unreachable", f"no server answers at {host}:{port}{reason}", hint)
+
+
+async def _abandon(wire: Wire | None) -> None:
+    if wire is not None:
+        wire.abort()
+        await wire.close()

@@ -1,0 +1,217 @@
+"""Publishing to one stream: rows out within credit, acks in."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from millstream.client import data as conversion
+from millstream.client.errors import MillstreamError
+from millstream.client.wire import Wire
+from millstream.protocol.batches import BatchEncoder, encode_schema
+from millstream.protocol.messages import (
+    Ack,
+    ChannelClosed,
+    ChannelOpened,
+    ChannelSchema,
+    CloseChannel,
+    Message,
+    OpenChannel,
+    Row,
+    Rows,
+    Train,
+)
+from millstream.protocol.types import Column, parse_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A row that was not accepted: its index in what was published, and why."""
+
+    index: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Acknowledgement:
+    """What the server promised: `accepted` rows, `rejected` ones with reasons, and the `position` of the last accepted row.
+
+    `rejected_rows` counts all rejected rows; `rejected` lists the first of them.
+    """
+
+    accepted: int = 0
+    rejected_rows: int = 0
+    rejected: list[Rejection] = field(default_factory=list)
+    position: int | None = None
+    durability: str = "none"
+
+
+class Publisher:
+    """One channel to a stream. `send` waits for credit only; `flush` waits for the acks and returns them summed up.
+
+    Get one from `AsyncClient.publisher`. Sends of several tasks do not mix: each takes its turn.
+    """
+
+    def __init__(self, wire: Wire, stream: str) -> None:
+        self.stream = stream
+        self.columns: list[Column] = []
+        self._wire = wire
+        self._channel = 0
+        self._rows_credit = 1
+        self._shaper = conversion.Shaper([])
+        self._encoder: BatchEncoder | None = None
+        self._ack = Acknowledgement()
+        self._sent_rows = 0  # since the last flush
+        self._first_rows: dict[int, int] = {}  # message number -> index of its first row since the last flush
+        self._acked_through = 0
+        self._sent_through = 0
+        self._changed = asyncio.Event()  # set when credit or an ack arrives, or the channel ends
+        self._end: MillstreamError | None = None
+        self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the channel; MillstreamError if the stream does not exist or may not be written."""
+        await self._wire.request(lambda request: OpenChannel(request, self.stream), self._opened)
+
+    def _opened(self, answer: ChannelOpened) -> None:
+        self._channel = answer.channel
+        self._rows_credit = answer.rows_credit
+        self._ack.durability = answer.durability
+        try:
+            self.columns = parse_schema(answer.schema)
+            self._shaper = conversion.Shaper(self.columns)
+        except ValueError as error:
+            self._end = MillstreamError("protocol", f"the server sent a schema that cannot be read: {error}")
+        self._wire.own_channel(answer.channel, self)
+
+    # --- sending ---
+
+    async def send(self, data: Any) -> int:
+        """Send rows or columns (as `AsyncClient.publish` takes them); returns their number. Waits while there is no credit."""
+        async with self._turn:
+            if conversion.is_rows(data):
+                return await self._send_rows(data)
+            return await self._send_table(conversion.to_table(data))
+
+    async def send_row(self, values: list[Any]) -> None:
+        """Send one row, in the order of `columns`, as a frame of its own."""
+        async with self._turn:
+            await self._credit()
+            self._say(Row(self._channel, self._number, values), 1)
+
+    async def _send_rows(self, rows: Any) -> int:
+        count = 0
+        for group in conversion.row_groups(rows, self._rows_credit):
+            await self._credit()
+            self._say(Rows(self._channel, self._number, group), len(group))
+            count += len(group)
+        return count
+
+    async def _send_table(self, table: pa.Table) -> int:
+        table = self._shaper.shaped(table)
+        encoder = self._encoder_for(table.schema)
+        for batch in conversion.trains_of(table, self._rows_credit):
+            await self._credit()
+            self._say(Train(self._channel, self._number, batch.num_rows, encoder.encode(batch)), batch.num_rows)
+        return int(table.num_rows)
+
+    def _encoder_for(self, schema: pa.Schema) -> BatchEncoder:
+        if self._encoder is None or not self._encoder.schema.equals(schema):
+            self._check()
+            self._wire.send(ChannelSchema(self._channel, encode_schema(schema)))
+            self._encoder = BatchEncoder(schema)
+        return self._encoder
+
+    @property
+    def _number(self) -> int:
+        return self._sent_through + 1
+
+    def _say(self, message: Message, rows: int) -> None:
+        self._wire.send(message)
+        self._sent_through += 1
+        self._first_rows[self._sent_through] = self._sent_rows
+        self._sent_rows += rows
+
+    async def _credit(self) -> None:
+        """Wait until a frame may be sent."""
+        await self._wire.drain()
+        while True:
+            self._check()
+            window = self._wire.protocol.channel_window(self._channel)
+            if window is not None and window.is_open:
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _check(self) -> None:
+        if self._end is not None:
+            raise self._end
+
+    # --- acks ---
+
+    async def flush(self) -> Acknowledgement:
+        """Wait until everything sent is settled; return what became of the rows since the last flush."""
+        async with self._turn:
+            while self._acked_through < self._sent_through:
+                self._check()
+                self._changed.clear()
+                await self._changed.wait()
+            ack, self._ack = self._ack, Acknowledgement(durability=self._ack.durability, position=self._ack.position)
+            self._sent_rows = 0
+            self._first_rows.clear()
+            return ack
+
+    async def close(self) -> None:
+        """Close the channel, after what was sent is settled. The stream goes on."""
+        if self._end is not None:
+            return
+        async with self._turn:
+            self._wire.send(CloseChannel(self._channel))
+            while self._end is None:
+                self._changed.clear()
+                await self._changed.wait()
+
+    def abandon(self) -> None:
+        """Close the channel without waiting; what was sent and not acked remains unknown."""
+        if self._end is None and self._wire.error is None:
+            self._wire.send(CloseChannel(self._channel))
+
+    def heard(self, message: Message, frame_bytes: int) -> None:
+        """Take an ack, credit, or the end of the channel."""
+        match message:
+            case Ack():
+                self._take_ack(message)
+            case ChannelClosed():
+                hint = "open a new one" if message.code == "closed" else None
+                self._end = MillstreamError(message.code, message.message or f"publishing to {self.stream} has been closed", hint)
+            case _:
+                pass  # credit is in the protocol's books already
+        self._changed.set()
+
+    def _take_ack(self, ack: Ack) -> None:
+        self._ack.accepted += ack.accepted
+        self._ack.rejected_rows += ack.rejected_rows
+        if ack.position is not None:
+            self._ack.position = ack.position
+        for entry in ack.rejected:
+            match entry:
+                case [int(number), int(index), reason]:
+                    self._ack.rejected.append(Rejection(self._first_rows.get(number, 0) + index, str(reason)))
+                case _:
+                    self._end = MillstreamError("protocol", f"the server sent a rejection that cannot be read: {entry!r}")
+        self._acked_through = ack.through
+
+    def lost(self, error: MillstreamError) -> None:
+        """The connection is gone: what is not acked was perhaps not accepted."""
+        self._end = self._end or error
+        self._changed.set()
+
+    async def __aenter__(self) -> Publisher:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

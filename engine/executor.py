@@ -1,0 +1,212 @@
+"""Carries out work orders: pop, run, push, step by step. Makes no choice.
+
+Consecutive stateless steps of one order run as one fused chain (fused.py) when nothing waits between them; receipts keep rows per
+operator all the same. An operator that raises takes its queries down, never the executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from millstream.engine import limits
+from millstream.engine.frontier import is_blocked
+from millstream.engine.fused import ChainCache, FusedChain
+from millstream.engine.graph import OperatorId
+from millstream.engine.network import Network
+from millstream.engine.operators.contract import Emitter
+from millstream.engine.operators.sink import Sink
+from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
+from millstream.engine.running import ALL_ROWS, Call, RunningOperator
+from millstream.engine.side_rows import pass_side_rows
+from millstream.engine.train import Train
+from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+
+Clock = Callable[[], int]
+
+
+class Executor:
+    """Runs orders on the operators of one network; one instance may serve several worker threads."""
+
+    def __init__(self, network: Network, *, fuse: bool = True) -> None:
+        self._network = network
+        self._chains = ChainCache(network) if fuse else None
+
+    def run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
+        """Do the steps in order until they are done or the budget is used up; at least one step is done."""
+        with np.errstate(all="ignore"):  # infinities and NaN are values (K7); what is an error is found by looking (K8)
+            return self._run(order, clock_ns)
+
+    def _run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
+        started = now = clock_ns()
+        receipts: list[StepReceipt] = []
+        emissions: list[Emission] = []
+        at = 0
+        while at < len(order.steps):
+            if at and order.budget_ns is not None and now - started >= order.budget_ns:
+                break
+            chain = self._chains.find(order.steps, at) if self._chains is not None else None
+            if chain is not None and chain.due_to_fuse():
+                done = self._run_chain(chain, order.steps[at : at + len(chain)], clock_ns, receipts, emissions)
+                if done:
+                    at += len(chain)
+                    now = clock_ns()
+                    continue
+            for step in order.steps[at : at + (1 if chain is None else len(chain))]:
+                receipt = self._run_step(step, clock_ns, emissions)
+                receipts.append(receipt)
+                if chain is not None:
+                    chain.sample(receipt)
+                at += 1
+            now = clock_ns()
+        return WorkReceipt(order.id, tuple(receipts), order.steps[at:], tuple(emissions), started, now)
+
+    def _run_step(self, step: Step, clock_ns: Clock, emissions: list[Emission]) -> StepReceipt:
+        started = clock_ns()
+        running = self._network.operators.get(step.operator)
+        if running is None:
+            return StepReceipt(step.operator, (), (), 0)
+        counts = StepCounts(running)
+        targets = [cursor.log.hi for cursor in running.inputs]
+        rows_left = ALL_ROWS if step.rows_max is None else step.rows_max
+        while rows_left >= 0:
+            call = running.begin(min(rows_left, limits.TRAIN_ROWS_MAX))
+            if call is None:
+                break
+            counts.taken(call)
+            self._run_call(running, call, counts, clock_ns, emissions)
+            rows_left -= call.rows
+            if rows_left <= 0 or all(c.position >= hi for c, hi in zip(running.inputs, targets, strict=True)):
+                break
+        cost = clock_ns() - started
+        running.statistics.add(counts.rows_in, counts.rows_out, cost)
+        return counts.receipt(cost)
+
+    def _run_call(
+        self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]
+    ) -> None:
+        if running.failed:
+            return
+        out = Emitter(len(running.outputs))
+        inputs = [t.train for t in call.taken]
+        try:
+            running.logic.process(inputs, out)
+            trains = _emitted(running, out)
+        except Exception as error:  # noqa: BLE001 (a fault of one operator must not take the worker with it; it is handed on)
+            self._fail(running, error)
+            return
+        counts.produced(running.finish(call, trains))
+        if out.has_side_rows:
+            pass_side_rows(self._network, running, out)
+        if isinstance(running.logic, Sink) and inputs[0].rows:
+            emissions.append(emission_of(running.id, inputs[0], clock_ns()))
+
+    def _fail(self, running: RunningOperator, error: Exception) -> None:
+        running.failed = True
+        for query in self._network.queries_served(running.id):
+            self._network.hooks.query_failed(query.node.id, running.id, error)
+
+    def _run_chain(
+        self, chain: FusedChain, steps: Sequence[Step], clock_ns: Clock, receipts: list[StepReceipt], emissions: list[Emission]
+    ) -> bool:
+        """Run a whole chain fused; False when it must be run step by step this time."""
+        rows_max = steps[0].rows_max
+        if any(s.rows_max is not None and (rows_max is None or s.rows_max < rows_max) for s in steps[1:]):
+            return False
+        rows_left = ALL_ROWS if rows_max is None else rows_max
+        head = chain.operators[0].inputs[0]
+        target = head.log.hi
+        done = False
+        while rows_left > 0 or not done:
+            started = clock_ns()
+            try:
+                outcome = chain.run(min(rows_left, limits.TRAIN_ROWS_MAX))
+            except Exception as error:  # noqa: BLE001 (as in _run_call)
+                self._fail(chain.operators[0], error)
+                return True
+            if outcome is None:
+                return done
+            done = True
+            finished = clock_ns()
+            receipts.extend(chain.receipts(outcome, finished - started))
+            if outcome.delivered is not None:
+                emissions.append(emission_of(chain.operators[-1].id, outcome.delivered, finished))
+            rows_left -= outcome.taken.rows
+            if head.position >= target:
+                break
+        return True
+
+
+class StepCounts:
+    """Sums what one step took and put out."""
+
+    def __init__(self, running: RunningOperator) -> None:
+        self._running = running
+        self._in = [[0, 0, 0] for _ in running.inputs]
+        self._out: list[list[int]] = [[0, 0, 0] for _ in running.outputs]
+        self._oldest: list[int | None] = [None] * len(running.outputs)
+
+    @property
+    def rows_in(self) -> int:
+        """Rows taken from all inputs."""
+        return sum(c[0] for c in self._in)
+
+    @property
+    def rows_out(self) -> int:
+        """Rows put out on all outputs."""
+        return sum(c[0] for c in self._out)
+
+    def taken(self, call: Call) -> None:
+        """Add what a call took."""
+        for sums, taken in zip(self._in, call.taken, strict=True):
+            _add(sums, taken)
+
+    def produced(self, nodes: list[LogNode]) -> None:
+        """Add what a call put out."""
+        for port, node in enumerate(nodes):
+            _add(self._out[port], node)
+            oldest = self._oldest[port]
+            if node.arrival_ns is not None and (oldest is None or node.arrival_ns < oldest):
+                self._oldest[port] = node.arrival_ns
+
+    def receipt(self, cost_ns: int, measured: bool = True) -> StepReceipt:
+        """Return the step's receipt."""
+        running = self._running
+        consumed = tuple(edge_count(c, *sums) for c, sums in zip(running.inputs, self._in, strict=True))
+        produced = tuple(
+            log_count(log, *sums, oldest) for log, sums, oldest in zip(running.outputs, self._out, self._oldest, strict=True)
+        )
+        blocked = len(running.inputs) > 1 and not any(s[0] or s[2] for s in self._in) and is_blocked(running.inputs)
+        return StepReceipt(running.id, consumed, produced, cost_ns, measured, blocked)
+
+
+def _add(sums: list[int], item: Taken | LogNode) -> None:
+    sums[0] += item.rows
+    sums[1] += item.bytes
+    sums[2] += item.controls
+
+
+def edge_count(cursor: Cursor, rows: int, bytes_: int, controls: int) -> EdgeCount:
+    """Return the count of an edge with what stands at its head now."""
+    return EdgeCount(cursor.edge, rows, bytes_, cursor.head_arrival_ns(), controls)
+
+
+def log_count(log: OutputLog, rows: int, bytes_: int, controls: int, oldest: int | None) -> LogCount:
+    """Return the count of a log."""
+    return LogCount(log.id, rows, bytes_, oldest, controls)
+
+
+def emission_of(operator: OperatorId, train: Train, finished_ns: int) -> Emission:
+    """Return the results that left, with the distinct arrivals that caused them."""
+    if train.arrival.is_constant:
+        return Emission(operator, train.rows, finished_ns, (train.arrival.start,), (train.rows,))
+    arrivals, counts = np.unique(train.arrival.array(), return_counts=True)
+    return Emission(operator, train.rows, finished_ns, tuple(arrivals.tolist()), tuple(counts.tolist()))
+
+
+def _emitted(running: RunningOperator, out: Emitter) -> list[Train]:
+    trains: list[Train] = []
+    for port, train in enumerate(out.trains):
+        assert train is not None, f"{type(running.logic).__name__} put nothing on output {port}"
+        trains.append(train)
+    return trains

@@ -1,0 +1,216 @@
+"""Typed expressions to kernels: the table of builders, constants folded first.
+
+`compile_expression` gives a column, `compile_predicate` the mask of rows where a condition is true. Both are made once per operator and
+may be called from any thread. The mask may be a column's own storage: don't write into it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.column import Column, Mask, null_column, numpy_dtype
+from millstream.engine.errors import Unsupported
+from millstream.engine.expressions.arithmetic import build_arithmetic, build_negation
+from millstream.engine.expressions.casts import build_cast
+from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
+from millstream.engine.expressions.conditional import build_case, build_coalesce, build_extreme, build_if, build_nullif
+from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
+from millstream.engine.expressions.dates import build_current_watermark, build_date_trunc, build_extract, build_to_timestamp
+from millstream.engine.expressions.decimals import build_decimal
+from millstream.engine.expressions.folding import fold_with
+from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, walk
+from millstream.engine.expressions.kernel import Builder
+from millstream.engine.expressions.logic import build_connective, build_not, build_null_test, build_truth_test, connective_predicate
+from millstream.engine.expressions.membership import build_between, build_in
+from millstream.engine.expressions.numeric_functions import (
+    FLOAT_FUNCTIONS,
+    build_absolute,
+    build_float_function,
+    build_float_pair,
+    build_float_test,
+    build_pi,
+    build_rounding,
+    build_sign,
+)
+from millstream.engine.expressions.patterns import build_pattern, build_regex_replace
+from millstream.engine.expressions.strings import FAST, build_join, build_string_function
+from millstream.engine.expressions.text_functions import FUNCTIONS as TEXT_FUNCTIONS
+from millstream.engine.types import BOOLEAN, DataType, Kind
+
+BUILDERS: dict[str, Builder] = {
+    **dict.fromkeys((*FAST, *TEXT_FUNCTIONS), build_string_function),
+    **dict.fromkeys(FLOAT_FUNCTIONS, build_float_function),
+    **dict.fromkeys(("+", "-", "*", "/", "%"), build_arithmetic),
+    "neg": build_negation,
+    **dict.fromkeys(NEGATED, build_comparison),
+    "is_distinct_from": build_distinct,
+    "is_not_distinct_from": build_distinct,
+    "and": build_connective,
+    "or": build_connective,
+    "not": build_not,
+    **dict.fromkeys(("is_true", "is_false", "is_unknown", "is_not_true", "is_not_false", "is_not_unknown"), build_truth_test),
+    "is_null": build_null_test,
+    "is_not_null": build_null_test,
+    "between": build_between,
+    "in": build_in,
+    **dict.fromkeys(("like", "ilike", "regexp_like"), build_pattern),
+    "regexp_replace": build_regex_replace,
+    **dict.fromkeys(("||", "concat", "concat_ws"), build_join),
+    "abs": build_absolute,
+    "sign": build_sign,
+    **dict.fromkeys(("round", "trunc", "floor", "ceil"), build_rounding),
+    **dict.fromkeys(("power", "log", "atan2"), build_float_pair),
+    **dict.fromkeys(("isnan", "isinf", "isfinite"), build_float_test),
+    "pi": build_pi,
+    "coalesce": build_coalesce,
+    "greatest": build_extreme,
+    "least": build_extreme,
+    "nullif": build_nullif,
+    "if": build_if,
+    "extract": build_extract,
+    "date_trunc": build_date_trunc,
+    "to_timestamp": build_to_timestamp,
+    "current_watermark": build_current_watermark,
+}
+_TRUTH_TESTS = {"is_true": (True, False), "is_false": (False, False), "is_not_true": (True, True), "is_not_false": (False, True)}
+
+
+def compile_expression(expression: Expression) -> Kernel:
+    """Return the kernel of a scalar expression; TypeProblem for a bad constant pattern, Unsupported for an unknown function."""
+    folded = fold(expression)
+    return _silent_kernel(_COMPILER.kernel(folded)) if _may_warn(folded) else _COMPILER.kernel(folded)
+
+
+def compile_predicate(expression: Expression) -> Predicate:
+    """Return the predicate of a BOOLEAN expression: true where it is true, false where it is false or NULL."""
+    folded = fold(expression)
+    return _silent_predicate(_COMPILER.predicate(folded)) if _may_warn(folded) else _COMPILER.predicate(folded)
+
+
+def fold(expression: Expression) -> Expression:
+    """Return the expression with every part that needs no row computed, save parts that fail (they fail at each row)."""
+    return fold_with(expression, lambda e: _silent_kernel(_COMPILER.kernel(e)))
+
+
+class _Compiler:
+    """Chooses the builder of each node."""
+
+    def kernel(self, expression: Expression) -> Kernel:
+        """Return the kernel of any expression."""
+        match expression:
+            case ColumnRef(position=position):
+                return lambda rows, context: rows.column(position)
+            case Literal():
+                return constant_kernel(expression)
+            case Case():
+                return build_case(expression, self)
+            case Cast():
+                return build_cast(expression, self)
+            case Call():
+                return self._call(expression)
+        raise Unsupported(f"expressions of the kind {type(expression).__name__} cannot be compiled")
+
+    def _call(self, call: Call) -> Kernel:
+        builder = BUILDERS.get(call.function)
+        if builder is None:
+            raise Unsupported(f"the function {call.function.upper()} cannot be computed here")
+        if builder is build_arithmetic and call.type.kind is Kind.DECIMAL:
+            builder = build_decimal
+        return builder(call, self)
+
+    def predicate(self, expression: Expression, wanted: bool = True) -> Predicate:
+        """Return the mask of rows where a BOOLEAN expression is `wanted`."""
+        if isinstance(expression, Call):
+            function = expression.function
+            if function in NEGATED:
+                return comparison_predicate(expression, self, wanted)
+            if function in ("and", "or"):
+                return connective_predicate(expression, self, wanted)
+            if function == "not":
+                return self.predicate(expression.arguments[0], not wanted)
+            if function == "between" and isinstance(expression.arguments[0], ColumnRef):
+                return self.predicate(between_as_and(expression), wanted)
+            if function in _TRUTH_TESTS:
+                return self._truth_test(expression, wanted)
+        return _mask_of(self.kernel(expression), wanted)
+
+    def _truth_test(self, call: Call, wanted: bool) -> Predicate:
+        """IS TRUE … are never NULL, so the opposite is the mask turned over."""
+        asked, turned = _TRUTH_TESTS[call.function]
+        inner = self.predicate(call.arguments[0], asked)
+        if turned == wanted:
+            return lambda rows, context: ~inner(rows, context)
+        return inner
+
+
+_COMPILER = _Compiler()
+
+
+def between_as_and(call: Call) -> Call:
+    """Return `x BETWEEN low AND high` as two comparisons."""
+    operand, low, high = call.arguments
+    return Call(BOOLEAN, "and", (Call(BOOLEAN, ">=", (operand, low)), Call(BOOLEAN, "<=", (operand, high))))
+
+
+def _mask_of(kernel: Kernel, wanted: bool) -> Predicate:
+    def predicate(rows: Rows, context: EvaluationContext) -> Mask:
+        column = kernel(rows, context)
+        mask: Mask = column.values if wanted else ~column.values
+        return mask if column.valid is None else mask & column.valid
+
+    return predicate
+
+
+def constant_kernel(literal: Literal) -> Kernel:
+    """Return the kernel that gives a constant for every row."""
+    type_, value = literal.type, literal.value
+    if value is None:
+        return lambda rows, context: null_column(type_, rows.rows)
+    if type_.kind is Kind.TEXT:
+        scalar = pa.scalar(value, pa.string())
+        return lambda rows, context: Column(type_, pa.repeat(scalar, rows.rows))
+    dtype = numpy_dtype(type_)
+    bounds = (int(value), int(value)) if _is_integer_stored(type_) else None
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        return Column(type_, np.full(rows.rows, value, dtype=dtype), None, bounds)
+
+    return kernel
+
+
+def _is_integer_stored(type_: DataType) -> bool:
+    return type_.kind not in (Kind.DOUBLE, Kind.BOOLEAN, Kind.NULL)
+
+
+def _may_warn(expression: Expression) -> bool:
+    """NumPy warns of overflow, invalid operands and division by zero only in floats and in integer division."""
+    for node in walk(expression):
+        if isinstance(node, Call | Cast) and (node.type.kind is Kind.DOUBLE or _takes_double(node)):
+            return True
+        if isinstance(node, Call) and node.function in ("/", "%"):
+            return True
+    return False
+
+
+def _takes_double(node: Any) -> bool:
+    if isinstance(node, Cast):
+        return node.argument.type.kind is Kind.DOUBLE
+    return node.function not in NEGATED and any(a.type.kind is Kind.DOUBLE for a in node.arguments)
+
+
+def _silent_kernel(kernel: Kernel) -> Kernel:
+    def silent(rows: Rows, context: EvaluationContext) -> Column:
+        with np.errstate(all="ignore"):
+            return kernel(rows, context)
+
+    return silent
+
+
+def _silent_predicate(predicate: Predicate) -> Predicate:
+    def silent(rows: Rows, context: EvaluationContext) -> Mask:
+        with np.errstate(all="ignore"):
+            return predicate(rows, context)
+
+    return silent

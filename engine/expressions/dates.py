@@ -1,0 +1,219 @@
+"""EXTRACT, DATE_TRUNC, TO_TIMESTAMP and CURRENT_WATERMARK over whole columns, in UTC or by the local calendar of a zone.
+
+Weeks are ISO weeks and start on Monday; DOW counts from Sunday = 0, ISODOW from Monday = 1. Parts of an INTERVAL go toward zero, days
+having 24 hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.column import Column, null_column
+from millstream.engine.expressions.arithmetic import exact_core, float_to_integer, overflow_reason
+from millstream.engine.expressions.calendar import (
+    DAYS_PER_ERA,
+    INT64_MIN,
+    US_PER_DAY,
+    US_PER_HOUR,
+    US_PER_MINUTE,
+    US_PER_MS,
+    US_PER_S,
+)
+from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
+from millstream.engine.expressions.decimals import as_objects, round_scaled, store_decimal
+from millstream.engine.expressions.ir import Call
+from millstream.engine.expressions.kernel import Compiler, always_null, fail_where, is_null_literal
+from millstream.engine.expressions.zones import zone as named_zone
+from millstream.engine.types import BIGINT, DATE, TIMESTAMP, Kind, decimal
+
+Int64Array = npt.NDArray[np.int64]
+
+FIXED_UNITS_US: dict[str, int] = {
+    "microseconds": 1,
+    "milliseconds": US_PER_MS,
+    "second": US_PER_S,
+    "minute": US_PER_MINUTE,
+    "hour": US_PER_HOUR,
+    "day": US_PER_DAY,
+}
+_YEARS_PER_UNIT = {"decade": 10, "century": 100, "millennium": 1000}
+
+
+def civil_arrays(days: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return (years, months, days of month) of days since 1970-01-01; see `calendar.civil_from_days`."""
+    era, day_of_era = np.divmod(days + 719_468, DAYS_PER_ERA)
+    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted_month = (5 * day_of_year + 2) // 153
+    month = np.where(shifted_month < 10, shifted_month + 3, shifted_month - 9)
+    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted_month + 2) // 5 + 1
+
+
+def days_of(year: Any, month: Any, day: Any) -> Int64Array:
+    """Return the days since 1970-01-01 of calendar dates; see `calendar.days_from_civil`."""
+    shifted = year - (month <= 2)
+    era, year_of_era = np.divmod(shifted, 400)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    result: Int64Array = era * DAYS_PER_ERA + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+    return result
+
+
+def _iso_year_and_week(days: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """A week belongs to the year of its Thursday."""
+    thursday = days - (days + 3) % 7 + 3
+    year = civil_arrays(thursday)[0]
+    return year, (thursday - days_of(year, np.int64(1), np.int64(1))) // 7 + 1
+
+
+def _counted_from_one(years: Int64Array, size: int) -> Int64Array:
+    """Return centuries or millennia: the first began in year 1, and there is none numbered 0."""
+    return np.where(years > 0, (years + size - 1) // size, -((1 - years + size - 1) // size))
+
+
+_CALENDAR_FIELDS: dict[str, Callable[[Int64Array], Any]] = {
+    "year": lambda days: civil_arrays(days)[0],
+    "quarter": lambda days: (civil_arrays(days)[1] + 2) // 3,
+    "month": lambda days: civil_arrays(days)[1],
+    "day": lambda days: civil_arrays(days)[2],
+    "decade": lambda days: civil_arrays(days)[0] // 10,
+    "century": lambda days: _counted_from_one(civil_arrays(days)[0], 100),
+    "millennium": lambda days: _counted_from_one(civil_arrays(days)[0], 1000),
+    "isoyear": lambda days: _iso_year_and_week(days)[0],
+    "week": lambda days: _iso_year_and_week(days)[1],
+    "dow": lambda days: (days + 4) % 7,
+    "isodow": lambda days: (days + 3) % 7 + 1,
+    "doy": lambda days: days - days_of(civil_arrays(days)[0], np.int64(1), np.int64(1)) + 1,
+}
+_CLOCK_FIELDS: dict[str, Callable[[Int64Array], Any]] = {
+    "hour": lambda us: us // US_PER_HOUR,
+    "minute": lambda us: us // US_PER_MINUTE % 60,
+    # With scale 6, 3 and 0 these are all the microseconds within the minute.
+    **dict.fromkeys(("second", "milliseconds", "microseconds"), lambda us: us % US_PER_MINUTE),
+}
+
+
+def build_extract(call: Call, compiler: Compiler) -> Kernel:
+    """Build EXTRACT(field FROM x) with options (field [, zone])."""
+    if is_null_literal(call.arguments[0]):
+        return always_null(call.type)
+    inner, source = compiler.kernel(call.arguments[0]), call.arguments[0].type
+    field, zone = call.options[0], call.options[1] if len(call.options) > 1 else None
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        column = inner(rows, context)
+        instants = column.values.astype(np.int64) * US_PER_DAY if source == DATE else column.values
+        if field == "epoch":
+            return store_decimal(instants, call.type, column.valid, None, context, overflow_reason(call.type))
+        if source.kind is Kind.INTERVAL:
+            return Column(call.type, _interval_field(field, instants), column.valid)
+        local = instants if zone is None else named_zone(zone).to_local(instants)
+        if source == DATE and field in _CALENDAR_FIELDS:
+            return Column(call.type, _CALENDAR_FIELDS[field](column.values.astype(np.int64)), column.valid)
+        return Column(call.type, instant_field(field, local), column.valid)
+
+    return kernel
+
+
+def instant_field(field: str, us: Int64Array) -> Any:
+    """Return a field of instants given in microseconds."""
+    if field in _CALENDAR_FIELDS:
+        return _CALENDAR_FIELDS[field](us // US_PER_DAY)
+    return _CLOCK_FIELDS[field](us % US_PER_DAY)
+
+
+def _interval_field(field: str, us: Int64Array) -> Any:
+    size = np.abs(us)
+    found = size // US_PER_DAY if field == "day" else _CLOCK_FIELDS[field](size % US_PER_DAY)
+    return np.where(us < 0, -found, found)
+
+
+def truncate_days(unit: str, days: Int64Array) -> Int64Array:
+    """Return the first day of the week, month, quarter, year … of each day."""
+    if unit == "week":
+        return days - (days + 3) % 7
+    year, month, _ = civil_arrays(days)
+    one = np.int64(1)
+    if unit == "month":
+        return days_of(year, month, one)
+    if unit == "quarter":
+        return days_of(year, (month - 1) // 3 * 3 + 1, one)
+    size = _YEARS_PER_UNIT.get(unit, 1)
+    # Decades begin in years that end in 0, centuries and millennia in years that end in 1.
+    first = (year - 1) // size * size + 1 if unit in ("century", "millennium") else year // size * size
+    return days_of(first, one, one)
+
+
+def truncate_instants(unit: str, us: Int64Array, zone: str | None) -> Int64Array:
+    """Return the start of the unit in which each instant lies, by the zone's clocks (None: UTC)."""
+    place = None if zone is None else named_zone(zone)
+    local = us if place is None else place.to_local(us)
+    fixed = FIXED_UNITS_US.get(unit)
+    if fixed is not None and (place is None or fixed < US_PER_DAY):
+        return us - local % fixed  # counted back from the instant, so the two 01:00 hours of autumn stay apart
+    days = local // US_PER_DAY if unit == "day" else truncate_days(unit, local // US_PER_DAY)
+    start = days * US_PER_DAY
+    return start if place is None else place.to_utc(start)
+
+
+def build_date_trunc(call: Call, compiler: Compiler) -> Kernel:
+    """Build DATE_TRUNC with options (unit [, zone]), of a TIMESTAMP or INTERVAL."""
+    if is_null_literal(call.arguments[0]):
+        return always_null(call.type)
+    inner, reason = compiler.kernel(call.arguments[0]), overflow_reason(call.type)
+    unit, zone = call.options[0], call.options[1] if len(call.options) > 1 else None
+    interval = call.type.kind is Kind.INTERVAL
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        column = inner(rows, context)
+        if interval:
+            return Column(call.type, column.values - np.fmod(column.values, FIXED_UNITS_US[unit]), column.valid)
+        starts = truncate_instants(unit, column.values, zone)
+        # A start after its instant has wrapped round the least int64.
+        return Column(call.type, starts, fail_where(context, starts > column.values, column.valid, reason))
+
+    return kernel
+
+
+def build_to_timestamp(call: Call, compiler: Compiler) -> Kernel:
+    """Build TO_TIMESTAMP(seconds)."""
+    if is_null_literal(call.arguments[0]):
+        return always_null(call.type)
+    inner, source, reason = compiler.kernel(call.arguments[0]), call.arguments[0].type, overflow_reason(TIMESTAMP)
+    seconds = Column(BIGINT, np.array([US_PER_S], dtype=np.int64), None, (US_PER_S, US_PER_S))
+    multiply = exact_core("*", TIMESTAMP)
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        column = inner(rows, context)
+        if source.kind is Kind.DOUBLE:
+            return float_to_integer(column.values * 1e6, TIMESTAMP, column.valid, context, reason)
+        if source.kind is Kind.DECIMAL:
+            return _from_decimal(column, context, reason)
+        return multiply(column, seconds, context)
+
+    return kernel
+
+
+def _from_decimal(column: Column, context: EvaluationContext, reason: str) -> Column:
+    scale = column.type.scale
+    exact = as_objects(column.values) * 10 ** max(6 - scale, 0)
+    rounded = round_scaled(exact, scale - 6, "round")
+    bad = np.asarray((rounded <= INT64_MIN) | (rounded >= 2**63), dtype=np.bool_)
+    valid = fail_where(context, bad, column.valid, reason)
+    stored = store_decimal(np.where(bad, 0, rounded), decimal(19, 0), valid, None, context, reason)
+    return Column(TIMESTAMP, stored.values.astype(np.int64), valid)
+
+
+def build_current_watermark(call: Call, compiler: Compiler) -> Kernel:
+    """CURRENT_WATERMARK(): W as the row saw it; NULL before there is one, and where nobody knows it."""
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        if context.watermark_us is None:
+            return null_column(TIMESTAMP, rows.rows)
+        values = context.watermark_us()
+        known = values != INT64_MIN
+        return Column(TIMESTAMP, values, None if known.all() else known)
+
+    return kernel

@@ -1,0 +1,139 @@
+"""What all kernel files share: the compiler they are handed, NULL masks, row errors, evaluation on some of the rows.
+
+A kernel file offers builders: functions that turn one node of the expression, given a `Compiler` for its operands, into a closure.
+What can be decided from types and constants is decided while building; at run time a kernel does little besides its NumPy calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.column import Column, Index, Mask, null_column
+from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
+from millstream.engine.expressions.ir import Call, Expression, Literal
+from millstream.engine.types import DataType
+
+
+class Compiler(Protocol):
+    """Compiles operands for a builder."""
+
+    def kernel(self, expression: Expression) -> Kernel:
+        """Return the kernel of an operand."""
+        ...
+
+    def predicate(self, expression: Expression, wanted: bool = True) -> Predicate:
+        """Return the mask of rows where a BOOLEAN operand is `wanted` and not NULL."""
+        ...
+
+
+Builder = Callable[[Call, Compiler], Kernel]
+
+
+def both_valid(left: Mask | None, right: Mask | None) -> Mask | None:
+    """Return where both operands are not NULL; None for everywhere."""
+    if left is None:
+        return right
+    if right is None:
+        return left
+    return left & right
+
+
+def fail_where(context: EvaluationContext, bad: Mask, valid: Mask | None, reason: str) -> Mask | None:
+    """Record a K8 error at the rows that are bad and were not NULL already; return validity without them."""
+    if valid is not None:
+        bad = bad & valid
+    if not bad.any():
+        return valid
+    context.fail(bad, reason)
+    return ~bad if valid is None else valid & ~bad
+
+
+def null_or_fail(context: EvaluationContext, bad: Mask, valid: Mask | None, reason: str | None) -> Mask | None:
+    """Make the bad rows NULL, as errors when there is a reason; without one (TRY_CAST) silently."""
+    if reason is not None:
+        return fail_where(context, bad, valid, reason)
+    return ~bad if valid is None else valid & ~bad
+
+
+def is_null_literal(expression: Expression) -> bool:
+    """Tell whether the operand is the constant NULL."""
+    return isinstance(expression, Literal) and expression.value is None
+
+
+def is_constant(expression: Expression) -> bool:
+    """Tell whether the operand is a constant that is not NULL."""
+    return isinstance(expression, Literal) and expression.value is not None
+
+
+def constant_value(expression: Expression) -> Any:
+    """Return the value of an operand for which `is_constant` holds."""
+    assert isinstance(expression, Literal)
+    return expression.value
+
+
+def always_null(type_: DataType) -> Kernel:
+    """Return the kernel of an expression that is NULL whatever the row."""
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        return null_column(type_, rows.rows)
+
+    return kernel
+
+
+class Subset:
+    """Some rows of another: the rows at the increasing positions `index`, columns gathered when asked for."""
+
+    __slots__ = ("_base", "_columns", "_index", "rows")
+
+    def __init__(self, base: Rows, index: Index) -> None:
+        self._base = base
+        self._index = index
+        self._columns: dict[int, Column] = {}
+        self.rows = len(index)
+
+    def column(self, position: int) -> Column:
+        """Return one column of the chosen rows."""
+        found = self._columns.get(position)
+        if found is None:
+            found = self._columns[position] = self._base.column(position).take(self._index)
+        return found
+
+
+def evaluate_at(kernel: Kernel, rows: Rows, context: EvaluationContext, index: Index) -> Column:
+    """Evaluate over the rows at `index` only; errors are recorded at their positions in `rows`."""
+    if len(index) == rows.rows:
+        return kernel(rows, context)
+    inner = narrowed(context, index)
+    column = kernel(Subset(rows, index), inner)
+    widen_errors(context, inner, index)
+    return column
+
+
+def test_at(predicate: Predicate, rows: Rows, context: EvaluationContext, index: Index) -> Mask:
+    """Return the predicate's mask over the rows at `index`, as long as `index`."""
+    if len(index) == rows.rows:
+        return predicate(rows, context)
+    inner = narrowed(context, index)
+    mask = predicate(Subset(rows, index), inner)
+    widen_errors(context, inner, index)
+    return mask
+
+
+def narrowed(context: EvaluationContext, index: Index) -> EvaluationContext:
+    """Return a context for an evaluation over some of the rows."""
+    outer = context.watermark_us
+    if outer is None:
+        return EvaluationContext()
+
+    def watermark() -> npt.NDArray[np.int64]:
+        return outer()[index]
+
+    return EvaluationContext(watermark)
+
+
+def widen_errors(context: EvaluationContext, inner: EvaluationContext, index: Index) -> None:
+    """Take over the errors of an evaluation over some of the rows."""
+    context.errors.extend((index[positions], reason) for positions, reason in inner.errors)

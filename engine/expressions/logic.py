@@ -1,0 +1,136 @@
+"""AND, OR, NOT, IS TRUE … in three-valued logic (K6), as columns and as the masks of filters.
+
+The right side of AND is evaluated only where the left is not false, that of OR only where it is not true, whenever the right side
+could record an error: so `x <> 0 AND 8 / x > 1` is clean. A filter does not need NULLs: NOT is pushed down to the comparisons.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from millstream.engine.column import Column, Mask
+from millstream.engine.expressions.bounds import may_fail
+from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
+from millstream.engine.expressions.ir import Call
+from millstream.engine.expressions.kernel import Compiler, evaluate_at, test_at
+from millstream.engine.types import BOOLEAN
+
+
+def build_connective(call: Call, compiler: Compiler) -> Kernel:
+    """Build AND or OR of two or more operands as a BOOLEAN column."""
+    result = compiler.kernel(call.arguments[0])
+    for operand in call.arguments[1:]:
+        result = _connect(call.function == "and", result, compiler.kernel(operand), may_fail(operand))
+    return result
+
+
+def _connect(is_and: bool, left: Kernel, right: Kernel, careful: bool) -> Kernel:
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        a = left(rows, context)
+        if not careful:
+            return _combine(is_and, a, right(rows, context))
+        decided = ~a.values if is_and else a.values
+        if a.valid is not None:
+            decided = decided & a.valid
+        return _combine(is_and, a, _spread(right, rows, context, ~decided, is_and))
+
+    return kernel
+
+
+def _spread(kernel: Kernel, rows: Rows, context: EvaluationContext, where: Mask, filler: bool) -> Column:
+    """Evaluate where asked; elsewhere put the value that leaves the other side's decision standing."""
+    index = np.flatnonzero(where)
+    if len(index) == rows.rows:
+        return kernel(rows, context)
+    part = evaluate_at(kernel, rows, context, index)
+    values = np.full(rows.rows, filler, dtype=np.bool_)
+    values[index] = part.values
+    if part.valid is None:
+        return Column(BOOLEAN, values)
+    valid = np.ones(rows.rows, dtype=np.bool_)
+    valid[index] = part.valid
+    return Column(BOOLEAN, values, valid)
+
+
+def _combine(is_and: bool, a: Column, b: Column) -> Column:
+    """A side that decides alone (false for AND, true for OR) makes the result known although the other is NULL."""
+    values = a.values & b.values if is_and else a.values | b.values
+    if a.valid is None and b.valid is None:
+        return Column(BOOLEAN, values)
+    a_decides = (~a.values if is_and else a.values) & (True if a.valid is None else a.valid)
+    b_decides = (~b.values if is_and else b.values) & (True if b.valid is None else b.valid)
+    both = np.ones(len(values), dtype=np.bool_)
+    if a.valid is not None:
+        both &= a.valid
+    if b.valid is not None:
+        both &= b.valid
+    decided = a_decides | b_decides
+    # Under a NULL the stored value is arbitrary, so a decided row is written out.
+    values = np.where(decided, not is_and, values)
+    return Column(BOOLEAN, values, both | decided)
+
+
+def build_not(call: Call, compiler: Compiler) -> Kernel:
+    """NOT: NULL stays NULL."""
+    inner = compiler.kernel(call.arguments[0])
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        column = inner(rows, context)
+        return Column(BOOLEAN, ~column.values, column.valid)
+
+    return kernel
+
+
+def build_truth_test(call: Call, compiler: Compiler) -> Kernel:
+    """IS [NOT] TRUE, FALSE, UNKNOWN: never NULL."""
+    inner, turn = compiler.kernel(call.arguments[0]), call.function.startswith("is_not_")
+    asked = call.function.rsplit("_", 1)[1]
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        column = inner(rows, context)
+        if asked == "unknown":
+            mask = np.zeros(rows.rows, dtype=np.bool_) if column.valid is None else ~column.valid
+        else:
+            mask = column.values if asked == "true" else ~column.values
+            mask = mask if column.valid is None else mask & column.valid
+        return Column(BOOLEAN, ~mask if turn else mask)
+
+    return kernel
+
+
+def build_null_test(call: Call, compiler: Compiler) -> Kernel:
+    """IS [NOT] NULL."""
+    inner, wanted = compiler.kernel(call.arguments[0]), call.function == "is_not_null"
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        valid = inner(rows, context).validity()
+        if valid is None:
+            return Column(BOOLEAN, np.full(rows.rows, wanted, dtype=np.bool_))
+        return Column(BOOLEAN, valid if wanted else ~valid)
+
+    return kernel
+
+
+def connective_predicate(call: Call, compiler: Compiler, wanted: bool) -> Predicate:
+    """Build the mask of AND or OR; by De Morgan the wanted falsehood of one is the other over falsehoods."""
+    all_needed = (call.function == "and") == wanted
+    result = compiler.predicate(call.arguments[0], wanted)
+    for operand in call.arguments[1:]:
+        result = _join_masks(all_needed, result, compiler.predicate(operand, wanted), may_fail(operand))
+    return result
+
+
+def _join_masks(all_needed: bool, left: Predicate, right: Predicate, careful: bool) -> Predicate:
+    def plain(rows: Rows, context: EvaluationContext) -> Mask:
+        a, b = left(rows, context), right(rows, context)
+        return a & b if all_needed else a | b
+
+    def selective(rows: Rows, context: EvaluationContext) -> Mask:
+        mask = left(rows, context)
+        index = np.flatnonzero(mask if all_needed else ~mask)
+        if len(index) == 0:
+            return mask
+        result = mask.copy()
+        result[index] = test_at(right, rows, context, index)
+        return result
+
+    return selective if careful else plain

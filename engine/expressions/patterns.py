@@ -1,0 +1,176 @@
+"""LIKE, ILIKE, REGEXP_LIKE and REGEXP_REPLACE.
+
+A constant pattern is translated once; LIKE without inner wildcards becomes a test of equality, prefix, suffix or part. A pattern
+from a column is translated once for each different pattern. Regular expressions are RE2's, which cannot run away; a match may lie
+anywhere in the text. A bad constant pattern is a TypeProblem at registration, one from a column a row error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from millstream.engine.arrow import mask_from_arrow
+from millstream.engine.column import Column, Mask
+from millstream.engine.errors import TypeProblem
+from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
+from millstream.engine.expressions.ir import Call
+from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, constant_value, fail_where, is_constant, is_null_literal
+from millstream.engine.types import BOOLEAN, TEXT
+
+Test = Callable[[Any], Any]  # Arrow string array -> Arrow bool array
+ANY_RUN, ANY_ONE = "%", "_"
+_SPECIAL = re.compile(r"([\\.^$|()\[\]{}*+?])")
+
+
+def like_parts(pattern: str, escape: str) -> list[str | tuple[str]]:
+    """Return the pattern as literal texts and wildcards, the latter as 1-tuples; ValueError when it ends in the escape character."""
+    parts: list[str | tuple[str]] = []
+    text, i = "", 0
+    while i < len(pattern):
+        character = pattern[i]
+        if escape and character == escape:
+            i += 1
+            if i == len(pattern):
+                raise ValueError("LIKE pattern ends with its escape character")
+            text += pattern[i]
+        elif character in (ANY_RUN, ANY_ONE):
+            parts += [text, (character,)] if text else [(character,)]
+            text = ""
+        else:
+            text += character
+        i += 1
+    return [*parts, text] if text else parts
+
+
+def like_test(pattern: str, escape: str, ignore_case: bool) -> Test:
+    """Return the test of a LIKE pattern; ValueError when it is none."""
+    parts = like_parts(pattern, escape)
+    if not ignore_case:
+        simple = _simple_test(parts)
+        if simple is not None:
+            return simple
+    regex = "".join(_SPECIAL.sub(r"\\\1", p) if isinstance(p, str) else {"%": ".*", "_": "."}[p[0]] for p in parts)
+    full = f"(?s{'i' if ignore_case else ''})^(?:{regex})$"
+    return lambda texts: pc.match_substring_regex(texts, full)
+
+
+def _simple_test(parts: list[str | tuple[str]]) -> Test | None:
+    run = (ANY_RUN,)
+    match parts:
+        case []:
+            return lambda texts: pc.equal(texts, "")
+        case [str(text)]:
+            return lambda texts: pc.equal(texts, text)
+        case [str(text), wild] if wild == run:
+            return lambda texts: pc.starts_with(texts, text)
+        case [wild, str(text)] if wild == run:
+            return lambda texts: pc.ends_with(texts, text)
+        case [first, str(text), last] if first == last == run:
+            return lambda texts: pc.match_substring(texts, text)
+    return None
+
+
+def regex_flags(flags: str) -> str:
+    """Return RE2's spelling of PostgreSQL's flags: i (ignore case), c (heed it), s (dot takes newlines), m or n (lines)."""
+    found = ""
+    for flag in flags:
+        if flag not in "icsmn":
+            raise ValueError(f"unknown regular expression flag {flag!r} (use i, c, s, m)")
+        if flag == "c":
+            found = found.replace("i", "")
+        elif (flag := "m" if flag == "n" else flag) not in found:
+            found += flag
+    return f"(?{found})" if found else ""
+
+
+def regex_test(pattern: str, flags: str = "") -> Test:
+    """Return the test of a regular expression; ValueError when it is none."""
+    full = regex_flags(flags) + pattern
+    check_regex(full)
+    return lambda texts: pc.match_substring_regex(texts, full)
+
+
+def check_regex(pattern: str) -> None:
+    """Raise ValueError when RE2 does not take the pattern."""
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"bad regular expression: {error}") from error
+
+
+def build_pattern(call: Call, compiler: Compiler) -> Kernel:
+    """Build LIKE, ILIKE or REGEXP_LIKE."""
+    if any(is_null_literal(a) for a in call.arguments):
+        return always_null(BOOLEAN)
+    text, pattern, *flags = call.arguments
+    make = _maker(call, flags)
+    inner = compiler.kernel(text)
+    if not is_constant(pattern):
+        return _varying_pattern(inner, compiler.kernel(pattern), make)
+    try:
+        test = make(constant_value(pattern))
+    except ValueError as error:
+        raise TypeProblem(str(error)) from error
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        texts = inner(rows, context)
+        return Column(BOOLEAN, mask_from_arrow(test(texts.values)), texts.validity())
+
+    return kernel
+
+
+def _maker(call: Call, flags: list[Any]) -> Callable[[str], Test]:
+    if call.function == "regexp_like":
+        if flags and not is_constant(flags[0]):
+            raise TypeProblem("the flags of REGEXP_LIKE must be a constant")
+        chosen = str(constant_value(flags[0])) if flags else ""
+        return lambda pattern: regex_test(pattern, chosen)
+    escape = str(call.options[0]) if call.options else "\\"
+    return lambda pattern: like_test(pattern, escape, call.function == "ilike")
+
+
+def _varying_pattern(texts: Kernel, patterns: Kernel, make: Callable[[str], Test]) -> Kernel:
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        text, pattern = texts(rows, context), patterns(rows, context)
+        valid: Mask | None = both_valid(text.validity(), pattern.validity())
+        mask = np.zeros(rows.rows, dtype=np.bool_)
+        for one in pc.unique(pattern.values).drop_null().to_pylist():
+            chosen = mask_from_arrow(pc.equal(pattern.values, one)) & (True if valid is None else valid)
+            try:
+                test = make(one)
+            except ValueError as error:
+                valid = fail_where(context, chosen, valid, str(error))
+                continue
+            if chosen.any():
+                mask[chosen] = mask_from_arrow(test(text.values.filter(pa.array(chosen))))
+        return Column(BOOLEAN, mask, valid)
+
+    return kernel
+
+
+def build_regex_replace(call: Call, compiler: Compiler) -> Kernel:
+    r"""Build REGEXP_REPLACE(text, pattern, replacement [, flags]): the first match, or with flag g all; \1 is the first group."""
+    if any(is_null_literal(a) for a in call.arguments):
+        return always_null(TEXT)
+    if not all(is_constant(a) for a in call.arguments[1:]):
+        raise TypeProblem("pattern, replacement and flags of REGEXP_REPLACE must be constants")
+    pattern, replacement, *flags = (str(constant_value(a)) for a in call.arguments[1:])
+    letters = flags[0] if flags else ""
+    try:
+        full = regex_flags(letters.replace("g", "")) + pattern
+        check_regex(full)
+        pc.replace_substring_regex(pa.array(["a"]), full, replacement)
+    except (ValueError, pa.ArrowInvalid) as error:
+        raise TypeProblem(str(error)) from error
+    inner, most = compiler.kernel(call.arguments[0]), None if "g" in letters else 1
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        replaced = pc.replace_substring_regex(inner(rows, context).values, full, replacement, max_replacements=most)
+        return Column(TEXT, replaced)
+
+    return kernel

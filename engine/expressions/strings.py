@@ -1,0 +1,213 @@
+"""Functions over TEXT: by Arrow's kernels when all arguments but the first are constants, else row by row.
+
+Lengths and positions count code points. NULL in any argument gives NULL (CONCAT and CONCAT_WS pass NULLs over). ValueError in a row
+is a row error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from millstream.engine.arrow import mask_from_arrow, validity_of
+from millstream.engine.column import Column
+from millstream.engine.expressions import text_functions as by_row
+from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
+from millstream.engine.expressions.ir import Call, Expression
+from millstream.engine.expressions.kernel import Compiler, always_null, constant_value, is_constant, is_null_literal
+from millstream.engine.types import TEXT, DataType, Kind
+
+ArrowFunction = Callable[[Any], Any]
+# From the constant arguments to a function of the Arrow array of the first one; None: these constants need the way row by row.
+Maker = Callable[..., ArrowFunction | None]
+
+
+def _substring(start: int, length: int | None = None) -> ArrowFunction | None:
+    if length is not None and length < 0:
+        return None
+    begin, end = start - 1, None if length is None else start - 1 + length
+    if end is not None and end <= max(begin, 0):
+        return _empty
+    return lambda texts: pc.utf8_slice_codeunits(texts, max(begin, 0), end)
+
+
+def _empty(texts: Any) -> Any:
+    return pc.utf8_slice_codeunits(texts, 0, 0)
+
+
+def _left(count: int) -> ArrowFunction:
+    return _empty if count == 0 else lambda texts: pc.utf8_slice_codeunits(texts, 0, count)
+
+
+def _right(count: int) -> ArrowFunction:
+    return _empty if count == 0 else lambda texts: pc.utf8_slice_codeunits(texts, -count, None)
+
+
+def _replace(search: str, replacement: str) -> ArrowFunction:
+    if search == "":
+        return lambda texts: texts
+    return lambda texts: pc.replace_substring(texts, search, replacement)
+
+
+def _trimmer(trim: Any) -> Maker:
+    return lambda characters=" ": (lambda texts: trim(texts, characters)) if characters else (lambda texts: texts)
+
+
+def _split_part(delimiter: str, part: int) -> ArrowFunction | None:
+    if delimiter == "" or part == 0:
+        return None
+
+    def split(texts: Any) -> Any:
+        lists = pc.split_pattern(texts, delimiter)
+        offsets = np.asarray(lists.offsets)[: len(texts) + 1]
+        counts = np.diff(offsets)
+        place = part - 1 if part > 0 else counts + part
+        inside = (place >= 0) & (place < counts)
+        chosen = lists.values.take(pa.array(offsets[:-1] + place, mask=~inside))
+        return pc.if_else(pc.is_valid(texts), chosen.fill_null(""), None)
+
+    return split
+
+
+def _strpos(part: str) -> ArrowFunction:
+    def find(texts: Any) -> Any:
+        found = pc.find_substring(texts, part)
+        if pc.sum(pc.binary_length(texts)).as_py() == pc.sum(pc.utf8_length(texts)).as_py():
+            return pc.add(found, 1)  # bytes are code points
+        return pa.array([None if t is None else t.find(part) + 1 for t in texts.to_pylist()], pa.int64())
+
+    return find
+
+
+def _repeat(count: int) -> ArrowFunction | None:
+    if count <= 0:
+        return _empty
+    return None  # row by row, where the size is checked
+
+
+FAST: dict[str, Maker] = {
+    "upper": lambda: pc.utf8_upper,
+    "lower": lambda: pc.utf8_lower,
+    "initcap": lambda: pc.utf8_title,
+    "reverse": lambda: pc.utf8_reverse,
+    "length": lambda: pc.utf8_length,
+    "octet_length": lambda: pc.binary_length,
+    "trim": _trimmer(pc.utf8_trim),
+    "ltrim": _trimmer(pc.utf8_ltrim),
+    "rtrim": _trimmer(pc.utf8_rtrim),
+    "substring": _substring,
+    "left": _left,
+    "right": _right,
+    "repeat": _repeat,
+    "replace": _replace,
+    "strpos": _strpos,
+    "split_part": _split_part,
+    "starts_with": lambda prefix: lambda texts: pc.starts_with(texts, prefix),
+    "ends_with": lambda suffix: lambda texts: pc.ends_with(texts, suffix),
+    "contains": lambda part: lambda texts: pc.match_substring(texts, part),
+}
+
+
+def build_string_function(call: Call, compiler: Compiler) -> Kernel:
+    """Build a function of TEXT by its name."""
+    if any(is_null_literal(a) for a in call.arguments):
+        return always_null(call.type)
+    first, *others = call.arguments
+    maker = FAST.get(call.function)
+    if maker is not None and all(is_constant(a) for a in others):
+        made = maker(*(constant_value(a) for a in others))
+        if made is not None:
+            return _arrow_kernel(made, compiler.kernel(first), call.type)
+    return row_by_row(by_row.FUNCTIONS[call.function], call.arguments, call.type, compiler)
+
+
+def _arrow_kernel(function: ArrowFunction, inner: Kernel, type_: DataType) -> Kernel:
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        return from_arrow_result(function(inner(rows, context).values), type_)
+
+    return kernel
+
+
+def from_arrow_result(array: Any, type_: DataType) -> Column:
+    """Return what an Arrow kernel gave as a column of TEXT, BOOLEAN or BIGINT."""
+    if type_.kind is Kind.TEXT:
+        return Column(type_, array)
+    if type_.kind is Kind.BOOLEAN:
+        return Column(type_, mask_from_arrow(array), validity_of(array))
+    valid = validity_of(array)
+    filled = array if valid is None else array.fill_null(0)
+    return Column(type_, np.asarray(filled).astype(np.int64), valid)
+
+
+def row_by_row(function: Callable[..., Any], arguments: tuple[Expression, ...], type_: DataType, compiler: Compiler) -> Kernel:
+    """Return the kernel that calls a Python function once a row; NULL in gives NULL out."""
+    kernels = [compiler.kernel(a) for a in arguments]
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        inputs = [as_list(k(rows, context)) for k in kernels]
+        results: list[Any] = []
+        problems: dict[str, list[int]] = {}
+        for position, values in enumerate(zip(*inputs, strict=True)):
+            try:
+                results.append(None if None in values else function(*values))
+            except ValueError as error:
+                problems.setdefault(str(error), []).append(position)
+                results.append(None)
+        for reason, positions in problems.items():
+            bad = np.zeros(rows.rows, dtype=np.bool_)
+            bad[positions] = True
+            context.fail(bad, reason)
+        return from_arrow_result(pa.array(results, _RESULTS[type_.kind]), type_)
+
+    return kernel
+
+
+_RESULTS: dict[Kind, Any] = {Kind.TEXT: pa.string(), Kind.BOOLEAN: pa.bool_(), Kind.BIGINT: pa.int64()}
+
+
+def as_list(column: Column) -> list[Any]:
+    """Return the values as Python objects, None for NULL."""
+    if column.type.is_arrow:
+        values: list[Any] = column.values.to_pylist()
+        return values
+    values = column.values.tolist()
+    if column.valid is None:
+        return values
+    return [v if ok else None for v, ok in zip(values, column.valid.tolist(), strict=True)]
+
+
+def build_join(call: Call, compiler: Compiler) -> Kernel:
+    """`||` (NULL when any side is), CONCAT (NULLs passed over), CONCAT_WS(separator, …)."""
+    handling = "emit_null" if call.function == "||" else "skip"
+    if any(is_null_literal(a) for a in call.arguments) and call.function == "||":
+        return always_null(TEXT)
+    arguments = call.arguments
+    separator: Expression | None = None
+    if call.function == "concat_ws":
+        separator, *rest = arguments
+        arguments = tuple(rest)
+        if is_null_literal(separator):
+            return always_null(TEXT)
+    parts = [_text_operand(a, compiler) for a in arguments]
+    between = (lambda rows, context: "") if separator is None else _text_operand(separator, compiler)
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        arrays = [p(rows, context) for p in parts]
+        if not any(isinstance(a, pa.Array) for a in arrays):
+            arrays[0] = pa.array([arrays[0]] * rows.rows, pa.string())
+        joined = pc.binary_join_element_wise(*arrays, between(rows, context), null_handling=handling)
+        return Column(TEXT, joined)
+
+    return kernel
+
+
+def _text_operand(expression: Expression, compiler: Compiler) -> Callable[[Rows, EvaluationContext], Any]:
+    """Give a constant to Arrow as a scalar, so that it is not repeated for every row."""
+    if is_constant(expression):
+        scalar = pa.scalar(constant_value(expression), pa.string())
+        return lambda rows, context: scalar
+    inner = compiler.kernel(expression)
+    return lambda rows, context: inner(rows, context).values

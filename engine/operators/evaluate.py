@@ -1,0 +1,18 @@
+"""Evaluating compiled expressions inside an operator: the context, and what becomes of row-level errors (K8)."""
+
+from __future__ import annotations
+
+from millstream.engine.expressions.contract import EvaluationContext
+from millstream.engine.operators.contract import Emitter, EvaluationErrors
+from millstream.engine.train import Train
+
+
+def context_of(train: Train) -> EvaluationContext:
+    """Return the surroundings of an evaluation over a train: W just before each row."""
+    return EvaluationContext(lambda: train.track.before(train.seq.array()))
+
+
+def report_errors(context: EvaluationContext, train: Train, out: Emitter) -> None:
+    """Pass on the rows at which operations failed."""
+    for positions, reason in context.errors:
+        out.errors.append(EvaluationErrors(reason, train.take(positions)))

@@ -1,0 +1,215 @@
+"""Maps from values to dense ids: a direct table where integers lie close together, a hash table elsewhere, a dict for text.
+
+All work on whole arrays. Ids are handed out by an `IdPool` and reused once freed, so tables indexed by id stay as small as the keys
+that are alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+MISSING = -1
+TOMBSTONE = -2
+DIRECT_SPAN_MIN = 65_536  # a direct table this wide is always worth it
+DIRECT_SPAN_PER_KEY = 16
+HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio (Knuth, multiplicative hashing)
+HASH_SLOTS_MIN = 1024
+
+
+class IdPool:
+    """Hands out ids 0, 1, 2 …; freed ones come back first."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._free: list[int] = []
+
+    def take(self, count: int) -> Int64Array:
+        """Return `count` ids."""
+        reused = self._free[-count:] if count else []
+        if reused:
+            del self._free[-count:]
+        fresh = count - len(reused)
+        ids = np.array([*reused, *range(self.size, self.size + fresh)], dtype=np.int64)
+        self.size += fresh
+        return ids
+
+    def give_back(self, ids: Int64Array) -> None:
+        """Free ids."""
+        self._free.extend(ids.tolist())
+
+    @property
+    def alive(self) -> int:
+        """Ids in use."""
+        return self.size - len(self._free)
+
+
+class IntegerMap:
+    """int64 values to ids."""
+
+    def __init__(self) -> None:
+        self.pool = IdPool()
+        self._base = 0
+        self._table: Int64Array | None = np.full(2, MISSING, dtype=np.int64)
+        self._hash: HashTable | None = None
+
+    def encode(self, values: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return (ids of all values, new values, their ids); unknown values get ids."""
+        ids = self._find(values)
+        if len(ids) == 0 or int(ids.min()) >= 0:
+            return ids, _NONE, _NONE
+        unknown = ids < 0
+        new = np.unique(values[unknown])
+        new_ids = self.pool.take(len(new))
+        self._insert(new, new_ids)
+        ids[unknown] = new_ids[np.searchsorted(new, values[unknown])]
+        return ids, new, new_ids
+
+    def free(self, values: Int64Array, ids: Int64Array) -> None:
+        """Forget values; their ids may be given out again."""
+        if self._table is not None:
+            self._table[values - self._base] = MISSING
+        else:
+            assert self._hash is not None
+            self._hash.delete(values)
+        self.pool.give_back(ids)
+
+    def _find(self, values: Int64Array) -> Int64Array:
+        if self._table is not None:
+            # The first and the last cell are always empty, so a value outside is clipped to "unknown". Wrap-around cannot hit a
+            # used cell: only base + i itself is i away from base modulo 2**64.
+            return self._table.take(values - self._base if self._base else values, mode="clip")
+        assert self._hash is not None
+        return self._hash.find(values)
+
+    def _insert(self, values: Int64Array, ids: Int64Array) -> None:
+        if self._table is not None and not self._fits(int(values[0]), int(values[-1])):
+            self._to_hash()
+        if self._table is not None:
+            self._table[values - self._base] = ids
+        else:
+            assert self._hash is not None
+            self._hash.insert(values, ids)
+
+    def _fits(self, low: int, high: int) -> bool:
+        """Make the direct table wide enough for [low, high], if that is worth it."""
+        assert self._table is not None
+        used = np.flatnonzero(self._table >= 0)
+        if low > self._base and high < self._base + len(self._table) - 1:
+            return True
+        if len(used):
+            low, high = min(low, self._base + int(used[0])), max(high, self._base + int(used[-1]))
+        span = high - low + 1
+        if span > max(DIRECT_SPAN_MIN, DIRECT_SPAN_PER_KEY * self.pool.alive):
+            return False
+        room = min(span, DIRECT_SPAN_MIN)
+        base = 0 if 0 < low <= DIRECT_SPAN_MIN and high < DIRECT_SPAN_MIN else low - 1
+        table = np.full(high - base + 2 + room // 2, MISSING, dtype=np.int64)
+        if base < -(2**62) or high > 2**62:
+            return False
+        table[used + (self._base - base)] = self._table[used]
+        self._base, self._table = base, table
+        return True
+
+    def _to_hash(self) -> None:
+        assert self._table is not None
+        used = np.flatnonzero(self._table >= 0)
+        self._hash = HashTable()
+        self._hash.insert(used + self._base, self._table[used])
+        self._table = None
+
+
+class HashTable:
+    """Open addressing with linear probing over whole arrays: all probes of a round go one slot on together."""
+
+    def __init__(self) -> None:
+        self._resize(HASH_SLOTS_MIN)
+
+    def _resize(self, slots: int) -> None:
+        self._keys: Int64Array = np.zeros(slots, dtype=np.int64)
+        self._ids: Int64Array = np.full(slots, MISSING, dtype=np.int64)
+        self._shift = np.uint64(64 - (slots.bit_length() - 1))
+        self._mask = slots - 1
+        self._used = 0  # slots taken, tombstones too
+
+    def _home(self, values: Int64Array) -> Int64Array:
+        mixed: Int64Array = ((values.view(np.uint64) * HASH_MULTIPLIER) >> self._shift).view(np.int64)
+        return mixed
+
+    def _slots_of(self, values: Int64Array) -> Int64Array:
+        """Return the slot that holds each value, or the first empty one on its way."""
+        slots = self._home(values)
+        waiting = np.flatnonzero((self._keys[slots] != values) | (self._ids[slots] < 0))
+        waiting = waiting[self._ids[slots[waiting]] != MISSING]
+        while len(waiting):
+            slots[waiting] = (slots[waiting] + 1) & self._mask
+            at = slots[waiting]
+            ids = self._ids[at]
+            found = (ids == MISSING) | ((ids >= 0) & (self._keys[at] == values[waiting]))
+            waiting = waiting[~found]
+        return slots
+
+    def find(self, values: Int64Array) -> Int64Array:
+        """Return the ids, MISSING where a value is unknown."""
+        return self._ids[self._slots_of(np.ascontiguousarray(values))]
+
+    def insert(self, values: Int64Array, ids: Int64Array) -> None:
+        """Add different values that are not known yet."""
+        if 2 * (self._used + len(values)) > self._mask:
+            self._grow(len(values))
+        self._used += len(values)
+        slots = self._slots_of(values)
+        waiting = np.arange(len(values))
+        while len(waiting):
+            at = slots[waiting]
+            free = self._ids[at] == MISSING
+            self._ids[at[free]] = ids[waiting[free]]  # several may want one slot: the last gets it
+            won = self._ids[at] == ids[waiting]
+            self._keys[at[won]] = values[waiting[won]]
+            waiting = waiting[~won]
+            slots[waiting] = (slots[waiting] + 1) & self._mask
+
+    def _grow(self, extra: int) -> None:
+        live = self._ids >= 0
+        keys, ids = self._keys[live], self._ids[live]
+        slots = HASH_SLOTS_MIN
+        while slots < 4 * (len(keys) + extra):
+            slots *= 2
+        self._resize(slots)
+        if len(keys):
+            self.insert(keys, ids)
+
+    def delete(self, values: Int64Array) -> None:
+        """Remove known values."""
+        self._ids[self._slots_of(np.ascontiguousarray(values))] = TOMBSTONE
+
+
+class ObjectMap:
+    """Hashable Python values to ids, for what NumPy cannot compare fast; give it the distinct values of a train."""
+
+    def __init__(self) -> None:
+        self.pool = IdPool()
+        self._ids: dict[Hashable, int] = {}
+
+    def encode(self, values: Sequence[Hashable]) -> tuple[Int64Array, list[Hashable], Int64Array]:
+        """Return (ids of all values, new values, their ids)."""
+        ids = np.array([self._ids.get(v, MISSING) for v in values], dtype=np.int64)
+        if len(ids) == 0 or int(ids.min()) >= 0:
+            return ids, [], _NONE
+        new = list(dict.fromkeys(v for v, i in zip(values, ids.tolist(), strict=True) if i < 0))
+        new_ids = self.pool.take(len(new))
+        self._ids.update(zip(new, new_ids.tolist(), strict=True))
+        return np.array([self._ids[v] for v in values], dtype=np.int64), new, new_ids
+
+    def free(self, values: Sequence[Hashable], ids: Int64Array) -> None:
+        """Forget values."""
+        for value in values:
+            del self._ids[value]
+        self.pool.give_back(ids)
+
+
+_NONE: Int64Array = np.empty(0, dtype=np.int64)

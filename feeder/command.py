@@ -1,0 +1,99 @@
+"""`millstream feed`: the options; everything heavy is imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from millstream.client.commands.common import connection_options
+
+
+@click.command("feed")
+@click.argument("paths", nargs=-1, required=True)
+@click.option(
+    "--into",
+    "into",
+    multiple=True,
+    required=True,
+    metavar="STREAM",
+    help="Stream to feed; 'STREAM WHERE condition' takes the rows for which it holds (may be given several times).",
+)
+@click.option("--rate", metavar="N/s", help="Rows per second of each stream: 500/s, 2k/s, 90/min.")
+@click.option("--profile", metavar="STEPS", help="Rates over time, repeated: '40/s:150s,80/s:50s'.")
+@click.option("--poisson", "kind", flag_value="poisson", help="Random arrivals at the rate (the default with --rate or --profile).")
+@click.option("--fixed", "kind", flag_value="fixed", help="Evenly spaced arrivals at the rate.")
+@click.option("--original", "kind", flag_value="original", help="Arrivals as recorded in the event-time column.")
+@click.option("--max", "kind", flag_value="max", help="As fast as the daemon takes them (the default without a rate).")
+@click.option("--speed", type=float, default=1.0, show_default=True, help="With --original: how many times faster than recorded.")
+@click.option("--burst", type=click.IntRange(min=1), default=1, show_default=True, help="Rows that arrive together; the rate stays.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random gaps: the same seed, the same arrivals.")
+@click.option("--split-by", metavar="COLUMN", help="One stream a value of this column of the files, named STREAM_value.")
+@click.option(
+    "--map",
+    "mapped",
+    multiple=True,
+    metavar="COLUMN=EXPRESSION",
+    help="Fill a column of the stream by a Spark SQL expression over the file's columns.",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["csv", "jsonl", "parquet", "orc"]),
+    help="Format of the files, if their names do not tell.",
+)
+@click.option("--null", default="", help="What stands for NULL in CSV, beside nothing at all.")
+@click.option("--delimiter", help="What separates the values of CSV.")
+@click.option("--one-line", is_flag=True, help="No CSV value spans lines: large files are then read in parallel.")
+@click.option("--zone", metavar="AREA/CITY", help="Zone of times that name none (default: the stream's).")
+@click.option("--master", default="local[*]", show_default=True, help="Spark master.")
+@click.option(
+    "--state", type=click.Path(path_type=Path, dir_okay=False), help="File that keeps the position: a stopped feed goes on from there."
+)
+@click.option("--finish/--no-finish", default=True, show_default=True, help="End the streams after their last row.")
+@connection_options
+def feed(**options: Any) -> None:
+    """Replay stored data (CSV, JSON lines, Parquet, ORC; any path Spark reads) as live streams.
+
+    The same seed gives the same arrivals, whatever the master and the number of partitions. Ctrl-C stops; with --state the
+    next run of the same command goes on where this one stopped.
+    """
+    from millstream.feeder.errors import FeederError
+
+    try:
+        complete = _run(options)
+    except FeederError as error:
+        raise click.ClickException(f"{error.message}; {error.hint}" if error.hint else error.message) from error
+    if not complete:
+        raise SystemExit(1)
+
+
+def _run(options: dict[str, Any]) -> bool:
+    from contextlib import ExitStack
+
+    from millstream.feeder import feed as feeding
+    from millstream.feeder.options import arrival_rule, feed_plan, parse_into
+    from millstream.feeder.pace import WallClock
+    from millstream.feeder.progress import progress_bar, summary
+    from millstream.feeder.session import spark_session
+    from millstream.feeder.stopping import stop_on_signal
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    rule = arrival_rule(options)
+    into = parse_into(options["into"], split=options["split_by"] is not None)
+    with ExitStack() as stack:
+        client = stack.enter_context(options["connect"]())
+        plan = feed_plan(client, options, into, rule)
+        with console.status("starting Spark"):
+            session = stack.enter_context(spark_session(options["master"]))
+        with console.status("looking through the files"):
+            if plan.split_by is not None:
+                plan = feeding.targets_by_value(client, session, plan, into[0].stream)
+            prepared = feeding.prepare(session, plan, options["state"])
+        left = sum(prepared.counted.rows) - sum(prepared.position.acked())
+        look = stack.enter_context(progress_bar(console, left, WallClock().now_ns))
+        result = feeding.run(prepared, client, finish=options["finish"], state=options["state"], look=look, stopping=stop_on_signal)
+    for line in summary(result.tally, result.refused, complete=result.complete, paced=rule.kind != "max"):
+        console.print(line, soft_wrap=True)
+    return result.complete

@@ -1,0 +1,104 @@
+"""Starts Spark, quietly and only when it is needed. The only place that creates a session."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from millstream.feeder.errors import FeederError, SparkMissingError
+from millstream.feeder.java import find_java
+
+DEFAULT_MASTER = "local[*]"
+BATCH_ROWS_MAX = 10_000  # rows of an Arrow batch: what one publish carries at most
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Instants mean the same on every machine; local times without a zone are refused unless one is named (see sources.py).
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS_MAX),
+    # The first pass groups a few rows a file; the second computes its number of partitions from what the first counted.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    # With pruning a malformed line would be malformed in one pass and fine in the other.
+    "spark.sql.csv.parser.columnPruning.enabled": "false",
+}
+# For jobs of seconds: the optimising compiler would take longer than it saves.
+_BRIEF_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@contextmanager
+def spark_session(master: str | None = None, *, brief: bool = False) -> Iterator[Any]:
+    """Start a Spark session on a master (default: this machine, all cores) and stop it at the end, its Java process too.
+
+    `brief` saves work at the start at the price of speed later: for data that is read in seconds. Raises JavaNotFoundError,
+    SparkMissingError, or FeederError with what Spark said when it does not start.
+    """
+    session = start_session(master or DEFAULT_MASTER, brief=brief)
+    try:
+        yield session
+    finally:
+        stop_session(session)
+
+
+def start_session(master: str, *, brief: bool = False) -> Any:
+    """Start a session; see `spark_session`."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SparkMissingError("the feeder needs pyspark", hint="pip install 'millstream[feeder]'") from None
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("millstream feed").master(master)
+    settings = dict(_SETTINGS)
+    if master.startswith("local"):
+        # Local mode talks to itself only; a machine whose name does not resolve can still run it.
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    java_options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", *([_BRIEF_JAVA_OPTIONS] if brief else [])]
+    settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _stderr_aside() as said:
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            said.seek(0)
+            last = [line.strip() for line in said.read().splitlines() if line.strip()][-1:] or [str(error).splitlines()[0]]
+            raise FeederError(f"Spark did not start on {master}: {last[0]}") from error
+    return session
+
+
+def stop_session(session: Any) -> None:
+    """Stop the session and end the Java process behind it, which otherwise lives as long as this one."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = gateway.proc
+    gateway.shutdown()
+    process.stdin.close()  # Spark's launcher ends when its input does
+    process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextmanager
+def _stderr_aside() -> Iterator[IO[str]]:
+    """Let processes started inside write their stderr to a file: Java greets with warnings that are of no use to anyone."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile("w+", errors="replace") as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield aside
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -1,0 +1,56 @@
+"""The observer of `millstream run`: keeps the results of each query, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millstream.engine.schema import Schema
+from millstream.engine.train import Train
+from millstream.server.queries import Query, QueryKind
+from millstream.server.render import NamedResult
+from millstream.server.trains import result_batch
+
+
+class Collector:
+    """Keeps results by query in the order in which they were announced. `messages` are for standard error."""
+
+    def __init__(self) -> None:
+        self.batches: dict[str, list[Any]] = {}
+        self.schemas: dict[str, Schema] = {}
+        self.counts: dict[str, dict[str, int]] = {}
+        self.failures: list[str] = []
+        self.messages: list[str] = []
+        self.stream_to: Callable[[Any], None] | None = None
+
+    def query_began(self, query: Query) -> None:
+        """Make room for the results."""
+        if query.kind is QueryKind.SELECT:
+            self.batches.setdefault(query.name, [])
+            self.schemas[query.name] = query.planned.physical.schema
+
+    def results(self, query: Query, train: Train) -> None:
+        """Keep the rows."""
+        if query.kind is QueryKind.SELECT and train.rows:
+            self.batches[query.name].append(result_batch(train, query.planned.physical.schema))
+
+    def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
+        """Keep the counts; a failed query fails the run."""
+        self.counts[query.name] = counts
+        if reason == "failed":
+            self.failures.append(f"query {query.name} failed: {message}")
+
+    def stream_dropped(self, name: str) -> None:
+        """Nothing reads along."""
+
+    def reported(self, kind: str, message: str) -> None:
+        """Keep it for standard error."""
+        self.messages.append(message)
+
+    def is_pressed(self, stream: str) -> bool:
+        """Nobody waits: results are kept in memory."""
+        return False
+
+    def result(self, name: str) -> NamedResult:
+        """Return the whole answer of a query."""
+        return NamedResult(name, self.schemas[name], self.batches[name])

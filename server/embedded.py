@@ -1,0 +1,281 @@
+"""`millstream run`: the same engine and scheduler in this process, in virtual time, over files.
+
+The statements of the script run in order; then the inputs are replayed, merged by event time, or a timeline says what happens; then every
+stream that has not ended does. Nothing takes time but what the timeline says, so an answer depends on the script and the rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from millstream.engine.errors import EngineError
+from millstream.engine.expressions.durations import parse_duration
+from millstream.engine.language.parse import parse_script
+from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
+from millstream.engine.sources import MergedPart
+from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.spec import PolicySpec
+from millstream.server import running
+from millstream.server.collecting import Collector
+from millstream.server.engine_host import Context, EngineHost
+from millstream.server.errors import BadInput, ServerError
+from millstream.server.inputs import InputFile, open_input
+from millstream.server.lifecycle import QueryState, Verb
+from millstream.server.merge import merged_order
+from millstream.server.outcome import Outcome
+from millstream.server.outcome_table import outcome_result
+from millstream.server.render import NamedResult
+from millstream.server.runtime import Runtime
+from millstream.server.store import Store
+from millstream.server.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
+from millstream.server.virtual_runtime import VirtualRuntime
+
+TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
+REASONS_SHOWN_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What to run: the script's text and the name to show for it, inputs as (stream, file), a timeline, how."""
+
+    script: str
+    script_name: str = "script"
+    inputs: Sequence[tuple[str, Path]] = ()
+    timeline: Path | None = None
+    policy: str = "round-robin"
+    workers: int = 1
+    train: int | None = None
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What came of it: results in script order, sentences for standard error, and what went wrong, if anything did."""
+
+    results: list[NamedResult] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    failure: str | None = None
+
+
+def run_replay(replay: Replay) -> Outcomes:
+    """Run a script. What is wrong with the script, the inputs or the rows is in `failure`; nothing is raised for it."""
+    outcomes = Outcomes()
+    try:
+        _Run(replay, outcomes).run()
+    except (EngineError, SchedulerError, ServerError) as error:
+        outcomes.failure = str(error)
+    return outcomes
+
+
+class _Run:
+    """One run: host, virtual runtime, collector."""
+
+    def __init__(self, replay: Replay, outcomes: Outcomes) -> None:
+        self.replay = replay
+        self.outcomes = outcomes
+        self.collector = Collector()
+        policy = PolicySpec.parse(replay.policy)
+        self.host = EngineHost(self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy)
+        self.shown: list[str | NamedResult] = []
+        self.owner = object()
+        self.bare = 0
+
+    def _runtime(self, executor: Any, network: Any, told: Any, policy: PolicySpec) -> Runtime:
+        self.runtime = VirtualRuntime(executor, network, policy, told, workers=self.replay.workers, train=self.replay.train)
+        return self.runtime
+
+    def run(self) -> None:
+        """Do it all."""
+        for statement, span in parse_script(self.replay.script):
+            self._execute(statement, span.text)
+            self.runtime.run()
+        self._replay_inputs()
+        if self.replay.timeline is not None:
+            for event in self._grouped(read_timeline(self.replay.timeline, parse_duration)):
+                self._happen(event)
+        self._end_all()
+        self._report()
+
+    # --- the script ---
+
+    def _execute(self, statement: Statement, text: str) -> None:
+        name = None
+        if isinstance(statement, SelectStatement):
+            self.bare += 1
+            name = f"q{self.bare}"
+        outcome = self.host.execute(statement, Context(self.owner, text, name))
+        if isinstance(statement, SelectStatement | CreateQuery) and "query" in outcome.info:
+            self.shown.append(str(outcome.info["query"]))
+        elif outcome.columns:
+            self.shown.append(outcome_result(" ".join(text.split()), outcome))
+        self._note(outcome)
+
+    def _note(self, outcome: Outcome) -> None:
+        self.outcomes.messages += [notice for notice in outcome.notices if notice.startswith("warning")]
+
+    # --- inputs ---
+
+    def _replay_inputs(self) -> None:
+        rows_max = self.replay.train or TRAIN_ROWS
+        with ExitStack() as open_files:
+            files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
+            if len(files) == 1:
+                for columns, rows in files[0].chunks():
+                    for start in range(0, rows, rows_max):
+                        self._push(files[0], columns, start, min(start + rows_max, rows))
+            elif files:
+                self._replay_merged(files, rows_max)
+            for file in files:
+                self._tell_refused(file)
+
+    def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
+        whole = [file.read_all() for file in files]
+        times = [file.event_times(columns, rows, self.runtime.now_us()) for file, (columns, rows) in zip(files, whole, strict=True)]
+        merged = merged_order(times)
+        at = [0] * len(files)
+        for start in range(0, len(merged), rows_max):
+            block = merged[start : start + rows_max]
+            parts: list[MergedPart] = []
+            for number, file in enumerate(files):
+                positions = np.flatnonzero(block == number)
+                if len(positions):
+                    stop = at[number] + len(positions)
+                    columns = [c.slice(at[number], stop) for c in whole[number][0]]
+                    parts.append(MergedPart(self.host.network.sources[file.intake.name], columns, positions))
+                    at[number] = stop
+            self.host.take_merged(parts, len(block))
+            self.runtime.run()
+
+    def _push(self, file: InputFile, columns: list[Any], start: int, stop: int) -> None:
+        file.intake.take_columns([c.slice(start, stop) for c in columns])
+        self.runtime.run()
+
+    def _tell_refused(self, file: InputFile) -> None:
+        messages = list(file.notes)
+        if file.refused:
+            reasons = [f"{where}: {reason}" for where, reason in file.first_refusals[:REASONS_SHOWN_MAX]]
+            more = "" if file.refused <= len(reasons) else "; …"
+            rows = "row" if file.rows == 1 else "rows"
+            messages.append(f"{file.intake.name}: {file.refused} of {file.rows} {rows} refused: {'; '.join(reasons)}{more}")
+        self.outcomes.messages += messages
+
+    # --- timeline ---
+
+    def _grouped(self, events: Any) -> Any:
+        """Join rows that follow one another on one stream, so that they are taken in together."""
+        rows: list[RowArrives] = []
+        limit = self.replay.train or TRAIN_ROWS
+        for event in events:
+            if rows and (not isinstance(event, RowArrives) or event.name != rows[0].name or len(rows) >= limit):
+                yield rows
+                rows = []
+            if isinstance(event, RowArrives):
+                rows.append(event)
+            else:
+                yield event
+        if rows:
+            yield rows
+
+    def _happen(self, event: list[RowArrives] | TimelineEvent) -> None:
+        if isinstance(event, list):
+            self._take_rows(event)
+        elif isinstance(event, TimeAdvances):
+            self._advance(event.by_us)
+        elif isinstance(event, StreamEnds):
+            self.host.end_stream(event.name)
+        elif isinstance(event, QueryCancelled):
+            query = self.host.queries.get(event.name)
+            running.move(self.host, query, Verb.STOP, "cancelled")
+            self.outcomes.messages.append(f"query {query.name} was cancelled")
+        self.runtime.run()
+
+    def _take_rows(self, events: list[RowArrives]) -> None:
+        intake = self.host.intake(events[0].name)
+        taken = intake.take_rows([e.row for e in events])
+        if taken.rejected:
+            reasons = "; ".join(f"line {events[i].line}: {reason}" for i, reason in taken.rejections[:REASONS_SHOWN_MAX])
+            self.outcomes.messages.append(f"{intake.name}: {taken.rejected} of {len(events)} rows refused: {reasons}")
+            intake.check_failed(taken, [f"line {e.line}" for e in events])
+
+    def _advance(self, by_us: int) -> None:
+        """Move time on, stopping wherever a clock has something to do on the way."""
+        target = self.runtime.now_us() + by_us
+        self.host.tick()
+        while True:
+            times = [t for t in (self.host.network.next_tick_us(), running.next_due_us(self.host)) if t is not None]
+            next_us = min(times, default=target)
+            if next_us >= target:
+                break
+            self._tick_at(max(next_us, self.runtime.now_us() + 1))
+        self._tick_at(target)
+
+    def _tick_at(self, now_us: int) -> None:
+        self.runtime.advance_to(now_us)
+        self.host.tick()
+        running.due(self.host, now_us)
+        self.runtime.run()
+
+    # --- the end ---
+
+    def _end_all(self) -> None:
+        """End every stream: first those that rows came to, then those that the server itself feeds, each after what feeds it."""
+        fed = self._fed_streams()
+        for name in [n for n in self.host.intakes if n not in fed] + fed:
+            self.host.end_stream(name)
+            self.runtime.run()
+
+    def _fed_streams(self) -> list[str]:
+        """Return the streams that other streams feed, feeders first (a ring is cut where it is entered)."""
+        feeders: dict[str, set[str]] = {name: set() for name in self.host.intakes}
+        for query in self.host.queries:
+            if query.target in feeders:
+                feeders[query.target].update(self._bases(query.reads))
+        for name, intake in self.host.intakes.items():
+            for side in (intake.definition.late_into, intake.definition.errors_into):
+                if side in feeders:
+                    feeders[side].add(name)
+        order: list[str] = []
+
+        def visit(name: str, path: tuple[str, ...]) -> None:
+            for feeder in feeders[name]:
+                if feeders.get(feeder) and feeder not in order and feeder not in path:
+                    visit(feeder, (*path, name))
+            if name not in order:
+                order.append(name)
+
+        for name in feeders:
+            if feeders[name]:
+                visit(name, (name,))
+        return order
+
+    def _bases(self, names: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for name in names:
+            derived = self.host.derived.get(name)
+            found |= self._bases(derived.reads) if derived is not None else {name}
+        return found
+
+    def _report(self) -> None:
+        outcomes, collector = self.outcomes, self.collector
+        for shown in self.shown:
+            outcomes.results.append(shown if isinstance(shown, NamedResult) else collector.result(shown))
+        for name in [s for s in self.shown if isinstance(s, str)]:
+            told = [f"{count} {word.replace('_', ' ')}" for word, count in self._counts(name).items() if count]
+            if told:
+                outcomes.messages.append(f"{name}: {', '.join(told)}")
+        outcomes.messages += collector.messages
+        if collector.failures:
+            outcomes.failure = "; ".join(collector.failures)
+        broken = [f"{name}: {account}" for name, account in self.host.unbalanced()]
+        if broken:
+            raise BadInput(f"the accounts do not balance, which is a fault of the program: {'; '.join(broken)}")
+
+    def _counts(self, name: str) -> dict[str, int]:
+        query = self.host.queries.find(name)
+        counts = self.host.counts(query) if query is not None and query.state is not QueryState.STOPPED else {}
+        counts = counts or self.collector.counts.get(name, {})
+        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "shed")}

@@ -1,0 +1,204 @@
+"""The assembly of catalogue, network and scheduler, the same for the live server and for `millstream run`.
+
+One thread at a time executes statements. Rows may be taken in from any thread. What happens meanwhile (results, ends, failures) is told
+to an `Observer`, from worker threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from millstream.engine.accounts import StreamAccount
+from millstream.engine.catalog import Catalog
+from millstream.engine.errors import EngineError, UnknownName
+from millstream.engine.executor import Executor
+from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
+from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.parse import parse_statement
+from millstream.engine.language.statements import ClassDefinition, Statement
+from millstream.engine.network import Network
+from millstream.engine.operators.contract import EvaluationErrors
+from millstream.engine.planner.physical import QueryOptions
+from millstream.engine.schema import StreamDefinition
+from millstream.engine.sources import MergedPart
+from millstream.engine.train import Train
+from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.spec import PolicySpec
+from millstream.server import side_streams
+from millstream.server.intake import StreamIntake
+from millstream.server.outcome import Outcome
+from millstream.server.queries import Query, QueryBook
+from millstream.server.runtime import Runtime, RuntimeFactory
+from millstream.server.store import Store
+
+COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
+
+
+class Observer(Protocol):
+    """Who is told what happens. Calls may come from any thread, must return soon and never raise."""
+
+    def query_began(self, query: Query) -> None:
+        """A run of a query is about to start: the next results of it belong to this run."""
+
+    def results(self, query: Query, train: Train) -> None:
+        """Rows of the answer, in order; perhaps none."""
+
+    def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
+        """No more results of this run: `finished`, `stopped`, `dropped`, `lifetime` or `failed`."""
+
+    def stream_dropped(self, name: str) -> None:
+        """A stream or table is gone."""
+
+    def reported(self, kind: str, message: str) -> None:
+        """Something for whoever operates the server."""
+
+    def is_pressed(self, stream: str) -> bool:
+        """Whether results that come from a stream wait for their readers, so that its publishers should too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
+
+    `restoring`: the statement comes from the store, so it is not stored again.
+    """
+
+    owner: object | None = None
+    text: str = ""
+    name: str | None = None
+    restoring: bool = False
+
+
+class EngineHost:
+    """See the module's text. Members are for the files of `statements/`; others use the methods."""
+
+    def __init__(self, observer: Observer, store: Store, runtime: RuntimeFactory, policy: PolicySpec) -> None:
+        self.observer = observer
+        self.store = store
+        self.catalog = Catalog()
+        self.queries = QueryBook()
+        self.derived: dict[str, Query] = {}
+        self.intakes: dict[str, StreamIntake] = {}
+        self.policy = policy
+        self.network = Network(self)
+        self.executor = Executor(self.network)
+        self.class_nodes: dict[str, ClassNode] = {}
+        self.register_class(ClassDefinition("default"))
+        self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
+
+    # --- statements ---
+
+    def execute(self, statement: Statement | str, context: Context) -> Outcome:
+        """Execute one statement, parsed or as text. Raises the errors of the engine, the scheduler and the server."""
+        from millstream.server.statements import EXECUTORS  # those files build on this one
+
+        parsed = parse_statement(statement) if isinstance(statement, str) else statement
+        return EXECUTORS[type(parsed)](self, parsed, context)
+
+    def register_class(self, definition: ClassDefinition) -> None:
+        """Give a class its node in the network."""
+        target_ns = None if definition.target_us is None else definition.target_us * 1_000
+        node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
+        self.class_nodes[definition.name] = node
+
+    def class_node(self, options: QueryOptions) -> ClassNode:
+        """Return the node of a query's class; UnknownName when there is none such."""
+        found = self.class_nodes.get(options.class_name)
+        if found is None:
+            raise UnknownName(f"there is no class {options.class_name}", hint=did_you_mean(options.class_name, self.class_nodes))
+        return found
+
+    def register_stream(self, definition: StreamDefinition) -> None:
+        """Open a stream for rows."""
+        self.network.create_stream(definition)
+        self.intakes[definition.name] = StreamIntake(self, definition)
+
+    def intake(self, name: str) -> StreamIntake:
+        """Return where rows of a stream enter; UnknownName when there is none such."""
+        found = self.intakes.get(name)
+        if found is None:
+            if self.catalog.find(name) is not None:
+                raise UnknownName(f"{name} is a derived stream; rows come from its SELECT alone", token=name)
+            raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.intakes), token=name)
+        return found
+
+    def is_pressed(self, stream: str) -> bool:
+        """Whether publishers of a stream should wait for those who read results."""
+        return self.observer.is_pressed(stream)
+
+    # --- time ---
+
+    def tick(self) -> None:
+        """Let the processing time that has passed have its effect: arrival-time windows, idle inputs."""
+        for ingested in self.network.tick(self.runtime.now_us(), arrival_ns=self.runtime.arrival_ns()):
+            self.runtime.arrived(ingested)
+
+    def end_stream(self, name: str) -> int | None:
+        """End a stream; returns the arrival number of the end, None when it had ended before."""
+        self.intake(name)
+        ingested = self.network.end(name, arrival_ns=self.runtime.arrival_ns())
+        if ingested is None:
+            return None
+        self.runtime.arrived(ingested)
+        return ingested.lo
+
+    def take_merged(self, parts: Sequence[MergedPart], rows: int) -> None:
+        """Let in rows of several streams that take turns row by row."""
+        pushed = self.network.ingress.push_merged(parts, rows, arrival_ns=self.runtime.arrival_ns(), now_us=self.runtime.now_us())
+        for part, ingested in zip(parts, pushed, strict=True):
+            self.intakes[ingested.stream].accepted_total += len(part.positions)
+            self.runtime.arrived(ingested)
+
+    # --- accounts ---
+
+    def accounts(self, query: Query) -> tuple[StreamAccount, ...]:
+        """Return the accounts of a running query, one an input stream (K10)."""
+        if query.id is None or query.id not in self.network.queries:
+            return ()
+        return self.network.conservation(query.id)
+
+    def counts(self, query: Query) -> dict[str, int]:
+        """Return the sums over a query's input streams, by name; those of the last run while it is not in the network."""
+        accounts = self.accounts(query)
+        if accounts:
+            query.last_counts = {name: sum(getattr(account, name) for account in accounts) for name in COUNTS}
+        return query.last_counts
+
+    def unbalanced(self) -> list[tuple[str, StreamAccount]]:
+        """Return the accounts that do not balance now, by query; they all must once everything is quiescent."""
+        return [(q.name, a) for q in self.queries for a in self.accounts(q) if not a.balances]
+
+    # --- what the network and the scheduler tell ---
+
+    def deliver(self, query: Query, run: int, train: Train) -> None:
+        """Take a result train of a run from the network."""
+        if run != query.run:
+            return
+        self.observer.results(query, train)
+        if train.ended and query.ended_run < run:
+            query.ended_run = run
+            self.observer.query_ended(query, "finished", "its input streams have ended", self.counts(query))
+
+    def late(self, query: str, stream: str, rows: Train) -> None:
+        """Pass late rows on to the stream's late output, if it has one."""
+        side_streams.pass_late(self, query, stream, rows)
+
+    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
+        """Pass evaluation errors on to the stream's error output, if it has one."""
+        side_streams.pass_errors(self, query, stream, errors)
+
+    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
+        """An operator raised. The scheduler halts the query; whoever subscribed is told."""
+        found = self.queries.of_id(query)
+        if found is not None:
+            found.failure = f"{type(error).__name__}: {error}"
+            self.observer.query_ended(found, "failed", found.failure, {})
+
+    def _instructed(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
+            self.observer.reported(instruction.kind, instruction.message)
+
+
+__all__ = ["Context", "EngineError", "EngineHost", "Observer"]

@@ -1,0 +1,150 @@
+"""Where rows of one stream enter: checked row by row (K8), then into the network, then told to the runtime.
+
+A row that does not fit is refused alone and counted: dropped, passed to the error output (ON ERROR INTO), or it takes the whole publish
+with it (ON ERROR FAIL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.column import Column, null_column
+from millstream.engine.errors import EngineError, InvalidDefinition, TypeProblem
+from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
+from millstream.engine.ingest.outcome import Coerced, Rejection
+from millstream.engine.schema import OnError, Schema, StreamDefinition
+from millstream.protocol.limits import REJECTIONS_LISTED_MAX
+from millstream.server.errors import BadInput
+from millstream.server.outcome import spell
+from millstream.server.side_streams import record_errors
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import EngineHost
+    from millstream.server.publishing import Channel
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a publish: rows accepted and refused, (index, reason) of those refused, the last accepted row's arrival number."""
+
+    accepted: int
+    rejections: Sequence[tuple[int, str]] = ()
+    rejected: int = 0
+    position: int | None = None
+
+
+class StreamIntake:
+    """The way into one stream. `accepted_total` and `refused_total` count rows since it was made; `channels` are its publishers."""
+
+    def __init__(self, host: EngineHost, definition: StreamDefinition) -> None:
+        self.host = host
+        self.definition = definition
+        self.spelled_schema = spell(definition.schema)
+        self.channels: list[Channel] = []
+        self.accepted_total = 0
+        self.refused_total = 0
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.definition.name
+
+    @property
+    def durability(self) -> str:
+        """What an ack means."""
+        return self.definition.durability
+
+    def take_batch(self, batch: Any) -> Taken:
+        """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
+        try:
+            return self._take(coerce_batch(batch, self.definition))
+        except EngineError as error:
+            return self._refused_whole(batch.num_rows, str(error))
+
+    def take_rows(self, rows: Sequence[Any]) -> Taken:
+        """Take rows, each a list in the order of the stream's columns or a map by column name."""
+        try:
+            return self._take(coerce_rows(rows, self.definition))
+        except EngineError as error:
+            return self._refused_whole(len(rows), str(error))
+
+    def _refused_whole(self, rows: int, reason: str) -> Taken:
+        self.refused_total += rows
+        return Taken(0, [(i, reason) for i in range(min(rows, REJECTIONS_LISTED_MAX))], rows)
+
+    def take_columns(self, columns: Sequence[Column]) -> int:
+        """Let in columns that are known to be good; returns the arrival number of the last row."""
+        host = self.host
+        ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
+        self.accepted_total += ingested.hi - ingested.lo
+        host.runtime.arrived(ingested)
+        return ingested.hi - 1
+
+    def _take(self, coerced: Coerced) -> Taken:
+        rejections = [(r.index, r.reason) for r in coerced.rejected]
+        if coerced.rejected:
+            self.note_refused(coerced.rejected, self.accepted_total + self.refused_total)
+            if self.definition.on_error is OnError.FAIL:
+                return self._refuse_all(coerced)
+        position = self.take_columns(coerced.columns) if coerced.rows else None
+        return Taken(coerced.rows, rejections, len(rejections), position)
+
+    def note_refused(self, rejected: Sequence[Rejection], before: int | None = None) -> None:
+        """Count refused rows and pass them to the error output. `before` rows were offered before; by default it is counted."""
+        offered = 0 if before is None else before
+        self.refused_total += len(rejected)
+        if self.definition.errors_into is not None:
+            record_errors(self.host, self.definition.errors_into, None, [(offered + r.index + 1, r.reason, _text(r.raw)) for r in rejected])
+
+    def _refuse_all(self, coerced: Coerced) -> Taken:
+        first = coerced.rejected[0]
+        total = coerced.rows + len(coerced.rejected)
+        self.refused_total += coerced.rows
+        bad = {r.index: r.reason for r in coerced.rejected}
+        others = f"row {first.index} was bad and the stream says ON ERROR FAIL"
+        return Taken(0, [(i, bad.get(i, others)) for i in range(total)], total)
+
+    def check_failed(self, taken: Taken, places: Sequence[str]) -> None:
+        """Raise BadInput when ON ERROR FAIL refused everything, naming the place of the first bad row."""
+        if self.definition.on_error is OnError.FAIL and taken.rejected:
+            index, reason = next((i, r) for i, r in taken.rejections if "ON ERROR FAIL" not in r)
+            raise BadInput(f"{self.name}: {places[index]}: {reason}", hint="the stream says ON ERROR FAIL, so nothing was taken")
+
+    def is_pressed(self) -> bool:
+        """Whether what was let in is not worked off fast enough, so that publishers should wait."""
+        source = self.host.network.sources.get(self.name)
+        return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
+
+    # --- INSERT INTO … SELECT ---
+
+    def check_fits(self, schema: Schema, columns: Sequence[str]) -> None:
+        """Raise unless rows of `schema` can enter, as the columns named (all of them, in order, when none are)."""
+        target = self.definition.schema
+        names = list(columns) or list(target.names)
+        if len(schema) != len(names):
+            raise TypeProblem(f"{self.name} takes {len(names)} columns here and the SELECT gives {len(schema)}")
+        for name, given in zip(names, schema.fields, strict=True):
+            position = target.position(name)
+            if position is None:
+                raise TypeProblem(f"stream {self.name} has no column {name}")
+            wanted = target.fields[position]
+            if wanted.type != given.type:
+                raise TypeProblem(f"column {name} of {self.name} is {wanted.type} and the SELECT gives {given.type}", hint="add a CAST")
+        for f in target.fields:
+            if not f.nullable and f.name not in names:
+                raise InvalidDefinition(f"column {f.name} of {self.name} is NOT NULL and gets no value")
+
+    def arranged(self, columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
+        """Return the columns in the stream's order, NULL where none is given."""
+        if not names:
+            return list(columns[: len(self.definition.schema)])
+        given = dict(zip(names, columns, strict=False))
+        rows = len(columns[0])
+        return [given[f.name] if f.name in given else null_column(f.type, rows) for f in self.definition.schema.fields]
+
+
+def _text(raw: str | bytes) -> str:
+    """Return a refused row as text; bytes that are none are shown as escapes, so that nothing of them is lost."""
+    return raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")

@@ -1,0 +1,119 @@
+"""The live server: listens, runs until it is told to stop, drains.
+
+Start-up is ordered by what users wait for: the port is bound first (so that a second server fails at once with one clear line), the
+catalogue comes back before the first connection is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import signal
+import sys
+from pathlib import Path
+
+from millstream.server.app import Application
+from millstream.server.config import Config
+from millstream.server.errors import ConfigError, ServerError
+from millstream.server.listener import Listener
+from millstream.server.logs import configure_logs, logger
+from millstream.server.security import tls_context
+from millstream.server.store import Store
+from millstream.server.sweep import Sweep
+
+SWITCH_INTERVAL_S = 20e-6  # a busy worker must let the loop's thread in within microseconds, not the default 5 ms
+
+
+def serve(config: Config) -> None:
+    """Run the server in this thread until SIGTERM or SIGINT. Raises ServerError when it cannot start."""
+    configure_logs(config.log_level, config.log_format)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_serve(config))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+async def _serve(config: Config) -> None:
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    server = LiveServer(config)
+    await server.start()
+    await told.wait()
+    await server.stop()
+
+
+class LiveServer:
+    """An application with its sockets; used by `serve` and by tests that run it inside their own loop."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.application = Application(config, Store(Path(config.data_dir) if config.data_dir else None))
+        self.log = logger()
+        self.port = 0
+        self.metrics_port = 0
+        self._server: asyncio.Server | None = None
+        self._pages: asyncio.Server | None = None
+        self._sweep = Sweep(self.application)
+
+    async def start(self) -> None:
+        """Bind, bring the engine up, listen."""
+        config = self.config
+        loop = asyncio.get_running_loop()
+        context = tls_context(config)
+        try:
+            self._server = await loop.create_server(
+                lambda: Listener(self.application), config.host, config.port, ssl=context, backlog=512, start_serving=False
+            )
+        except OSError as error:
+            self.application.store.close()
+            raise _cannot_listen(config.host, config.port, error) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        await self.application.start()
+        await self._server.start_serving()
+        if config.metrics_port:
+            await self._start_pages()
+        self._sweep.start()
+        gc.collect()
+        gc.freeze()
+        self.log.info("listening", host=config.host, port=self.port, tls=context is not None, policy=config.policy, workers=config.workers)
+        if context is None and config.admin_token and not config.host.startswith("127."):
+            self.log.warning("tokens_in_the_clear", hint="set --tls-cert and --tls-key")
+
+    async def _start_pages(self) -> None:
+        from millstream.server.http import serve_pages
+        from millstream.server.metrics import pages
+
+        try:
+            self._pages = await serve_pages(self.config.host, self.config.metrics_port, pages(self.application))
+        except OSError as error:
+            raise _cannot_listen(self.config.host, self.config.metrics_port, error) from error
+        self.metrics_port = self._pages.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Accept nobody any more, answer what is queued, say goodbye."""
+        self.log.info("stopping", drain_s=self.config.drain_s)
+        self._sweep.stop()
+        if self._server is not None:
+            self._server.close()
+        drained = await self.application.stop()
+        if self._pages is not None:
+            self._pages.close()
+        gc.unfreeze()
+        self.log.info("stopped", drained=drained)
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError(f"port {port} on {host} is in use", hint="another server may be running; choose another port with --port")
+    return ConfigError(f"cannot listen on {host} port {port}: {error.strerror or error}")

@@ -1,0 +1,168 @@
+"""Bringing queries into force, taking them out, and moving them between the states of lifecycle.py.
+
+Every change of the network for a query's sake happens here, on the thread that executes statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.catalog import NamedQuery
+from millstream.engine.graph import OperatorId, QueryId
+from millstream.engine.language.syntax import Option
+from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
+from millstream.server.lifecycle import QueryState, Verb, next_state
+from millstream.server.queries import Query, QueryKind
+from millstream.server.side_streams import forward
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import EngineHost
+
+END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetime", Verb.FINISH: "finished"}
+
+
+def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None) -> PlannedQuery:
+    """Plan a query against the catalogue, with options from outside its text."""
+    overrides = tuple(Option(name, value) for name, value in options.items())
+    return plan_select(source, host.catalog, options=PlanOptions(overrides=overrides), text=text)
+
+
+def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
+    """Enter a new query in catalogue and book, and start it if its time has come. Nothing stays behind when that fails."""
+    host.class_node(query.planned.physical.options)
+    query.created_us = host.runtime.now_us()
+    host.catalog.add(NamedQuery(query.name, query.planned.physical.schema, query.shown_text, query.reads))
+    host.queries.add(query)
+    try:
+        if start and (query.start_at_us is None or query.start_at_us <= query.created_us):
+            begin(host, query)
+        elif not start:
+            query.state = QueryState.STOPPED
+    except BaseException:
+        host.queries.remove(query)
+        host.catalog.drop_query(query.name)
+        raise
+
+
+def begin(host: EngineHost, query: Query) -> None:
+    """Start a run: plan anew when it has run before (the catalogue may have changed), splice in, return once in force."""
+    if query.run:
+        source = query.plan if query.plan is not None else query.planned.text
+        query.planned = plan(host, source, query.options)
+    query.run += 1
+    query.failure = None
+    query.last_counts = {}
+    host.observer.query_began(query)
+    run, physical = query.run, query.planned.physical
+    deliver = (
+        (lambda train: forward(host, query, run, train))
+        if query.kind is QueryKind.INSERT
+        else (lambda train: host.deliver(query, run, train))
+    )
+    node = host.class_node(physical.options)
+    if query.kind is QueryKind.DERIVED:
+        delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver)
+    else:
+        delta = host.network.add_query(query.name, physical, deliver, class_node=node)
+    query.id = delta.query.id
+    try:
+        host.runtime.add(delta)
+    except BaseException:
+        query.id = None
+        host.network.remove_query(delta.query.id)
+        raise
+    query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
+
+
+def end(host: EngineHost, query: Query, reason: str, message: str = "") -> None:
+    """End a run: tell its readers, take it out of the network."""
+    if query.id is not None:
+        counts = host.counts(query)
+        identity, query.id = query.id, None
+        host.runtime.remove(identity, operators_alone(host, identity))
+        host.observer.query_ended(query, reason, message, counts)
+    elif reason == "dropped":
+        host.observer.query_ended(query, reason, message, {})
+
+
+def move(host: EngineHost, query: Query, verb: Verb, message: str = "") -> bool:
+    """Apply a verb to a query; False when it was there already. IllegalMove when its state does not allow it."""
+    target = next_state(query.name, query.state, verb)
+    if target is None:
+        return False
+    if verb is Verb.START:
+        begin(host, query)
+    elif verb is Verb.PAUSE and query.id is not None:
+        host.runtime.pause(query.id)
+    elif verb is Verb.RESUME and query.id is not None:
+        host.runtime.resume(query.id)
+    elif verb in END_REASONS:
+        end(host, query, END_REASONS[verb], message)
+    query.state = target
+    if query.is_durable and verb is not Verb.DROP:
+        desired = QueryState.STOPPED if target is QueryState.FINISHED and verb is Verb.EXPIRE else target
+        if desired is not QueryState.FINISHED:
+            host.store.set_desired(query.name, desired.value)
+    return True
+
+
+def strike(host: EngineHost, query: Query, message: str = "") -> None:
+    """Drop a query: end it, free its name."""
+    move(host, query, Verb.DROP, message)
+    host.queries.remove(query)
+    host.catalog.drop_query(query.name)
+
+
+def release(host: EngineHost, owner: object) -> int:
+    """Drop the temporary queries of a connection that is gone; returns how many there were."""
+    owned = host.queries.owned_by(owner)
+    for query in owned:
+        strike(host, query, "its connection has closed")
+    return len(owned)
+
+
+def due(host: EngineHost, now_us: int) -> None:
+    """Start queries whose time has come and end those whose lifetime is over."""
+    for query in host.queries:
+        if query.state is QueryState.SUBMITTED and query.start_at_us is not None and query.start_at_us <= now_us:
+            move(host, query, Verb.START)
+        lifetime_us, started_us = query.lifetime_us, query.started_us
+        alive = query.state in (QueryState.RUNNING, QueryState.PAUSED)
+        if alive and lifetime_us is not None and started_us is not None and started_us + lifetime_us <= now_us:
+            move(host, query, Verb.EXPIRE, "its lifetime is over")
+
+
+def next_due_us(host: EngineHost) -> int | None:
+    """Return when `due` will next have something to do."""
+    times = [q.start_at_us for q in host.queries if q.state is QueryState.SUBMITTED and q.start_at_us is not None]
+    times += [
+        q.started_us + q.lifetime_us
+        for q in host.queries
+        if q.state in (QueryState.RUNNING, QueryState.PAUSED) and q.lifetime_us is not None and q.started_us is not None
+    ]
+    return min(times, default=None)
+
+
+def end_derived(host: EngineHost, query: Query, reason: str) -> None:
+    """Take the query behind a derived stream out."""
+    if query.id is not None:
+        identity, query.id = query.id, None
+        host.runtime.remove(identity, operators_alone(host, identity))
+        host.network.forget_derived(query.name)
+    query.state = QueryState.DROPPED
+
+
+def operators_alone(host: EngineHost, identity: QueryId) -> tuple[OperatorId, ...]:
+    """Return the operators that serve this run and nobody else: they leave with it."""
+    return tuple(o.id for o in host.network.queries[identity].blueprint.operators if o.queries == 1)
+
+
+def finished(host: EngineHost, query: Query, run: int) -> None:
+    """Take a run whose inputs have ended, or that failed, out of the network; its state is kept no longer."""
+    if query.run == run and query.state in (QueryState.RUNNING, QueryState.PAUSED) and host.queries.find(query.name) is query:
+        host.counts(query)
+        identity, query.id = query.id, None
+        if identity is not None:
+            host.runtime.remove(identity, operators_alone(host, identity))
+        query.state = QueryState.FINISHED

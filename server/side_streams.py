@@ -1,0 +1,107 @@
+"""Streams that the server itself writes to: late rows, errors, and the results of INSERT INTO … SELECT.
+
+A late output has the stream's columns and `query`; an error output has `query, reason, position, raw` (`query` NULL for a row refused
+at ingest, whose position is its number among all rows offered to the stream, from 1; for an evaluation error it is the row's arrival
+number). Both are TIMESTAMP BY ARRIVAL, so that nothing in them can be late. They are made with the stream that names them, unless a
+stream of that name with the same columns is there: several streams may share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.arrow import column_from_arrow
+from millstream.engine.catalog import Catalog
+from millstream.engine.column import Column, null_column
+from millstream.engine.errors import InvalidDefinition
+from millstream.engine.operators.contract import EvaluationErrors
+from millstream.engine.schema import Field, Schema, StreamDefinition
+from millstream.engine.train import Train
+from millstream.engine.types import BIGINT, TEXT
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import EngineHost
+    from millstream.server.queries import Query
+
+ERROR_SCHEMA = Schema((Field("query", TEXT), Field("reason", TEXT, False), Field("position", BIGINT), Field("raw", TEXT)))
+
+
+def definitions_for(catalog: Catalog, stream: StreamDefinition) -> list[StreamDefinition]:
+    """Return the side streams that have to be made with `stream`; InvalidDefinition when a name is taken by something else."""
+    wanted: list[tuple[str, Schema, str]] = []
+    if stream.late_into is not None:
+        wanted.append((stream.late_into, late_schema(stream), "LATE INTO"))
+    if stream.errors_into is not None:
+        wanted.append((stream.errors_into, ERROR_SCHEMA, "ON ERROR INTO"))
+    names = [stream.name, *(name for name, _, _ in wanted)]
+    if len(set(names)) != len(names):
+        raise InvalidDefinition(f"stream {stream.name}: its late rows and errors need streams of their own")
+    made: list[StreamDefinition] = []
+    for name, schema, clause in wanted:
+        found = catalog.find(name)
+        if found is None:
+            made.append(StreamDefinition(name, schema))
+        elif not isinstance(found, StreamDefinition) or _shape(found.schema) != _shape(schema):
+            columns = ", ".join(f"{f.name} {f.type}" for f in schema.fields)
+            raise InvalidDefinition(f"{clause} {name}: {name} exists with other columns", hint=f"it needs ({columns})")
+    return made
+
+
+def late_schema(stream: StreamDefinition) -> Schema:
+    """Return the columns of a stream's late output."""
+    if stream.schema.position("query") is not None:
+        raise InvalidDefinition(
+            f"LATE INTO {stream.late_into}: the stream has a column query, which the late output adds", hint="rename it"
+        )
+    return Schema((*(Field(f.name, f.type) for f in stream.schema.fields), Field("query", TEXT, False)))
+
+
+def _shape(schema: Schema) -> list[tuple[str, str]]:
+    return [(f.name, str(f.type)) for f in schema.fields]
+
+
+def pass_late(host: EngineHost, query: str, stream: str, rows: Train) -> None:
+    """Let late rows into the late output of their stream."""
+    source = host.network.sources.get(stream)
+    name = None if source is None else source.definition.late_into
+    if name is None or rows.rows == 0:
+        return
+    ingest(host, name, [*rows.columns(), _texts([query] * rows.rows)])
+
+
+def pass_errors(host: EngineHost, query: str | None, stream: str | None, errors: EvaluationErrors) -> None:
+    """Let evaluation errors into the error output of the stream whose row failed."""
+    source = None if stream is None else host.network.sources.get(stream)
+    name = None if source is None else source.definition.errors_into
+    if name is not None:
+        record_errors(host, name, query, [(e.seq, e.reason, e.raw) for e in errors.records()])
+
+
+def record_errors(host: EngineHost, name: str, query: str | None, errors: Sequence[tuple[int, str, str]]) -> None:
+    """Let errors, as (position, reason, raw), into an error output."""
+    positions = Column(BIGINT, np.array([e[0] for e in errors], dtype=np.int64))
+    reasons, raws = _texts([e[1] for e in errors]), _texts([e[2] for e in errors])
+    queries = null_column(TEXT, len(errors)) if query is None else _texts([query] * len(errors))
+    ingest(host, name, [queries, reasons, positions, raws])
+
+
+def forward(host: EngineHost, query: Query, run: int, train: Train) -> None:
+    """Let the results of INSERT INTO … SELECT into their target; columns that it does not name are NULL."""
+    if train.rows and query.target in host.intakes:
+        intake = host.intakes[query.target]
+        intake.take_columns(intake.arranged(train.columns(), query.insert_columns))
+    host.deliver(query, run, train)
+
+
+def ingest(host: EngineHost, name: str, columns: list[Column]) -> None:
+    """Let rows into a stream of the server's own making; nothing when it has been dropped or has ended meanwhile."""
+    intake = host.intakes.get(name)
+    if intake is not None:
+        intake.take_columns(columns)
+
+
+def _texts(values: list[str]) -> Column:
+    return column_from_arrow(pa.array(values, pa.string()), TEXT)

@@ -1,0 +1,38 @@
+"""One file a family of statements: what the host does for each. `EXECUTORS` is the whole list.
+
+An executor is called with (host, statement, context) on the thread that executes statements; it returns an `Outcome` or raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millstream.engine.language import statements as say
+from millstream.server.outcome import Outcome
+from millstream.server.statements.definitions import create_class, create_derived_stream, create_stream, create_table
+from millstream.server.statements.describe import describe
+from millstream.server.statements.drop import drop
+from millstream.server.statements.explain import explain
+from millstream.server.statements.insert import insert_values
+from millstream.server.statements.policy import set_policy
+from millstream.server.statements.selects import create_query, insert_select, select
+from millstream.server.statements.show import show
+from millstream.server.statements.verbs import change_query
+
+EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
+    say.SelectStatement: select,
+    say.CreateStream: create_stream,
+    say.CreateDerivedStream: create_derived_stream,
+    say.CreateTable: create_table,
+    say.CreateQuery: create_query,
+    say.CreateClass: create_class,
+    say.InsertValues: insert_values,
+    say.InsertSelect: insert_select,
+    say.ChangeQuery: change_query,
+    say.Drop: drop,
+    say.Show: show,
+    say.Describe: describe,
+    say.Explain: explain,
+    say.SetPolicy: set_policy,
+}

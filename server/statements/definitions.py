@@ -1,0 +1,72 @@
+"""CREATE STREAM, CREATE STREAM … AS, CREATE TABLE, CREATE CLASS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.engine.errors import Unsupported
+from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
+from millstream.engine.planner.plan import derived_stream
+from millstream.server import running, side_streams
+from millstream.server.lifecycle import QueryState
+from millstream.server.outcome import Outcome, said
+from millstream.server.queries import Query, QueryKind
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import Context, EngineHost
+
+
+def create_stream(host: EngineHost, statement: CreateStream, context: Context) -> Outcome:
+    """Register a stream, and the streams of its late rows and errors where they do not exist."""
+    definition = statement.definition
+    if statement.if_not_exists and host.catalog.find(definition.name) is not None:
+        return said(f"there is a stream {definition.name} already")
+    if definition.durability != "none":
+        raise Unsupported(f"DURABILITY {definition.durability} is not supported yet", hint="leave it out, or write DURABILITY none")
+    sides = side_streams.definitions_for(host.catalog, definition)
+    host.catalog.add(definition)
+    host.register_stream(definition)
+    for side in sides:
+        host.catalog.add(side)
+        host.register_stream(side)
+    if not context.restoring:
+        host.store.add_definition("stream", definition.name, context.text.strip())
+    return said(f"stream {definition.name} created", *(f"stream {side.name} created" for side in sides))
+
+
+def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, context: Context) -> Outcome:
+    """Start the SELECT and let others read what it gives under the stream's name."""
+    if statement.if_not_exists and host.catalog.find(statement.name) is not None:
+        return said(f"there is a stream {statement.name} already")
+    planned = running.plan(host, statement.query, {}, statement.text)
+    derived = derived_stream(statement.name, planned)
+    host.catalog.add(derived)
+    query = Query(statement.name, planned, QueryKind.DERIVED, text=statement.text, target=statement.name)
+    host.derived[statement.name] = query
+    try:
+        running.begin(host, query)
+    except BaseException:
+        del host.derived[statement.name]
+        host.catalog.drop_relation(statement.name)
+        raise
+    query.state = QueryState.RUNNING
+    if not context.restoring:
+        host.store.add_definition("stream", statement.name, context.text.strip())
+    return said(f"stream {statement.name} created", *planned.notes)
+
+
+def create_table(host: EngineHost, statement: CreateTable, context: Context) -> Outcome:
+    """Refuse: no operator reads a table yet, and a table that nothing can read would be a promise not kept."""
+    raise Unsupported(f"CREATE TABLE {statement.definition.name}: tables are not supported yet", token=statement.definition.name)
+
+
+def create_class(host: EngineHost, statement: CreateClass, context: Context) -> Outcome:
+    """Register a query class."""
+    definition = statement.definition
+    if statement.if_not_exists and host.catalog.find_class(definition.name) is not None:
+        return said(f"there is a class {definition.name} already")
+    host.catalog.add(definition)
+    host.register_class(definition)
+    if not context.restoring:
+        host.store.add_definition("class", definition.name, context.text.strip())
+    return said(f"class {definition.name} created")

@@ -1,0 +1,52 @@
+"""DESCRIBE name: the columns of a stream, table or query, and how its time comes about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.engine.language.statements import Describe
+from millstream.engine.schema import Schema, StreamDefinition
+from millstream.server.outcome import Outcome
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import Context, EngineHost
+
+_COLUMNS = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "BOOLEAN", False], ["note", "TEXT", True]]
+
+
+def describe(host: EngineHost, statement: Describe, context: Context) -> Outcome:
+    """Return a row a column."""
+    name = statement.name.text
+    found = host.catalog.find(name)
+    if found is None and host.queries.find(name) is not None:
+        return _columns(host.queries.get(name).planned.physical.schema, None)
+    relation = host.catalog.relation(name)
+    return _columns(relation.schema, relation if isinstance(relation, StreamDefinition) else None)
+
+
+def _columns(schema: Schema, stream: StreamDefinition | None) -> Outcome:
+    by = None if stream is None else stream.time.column
+    rows = [[f.name, str(f.type), f.nullable, "event time" if f.name == by else None] for f in schema.fields]
+    notices = () if stream is None else (time_rule(stream),)
+    return Outcome(_COLUMNS, rows, notices)
+
+
+def time_rule(stream: StreamDefinition) -> str:
+    """Return one line that says how event time and watermark follow."""
+    rule = stream.time
+    parts = [f"TIMESTAMP BY {rule.column}" if rule.column is not None else "TIMESTAMP BY ARRIVAL"]
+    if rule.unit is not None:
+        parts.append(f"UNIT {rule.unit}{' ROUND' if rule.unit_round else ''}")
+    if rule.zone is not None:
+        parts.append(f"ZONE '{rule.zone}'")
+    parts += [
+        f"{word} {us / 1_000_000:g} SECONDS"
+        for word, us in (("DELAY", rule.delay_us), ("SKEW", rule.skew_us), ("IDLE", rule.idle_us))
+        if us
+    ]
+    if rule.idle_flush:
+        parts.append("FLUSH")
+    parts.append(f"LATE INTO {stream.late_into}" if stream.late_into else "LATE DROP")
+    parts.append(f"ON ERROR INTO {stream.errors_into}" if stream.errors_into else f"ON ERROR {stream.on_error.value}")
+    parts.append(f"DURABILITY {stream.durability}")
+    return " ".join(parts)

@@ -1,0 +1,129 @@
+"""DROP STREAM | TABLE | QUERY | CLASS, with CASCADE (case C38): what reads a stream is named, or goes with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.engine.catalog import DerivedStream
+from millstream.engine.errors import EngineError, InUse, UnknownName
+from millstream.engine.language.statements import Drop, ObjectKind
+from millstream.engine.schema import StreamDefinition, TableDefinition
+from millstream.server import running
+from millstream.server.outcome import Outcome, said
+from millstream.server.queries import Query
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import Context, EngineHost
+
+
+def drop(host: EngineHost, statement: Drop, context: Context) -> Outcome:
+    """Drop what is named; with IF EXISTS a name that is not there is no error."""
+    try:
+        return _DROPS[statement.kind](host, statement)
+    except UnknownName:
+        if statement.if_exists:
+            return said(f"there is no {statement.kind.value.lower()} {statement.name.text}")
+        raise
+
+
+def _drop_query(host: EngineHost, statement: Drop) -> Outcome:
+    query = host.queries.get(statement.name.text)
+    running.strike(host, query)
+    if query.is_durable:
+        host.store.forget([], [query.name])
+    return said(f"query {query.name} dropped")
+
+
+def _drop_class(host: EngineHost, statement: Drop) -> Outcome:
+    name = statement.name.text
+    host.catalog.query_class(name)
+    members = [q.name for q in host.queries if q.planned.physical.options.class_name == name]
+    if members:
+        raise InUse(f"class {name} has the queries {', '.join(members)}", hint="drop them first")
+    host.catalog.drop_class(name)
+    del host.class_nodes[name]
+    host.store.forget([("class", name)], [])
+    return said(f"class {name} dropped")
+
+
+def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
+    name = statement.name.text
+    found = host.catalog.relation(name)
+    if isinstance(found, TableDefinition) is not (statement.kind is ObjectKind.TABLE):
+        is_a = "table" if isinstance(found, TableDefinition) else "stream"
+        raise UnknownName(f"{name} is a {is_a}", hint=f"write DROP {is_a.upper()} {name}")
+    _check_side_outputs(host, name)
+    feeders = [q for q in host.queries if q.target == name]
+    readers = [*host.catalog.dependents(name), *(q.name for q in feeders)]
+    if readers and not statement.cascade:
+        raise InUse(
+            f"{name} is read or fed by {', '.join(dict.fromkeys(readers))}",
+            hint=f"drop them first, or write DROP {statement.kind.value} {name} CASCADE",
+        )
+    dropped = _cascade(host, name, feeders)
+    return said(*dropped)
+
+
+def _check_side_outputs(host: EngineHost, name: str) -> None:
+    users = [
+        s.name
+        for s in host.catalog.streams()
+        if isinstance(s, StreamDefinition) and s.name != name and name in (s.late_into, s.errors_into)
+    ]
+    if users:
+        raise InUse(f"{name} takes the late rows or errors of {', '.join(users)}", hint="drop that stream first")
+
+
+def _cascade(host: EngineHost, name: str, feeders: list[Query]) -> list[str]:
+    """Drop all that depends on a stream, leaves first, then the stream; the store forgets all of it in one change."""
+    reason = f"stream {name} was dropped"
+    notices: list[str] = []
+    queries: list[str] = []
+    streams: list[str] = []
+    for query in feeders:
+        _strike(host, query, reason, queries, notices)
+    for reader in host.catalog.dependents(name):
+        query_found = host.queries.find(reader)
+        relation = host.catalog.find(reader)
+        if query_found is not None and (relation is None or name not in getattr(relation, "reads", ())):
+            _strike(host, query_found, reason, queries, notices)
+        elif relation is not None:
+            drop_relation(host, reader, reason)
+            streams.append(reader)
+            notices.append(f"stream {reader} dropped")
+    drop_relation(host, name, reason)
+    streams.append(name)
+    notices.append(f"stream {name} dropped")
+    host.store.forget([("stream", s) for s in streams] + [("table", s) for s in streams], queries)
+    return notices
+
+
+def _strike(host: EngineHost, query: Query, reason: str, queries: list[str], notices: list[str]) -> None:
+    if host.queries.find(query.name) is not query:
+        return
+    running.strike(host, query, reason)
+    queries.append(query.name)
+    notices.append(f"query {query.name} dropped")
+
+
+def drop_relation(host: EngineHost, name: str, reason: str) -> None:
+    """Drop a stream, derived stream or table that nothing reads any more."""
+    relation = host.catalog.relation(name)
+    host.catalog.drop_relation(name)
+    if isinstance(relation, DerivedStream):
+        query = host.derived.pop(name)
+        running.end_derived(host, query, reason)
+    else:
+        host.network.drop_stream(name)
+        host.intakes.pop(name, None)
+    host.observer.stream_dropped(name)
+
+
+_DROPS = {
+    ObjectKind.STREAM: _drop_stream,
+    ObjectKind.TABLE: _drop_stream,
+    ObjectKind.QUERY: _drop_query,
+    ObjectKind.CLASS: _drop_class,
+}
+
+__all__ = ["EngineError", "drop", "drop_relation"]

@@ -1,0 +1,21 @@
+"""INSERT INTO name VALUES (…), …: a publish by hand; all rows or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.engine.language.statements import InsertValues
+from millstream.engine.planner.insert import bind_rows
+from millstream.server.outcome import Outcome, said
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import Context, EngineHost
+
+
+def insert_values(host: EngineHost, statement: InsertValues, context: Context) -> Outcome:
+    """Let the rows in; a row that does not fit refuses the statement with its number."""
+    intake = host.intake(statement.name.text)
+    columns = bind_rows(statement, intake.definition)
+    position = intake.take_columns(columns)
+    rows = len(statement.rows)
+    return said(f"{rows} row{'' if rows == 1 else 's'} inserted", accepted=rows, position=position)

@@ -1,0 +1,156 @@
+"""Continuous statements: a bare SELECT, CREATE QUERY, INSERT INTO … SELECT; and queries submitted as text or plan object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.errors import InvalidDefinition
+from millstream.engine.language.parse import parse_statement
+from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
+from millstream.engine.planner.plan import PlannedQuery
+from millstream.server import running
+from millstream.server.lifecycle import Verb
+from millstream.server.outcome import Outcome, said
+from millstream.server.queries import Query, QueryKind
+from millstream.server.store import StoredQuery
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import Context, EngineHost
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A query submitted by a program: `sql` or `plan`, a name if it is to be durable, when, how long. Times in microseconds."""
+
+    sql: str | None = None
+    plan: dict[str, Any] | None = None
+    name: str | None = None
+    start_at_us: int | None = None
+    lifetime_us: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def select(host: EngineHost, statement: SelectStatement, context: Context) -> Outcome:
+    """Start a temporary query, owned by whoever sent it."""
+    planned = running.plan(host, statement, {}, statement.text)
+    name = host.queries.temporary_name() if context.name is None else host.queries.check_free(context.name)
+    return _entered(host, Query(name, planned, text=statement.text, owner=context.owner), planned)
+
+
+def create_query(host: EngineHost, statement: CreateQuery, context: Context) -> Outcome:
+    """Start a durable query."""
+    if statement.if_not_exists and host.queries.find(statement.name) is not None:
+        return said(f"there is a query {statement.name} already", query=statement.name)
+    name = host.queries.check_free(statement.name)
+    options = {option.name: option.value for option in statement.options}
+    planned = running.plan(host, statement.query, options, statement.text)
+    query = Query(name, planned, text=statement.text, options=options)
+    _take_times(query, planned)
+    outcome = _entered(host, query, planned)
+    host.store.add_query(
+        StoredQuery(name, text=statement.text, options=options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
+    )
+    return outcome
+
+
+def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -> Outcome:
+    """Start a durable query whose results enter a stream."""
+    target = host.intake(statement.name.text)
+    planned = running.plan(host, statement.query, {}, statement.text)
+    _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
+    target.check_fits(planned.physical.schema, [c.text for c in statement.columns])
+    name = context.name or host.queries.temporary_name()
+    query = Query(name, planned, QueryKind.INSERT, text=statement.text, options={}, target=statement.name.text)
+    query.insert_columns = tuple(c.text for c in statement.columns)
+    outcome = _entered(host, query, planned)
+    if not context.restoring:
+        host.store.add_query(StoredQuery(name, text=context.text.strip()))
+    return outcome
+
+
+def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
+    """Refuse a statement that would feed a stream with its own rows, over whatever derived streams and other INSERTs."""
+    seen: set[str] = set()
+    ahead = list(reads)
+    while ahead:
+        name = ahead.pop()
+        if name == target:
+            raise InvalidDefinition(f"INSERT INTO {target} reads what it writes, so it would never end")
+        if name in seen:
+            continue
+        seen.add(name)
+        derived = host.derived.get(name)
+        ahead += derived.reads if derived is not None else [r for q in host.queries if q.target == name for r in q.reads]
+
+
+def submit(host: EngineHost, submission: Submission, owner: object | None) -> Outcome:
+    """Start a query for a program: durable when it has a name, else owned by `owner`."""
+    source, text = _source_of(submission)
+    name = submission.name
+    if name is None and submission.plan is not None and submission.plan.get("name"):
+        name = str(submission.plan["name"])
+    if name is not None:
+        host.queries.check_free(name)
+    planned = running.plan(host, source, submission.options, text)
+    query = Query(
+        name if name is not None else host.queries.temporary_name(),
+        planned,
+        text=text,
+        plan=submission.plan,
+        options=dict(submission.options),
+        owner=owner if name is None else None,
+        start_at_us=submission.start_at_us,
+        lifetime_us=submission.lifetime_us,
+    )
+    _take_times(query, planned)
+    outcome = _entered(host, query, planned)
+    if query.is_durable:
+        host.store.add_query(
+            StoredQuery(query.name, text, submission.plan, query.options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
+        )
+    return outcome
+
+
+def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
+    """Bring a stored query back in the state its user wants."""
+    statement = parse_statement(stored.text) if stored.text is not None else None
+    if isinstance(statement, InsertSelect):
+        insert_select(host, statement, context)
+        return
+    source: Any = statement if statement is not None else stored.plan
+    planned = running.plan(host, source, stored.options, stored.text)
+    query = Query(
+        stored.name, planned, text=stored.text, plan=stored.plan, options=stored.options,
+        start_at_us=stored.start_at_us, lifetime_us=stored.lifetime_us,
+    )  # fmt: skip
+    running.enter(host, query, start=stored.desired != "stopped")
+    if stored.desired == "paused":
+        running.move(host, query, Verb.PAUSE)
+
+
+def _source_of(submission: Submission) -> tuple[Any, str | None]:
+    if submission.plan is not None:
+        return submission.plan, None
+    statement = parse_statement(submission.sql or "")
+    if not isinstance(statement, SelectStatement):
+        raise InvalidDefinition("only a SELECT can be submitted", hint="other statements are executed")
+    return statement, statement.text
+
+
+def _take_times(query: Query, planned: PlannedQuery) -> None:
+    """Start time and lifetime may also stand in WITH (…) or in a plan object."""
+    options = planned.physical.options
+    query.start_at_us = query.start_at_us if query.start_at_us is not None else options.start_at_us
+    query.lifetime_us = query.lifetime_us if query.lifetime_us is not None else options.lifetime_us
+    if query.lifetime_us is not None and query.lifetime_us <= 0:
+        raise InvalidDefinition("a lifetime must be positive")
+
+
+def _entered(host: EngineHost, query: Query, planned: PlannedQuery) -> Outcome:
+    running.enter(host, query)
+    notices = [f"query {query.name} {query.state.value}", *planned.notes, *planned.physical.notes]
+    return said(*notices, query=query.name, continuous=query.kind is QueryKind.SELECT, durable=query.is_durable)
+
+
+__all__ = ["Submission", "create_query", "insert_select", "restore", "select", "submit"]

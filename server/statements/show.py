@@ -1,0 +1,114 @@
+"""SHOW …: what there is, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from millstream.engine.language.statements import Show, ShowWhat
+from millstream.engine.schema import StreamDefinition
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN
+from millstream.scheduler import catalog as policies
+from millstream.server.outcome import Outcome, table
+from millstream.server.statements.describe import time_rule
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import Context, EngineHost
+
+
+def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
+    """Return the table asked for."""
+    return _SHOWN[statement.what](host)
+
+
+def _streams(host: EngineHost) -> Outcome:
+    rows: list[tuple[object, ...]] = []
+    for stream in host.catalog.streams():
+        spelled = ", ".join(f"{f.name} {f.type}" for f in stream.schema.fields)
+        if isinstance(stream, StreamDefinition):
+            intake = host.intakes[stream.name]
+            state = "ended" if host.network.sources[stream.name].ended else "open"
+            rows.append((stream.name, "stream", state, intake.accepted_total, intake.refused_total, spelled, time_rule(stream)))
+        else:
+            rows.append((stream.name, "derived", "open", None, None, spelled, stream.text))
+    columns = [
+        ("name", "TEXT"),
+        ("kind", "TEXT"),
+        ("state", "TEXT"),
+        ("accepted", "BIGINT"),
+        ("refused", "BIGINT"),
+        ("columns", "TEXT"),
+        ("definition", "TEXT"),
+    ]
+    return table(columns, rows)
+
+
+def _tables(host: EngineHost) -> Outcome:
+    rows = [(t.name, ", ".join(t.key), ", ".join(f"{f.name} {f.type}" for f in t.schema.fields)) for t in host.catalog.tables()]
+    return table([("name", "TEXT"), ("key", "TEXT"), ("columns", "TEXT")], rows)
+
+
+def _queries(host: EngineHost) -> Outcome:
+    rows = []
+    for query in host.queries:
+        counts = host.counts(query)
+        rows.append(
+            (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable, counts.get("accepted"),
+             counts.get("late"), counts.get("failed"), counts.get("shed"), query.failure, query.shown_text)
+        )  # fmt: skip
+    columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
+    columns += [(name, "BIGINT") for name in ("accepted", "late", "failed", "shed")]
+    return table([*columns, ("failure", "TEXT"), ("text", "TEXT")], rows)
+
+
+def _classes(host: EngineHost) -> Outcome:
+    rows = [(c.name, c.priority, c.target_us, c.may_shed) for c in host.catalog.classes()]
+    return table([("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN")], rows)
+
+
+def _policies(host: EngineHost) -> Outcome:
+    rows = [
+        (row.name, row.name == host.policy.name, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in row.options.items()))
+        for row in policies.CATALOG.values()
+    ]
+    return table([("name", "TEXT"), ("in_use", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")], rows)
+
+
+def _sharing(host: EngineHost) -> Outcome:
+    rows = []
+    for operator in list(host.network.operators.values()):
+        if operator.queries > 1:
+            names = [served.node.name for served in host.network.queries_served(operator.id)]
+            rows.append(
+                (int(operator.id), type(operator.recipe).__name__.removesuffix("Recipe").lower(), operator.queries, ", ".join(names))
+            )
+    return table([("operator", "BIGINT"), ("kind", "TEXT"), ("queries", "BIGINT"), ("names", "TEXT")], rows)
+
+
+def _watermarks(host: EngineHost) -> Outcome:
+    rows = []
+    for source in list(host.network.sources.values()):
+        mark = source.watermark_us
+        shown = None if mark in (TIME_MIN, TIME_MAX) else mark
+        rows.append((source.definition.name, shown, source.idle, source.ended, source.future_skew))
+    return table(
+        [("stream", "TEXT"), ("watermark", "TIMESTAMP"), ("idle", "BOOLEAN"), ("ended", "BOOLEAN"), ("future_skew", "BIGINT")], rows
+    )
+
+
+def _decisions(host: EngineHost) -> Outcome:
+    statistics = asdict(host.runtime.statistics())
+    return table([("measure", "TEXT"), ("value", "TEXT")], [(name, str(value)) for name, value in statistics.items()])
+
+
+_SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
+    ShowWhat.STREAMS: _streams,
+    ShowWhat.TABLES: _tables,
+    ShowWhat.QUERIES: _queries,
+    ShowWhat.CLASSES: _classes,
+    ShowWhat.POLICIES: _policies,
+    ShowWhat.SHARING: _sharing,
+    ShowWhat.WATERMARKS: _watermarks,
+    ShowWhat.DECISIONS: _decisions,
+}

@@ -1,0 +1,39 @@
+"""Result trains as Arrow record batches, in pieces that fit a frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from millstream.engine.arrow import arrow_schema, column_to_arrow
+from millstream.engine.schema import Schema
+from millstream.engine.train import Train
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN
+
+RESULT_BYTES_MAX = 4 * 1024 * 1024  # of one result: a subscriber's credit and bound are counted in whole results
+
+
+def result_batch(train: Train, schema: Schema) -> Any:
+    """Return the shown columns of a result train; further ones only order the output."""
+    arrays = [column_to_arrow(train.column(i)) for i in range(len(schema))]
+    return pa.record_batch(arrays, schema=arrow_schema(schema))
+
+
+def result_batches(train: Train, schema: Schema) -> list[Any]:
+    """Return the same in pieces of about RESULT_BYTES_MAX at most."""
+    batch = result_batch(train, schema)
+    pieces = -(-batch.nbytes // RESULT_BYTES_MAX)
+    if pieces <= 1:
+        return [batch]
+    rows = max(1, -(-batch.num_rows // pieces))
+    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
+
+
+def result_meta(train: Train) -> dict[str, Any]:
+    """Return what a result says besides its rows: the position it answers up to, the watermark, notes such as the share seen."""
+    meta: dict[str, Any] = {"position": train.hi - 1}
+    if TIME_MIN < train.track.end < TIME_MAX:
+        meta["watermark_us"] = train.track.end
+    if train.notes:
+        meta.update(train.notes)
+    return meta

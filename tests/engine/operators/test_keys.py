@@ -1,0 +1,92 @@
+"""Ids for keys: equal keys get one id, different ones never, also after keys were freed and came again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from millstream.engine.operators.key_maps import HashTable
+from millstream.engine.operators.keys import KeyEncoder, key_encoder
+from millstream.engine.schema import Field, Schema
+from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, DataType, decimal
+
+from tests.support.engine_run import columns_of, values_of
+
+VALUES: dict[str, tuple[DataType, st.SearchStrategy[Any]]] = {
+    "small": (BIGINT, st.integers(0, 20) | st.none()),
+    "wide": (BIGINT, st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]) | st.none()),
+    "int": (INT, st.integers(-100_000, 100_000) | st.none()),
+    "double": (DOUBLE, st.floats() | st.sampled_from([0.0, -0.0, math.nan, math.inf]) | st.none()),
+    "text": (TEXT, st.text(max_size=2) | st.none()),
+    "bool": (BOOLEAN, st.booleans() | st.none()),
+}
+
+
+def canonical(value: Any) -> Any:
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    return value
+
+
+def encode(encoder: KeyEncoder, types: list[DataType], rows: list[tuple[Any, ...]]) -> list[int]:
+    schema = Schema(tuple(Field(f"k{i}", t) for i, t in enumerate(types)))
+    result: list[int] = encoder.encode(columns_of(schema, rows)).tolist()
+    return result
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3), st.data())
+def test_ids_tell_keys_apart_as_equality_does(kinds: list[str], data: st.DataObject) -> None:
+    types = [VALUES[k][0] for k in kinds]
+    row = st.tuples(*(VALUES[k][1] for k in kinds))
+    encoder = key_encoder(types)
+    known: dict[tuple[Any, ...], int] = {}
+    for _ in range(4):
+        rows = data.draw(st.lists(row, min_size=1, max_size=30))
+        ids = encode(encoder, types, rows)
+        for r, i in zip(rows, ids, strict=True):
+            key = tuple(map(canonical, r))
+            assert known.setdefault(key, i) == i
+        assert len(set(known.values())) == len(known)
+        assert encoder.alive == len(known)
+        back = [values_of(c) for c in encoder.columns(np.array(list(known.values()), dtype=np.int64))]
+        for (key, _), *values in zip(known.items(), *back, strict=True):
+            assert tuple(map(canonical, values)) == key
+        gone = data.draw(st.sets(st.sampled_from(sorted(known.values())))) if known else set()
+        if gone:
+            encoder.free(np.array(sorted(gone), dtype=np.int64))
+            known = {k: v for k, v in known.items() if v not in gone}
+
+
+def test_ids_are_reused_so_that_tables_do_not_grow_with_passing_keys() -> None:
+    encoder = key_encoder([BIGINT, TEXT])
+    for start in range(0, 100_000, 1_000):
+        ids = encode(encoder, [BIGINT, TEXT], [(start + i, f"t{start + i}") for i in range(1_000)])
+        encoder.free(np.array(ids))
+    assert encoder.size <= 2_000
+    assert encoder.alive == 0
+
+
+@pytest.mark.parametrize("spread", [1, 1_000_003])
+def test_a_hash_table_finds_what_was_put_in_and_nothing_else(spread: int) -> None:
+    table = HashTable()
+    values = np.arange(20_000, dtype=np.int64) * spread
+    table.insert(values, np.arange(20_000, dtype=np.int64))
+    table.delete(values[::2])
+    assert (table.find(values[1::2]) == np.arange(1, 20_000, 2)).all()
+    assert (table.find(values[::2]) == -1).all()
+    assert (table.find(values + 20_000 * spread) == -1).all()
+
+
+def test_wide_decimals_are_keys_by_value() -> None:
+    type_ = decimal(38, 2)
+    encoder = key_encoder([type_])
+    from decimal import Decimal
+
+    ids = encode(encoder, [type_], [(Decimal("1.50"),), (Decimal("1.5"),), (Decimal(10) ** 30,), (None,)])
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3

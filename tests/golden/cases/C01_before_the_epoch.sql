@@ -1,0 +1,3 @@
+-- case: C01
+CREATE STREAM s (ts BIGINT) TIMESTAMP BY ts UNIT ms;
+SELECT window_start, window_end, COUNT(*) AS n FROM s [RANGE 60 SECONDS SLIDE 60 SECONDS];

@@ -1,0 +1,4 @@
+-- case: C10
+CREATE STREAM s (v INT);
+SELECT window_end, COUNT(*) AS n FROM s [RANGE 2 SECONDS SLIDE 2 SECONDS];
+SELECT v FROM s WHERE v > 4;

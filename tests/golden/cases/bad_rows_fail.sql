@@ -1,0 +1,4 @@
+-- case: C31
+-- must fail: line 2
+CREATE STREAM s (t BIGINT NOT NULL, w INT) TIMESTAMP BY t UNIT s ON ERROR FAIL;
+SELECT t, w FROM s;

@@ -1,0 +1,4 @@
+-- case: C31
+CREATE STREAM s (t BIGINT NOT NULL, w INT) TIMESTAMP BY t UNIT s ON ERROR INTO bad;
+SELECT t FROM s;
+SELECT query, position, raw FROM bad;

@@ -1,0 +1,5 @@
+-- case: C38
+-- must fail: q1
+CREATE STREAM s (ts TIMESTAMP, v INT) TIMESTAMP BY ts;
+SELECT v FROM s;
+DROP STREAM s;

@@ -1,0 +1,2 @@
+CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE, name TEXT) TIMESTAMP BY ts;
+SELECT * FROM s WHERE v > 1.5 AND name <> 'b';

@@ -1,0 +1,3 @@
+-- must fail: lenght
+CREATE STREAM packets (ts TIMESTAMP, length INT) TIMESTAMP BY ts;
+SELECT lenght FROM packets;
