@@ -267,5 +267,15 @@ def _row_as_json(batch: Any, index: int) -> bytes:
         cell = array.slice(index, 1)
         if isinstance(cell, pa.ChunkedArray):
             cell = cell.combine_chunks()
-        row[name] = cell.view(pa.binary())[0].as_py() if pa.types.is_string(cell.type) else cell[0].as_py()
+        row[name] = _cell(cell)
     return as_json(row)
+
+
+def _cell(cell: Any) -> Any:
+    """Return the one value of an array; an instant that Python's dates do not reach as a bare number."""
+    if pa.types.is_string(cell.type):
+        return cell.view(pa.binary())[0].as_py()
+    try:
+        return cell[0].as_py()
+    except (OverflowError, ValueError):
+        return cell.view(pa.int64())[0].as_py()

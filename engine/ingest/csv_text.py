@@ -203,6 +203,8 @@ def _from_bounds(data: bytes, bounds: Any, width: int, delimiter: int) -> _Block
     bad = BadRows()
     right = bounds.fields == width
     text = data[: bounds.consumed]
+    if text.count(b"\r") != text.count(b"\r\n"):  # to Arrow a lone carriage return is a line end, to us it is text
+        return _from_records(list(tokenize(text, delimiter, True)), data, width)
     if not right.all():
         for i in np.flatnonzero(~right).tolist():
             bad.add(i, field_count_problem(int(bounds.fields[i]), width))
@@ -212,7 +214,6 @@ def _from_bounds(data: bytes, bounds: Any, width: int, delimiter: int) -> _Block
         return _Block([pa.nulls(rows, pa.binary())] * width, rows, data, starts, ends, bad)
     columns = _arrow_fields(text, width, delimiter)
     if columns is None or len(columns[0]) != int(right.sum()):
-        # Arrow sees other line ends than we do (a lone carriage return): read these records one by one.
         return _from_records(list(tokenize(data[: bounds.consumed], delimiter, True)), data, width)
     if bad.reasons:
         place = np.cumsum(right) - 1
@@ -223,6 +224,8 @@ def _from_bounds(data: bytes, bounds: Any, width: int, delimiter: int) -> _Block
 def _arrow_fields(text: bytes, width: int, delimiter: int) -> list[Any] | None:
     """Parse records that all have `width` fields into columns of bytes; None when Arrow reads them otherwise."""
     names = [str(i) for i in range(width)]
+    if not text.endswith(b"\n"):
+        text += b"\n"  # without it Arrow takes an empty last field for a quoted one
     try:
         table = pacsv.read_csv(
             io.BytesIO(text),

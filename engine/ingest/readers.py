@@ -69,7 +69,7 @@ def open_rows(path: str | Path, coercer: Coercer) -> Iterator[Iterator[Ingested]
             "arrow": _arrow,
             "parquet": _parquet,
         }
-        rows = _named_errors(readers[kind](file, coercer), Path(path).name)
+        rows = _named_errors(lambda: readers[kind](file, coercer), Path(path).name)
         with closing(rows):
             yield rows
 
@@ -78,11 +78,11 @@ def _open(path: Path, zipped: bool) -> IO[bytes]:
     return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
 
 
-def _named_errors(rows: Iterator[Ingested], name: str) -> Any:
+def _named_errors(read: Callable[[], Iterator[Ingested]], name: str) -> Any:
     """Turn what a damaged file raises into one sentence with the file's name."""
     try:
-        yield from rows
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, gzip.BadGzipFile, EOFError) as error:
+        yield from read()
+    except (pa.ArrowException, gzip.BadGzipFile, EOFError) as error:
         raise InvalidDefinition(f"{name} cannot be read: {str(error).splitlines()[0]}") from error
 
 

@@ -1,0 +1,53 @@
+"""What the ingest tests share: a coercer from a few words, and the accepted rows as Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from millstream.engine.expressions.formatting import format_column
+from millstream.engine.expressions.strings import as_list
+from millstream.engine.ingest.coerce import Coercer
+from millstream.engine.ingest.result import Ingested
+from millstream.engine.schema import Field, Schema, TimeRule
+from millstream.engine.types import DataType
+
+
+def make_coercer(*columns: tuple[Any, ...], time: TimeRule | None = None, extra: str = "ignore") -> Coercer:
+    """Columns are (name, type) or (name, type, nullable)."""
+    return Coercer(Schema(tuple(Field(*c) for c in columns)), time, extra=extra)
+
+
+def accepted_rows(result: Ingested) -> list[tuple[Any, ...]]:
+    assert all(len(c) == result.rows for c in result.columns)
+    return list(zip(*(as_list(c) for c in result.columns), strict=True))
+
+
+def accepted_texts(result: Ingested) -> list[tuple[str | None, ...]]:
+    return list(zip(*(format_column(c).to_pylist() for c in result.columns), strict=True))
+
+
+@pytest.fixture(scope="session")
+def coercer() -> Callable[..., Coercer]:
+    return make_coercer
+
+
+@pytest.fixture(scope="session")
+def rows_of() -> Callable[[Ingested], list[tuple[Any, ...]]]:
+    return accepted_rows
+
+
+@pytest.fixture(scope="session")
+def texts_of() -> Callable[[Ingested], list[tuple[str | None, ...]]]:
+    return accepted_texts
+
+
+@pytest.fixture(scope="session")
+def one_type() -> Callable[..., Coercer]:
+    """A coercer of a single nullable column v."""
+
+    def make(type_: DataType, **time: Any) -> Coercer:
+        return make_coercer(("v", type_), time=TimeRule("v", **time) if time else None)
+
+    return make
