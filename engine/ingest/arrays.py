@@ -35,7 +35,7 @@ def convert_array(array: Any, type_: DataType, *, zone: str | None = None, unit:
     """
     array = _plain(array)
     if array.type == arrow_type(type_):
-        return _same_type(array, type_)
+        return take_same_type(array, type_)
     source = array.type
     if pa.types.is_null(source):
         return null_column(type_, len(array)), {}
@@ -65,8 +65,8 @@ def _plain(array: Any) -> Any:
     return array
 
 
-def _same_type(array: Any, type_: DataType) -> Converted:
-    """Text and lists may come from anyone, so their bytes are validated; other types have no invalid values."""
+def take_same_type(array: Any, type_: DataType) -> Converted:
+    """Take an array of the column's own Arrow type. Text and lists may come from anyone, so their bytes are validated."""
     if type_.kind is Kind.TEXT:
         try:
             array.validate(full=True)

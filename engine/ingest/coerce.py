@@ -9,21 +9,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from millstream.engine.arrow import arrow_type
 from millstream.engine.column import Column, null_column
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.expressions.calendar import INT64_MIN
-from millstream.engine.ingest.arrays import convert_array
+from millstream.engine.ingest.arrays import convert_array, take_same_type
 from millstream.engine.ingest.event_time import times_of, unit_warning
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.ingest.result import BadRows, Converted, Ingested, Rejection
 from millstream.engine.schema import Field, Schema, TimeRule
-from millstream.engine.types import DATE, TIMESTAMP, Kind
+from millstream.engine.types import DATE, TIMESTAMP, DataType, Kind
 
 RawOf = Callable[[int], bytes]
+# (place in the batch or None, whether it has the column's Arrow type already, the column's type, zone and unit)
+_Step = tuple[int | None, bool, DataType, dict[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _ArrowPlan:
+    """How batches of one Arrow schema are taken; publishers send the same schema again and again."""
+
+    schema: Any
+    steps: list[_Step]
+    extra: tuple[str, ...]
 
 
 class Coercer:
@@ -40,9 +53,11 @@ class Coercer:
         self.time = time if time is not None else TimeRule()
         self.extra = extra
         self.time_position = None if self.time.column is None else schema.position(self.time.column)
+        self._names = schema.names
+        self._plan: _ArrowPlan | None = None
         self._check_time_column()
         self._folded: dict[str, list[str]] = {}
-        for name in schema.names:
+        for name in self._names:
             self._folded.setdefault(name.lower(), []).append(name)
 
     def _check_time_column(self) -> None:
@@ -58,7 +73,7 @@ class Coercer:
 
     def field_for(self, name: str) -> str | None:
         """Return the column that an input's name means: exactly that name, else the one that differs only in case."""
-        if name in self.schema.names:
+        if name in self._names:
             return name
         candidates = self._folded.get(name.lower(), [])
         return candidates[0] if len(candidates) == 1 else None
@@ -82,19 +97,30 @@ class Coercer:
 
     def arrow(self, batch: Any, raw_of: RawOf | None = None) -> Ingested:
         """Take an Arrow RecordBatch or Table; columns are found by name."""
-        places, extra = self.match(batch.schema.names)
-        bad = BadRows()
+        schema = batch.schema
+        plan = self._plan
+        if plan is None or not plan.schema.equals(schema):
+            plan = self._plan = self._plan_for(schema)
+        columns = batch.columns
         converted: list[Converted | None] = []
-        for position, column_field in enumerate(self.schema.fields):
-            place = places.get(column_field.name)
+        for place, same, type_, options in plan.steps:
             if place is None:
                 converted.append(None)
                 continue
-            array = batch.column(place)
+            array = columns[place]
             if isinstance(array, pa.ChunkedArray):
                 array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-            converted.append(convert_array(array, column_field.type, **self.options_of(position)))
-        return self.finish(converted, batch.num_rows, bad, extra, raw_of or (lambda i: _row_as_json(batch, i)))
+            converted.append(take_same_type(array, type_) if same else convert_array(array, type_, **options))
+        return self.finish(converted, batch.num_rows, BadRows(), plan.extra, raw_of or (lambda i: _row_as_json(batch, i)))
+
+    def _plan_for(self, schema: Any) -> _ArrowPlan:
+        places, extra = self.match(schema.names)
+        steps: list[_Step] = []
+        for position, column_field in enumerate(self.schema.fields):
+            place = places.get(column_field.name)
+            same = place is not None and schema.field(place).type == arrow_type(column_field.type)
+            steps.append((place, same, column_field.type, self.options_of(position)))
+        return _ArrowPlan(schema, steps, extra)
 
     def rows(
         self,
@@ -106,7 +132,7 @@ class Coercer:
         """Take rows of Python values: maps by column name, or lists in the schema's order. Rows in `bad` are refused already."""
         bad = BadRows() if bad is None else bad
         raw_of = raw_of or (lambda i: as_json(rows[i]))
-        names = self.schema.names
+        names = self._names
         if all(type(row) is list and len(row) == len(names) for row in rows):
             values = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
             return self.values(values, len(rows), bad, (), raw_of, line_of)
@@ -128,7 +154,7 @@ class Coercer:
             return row
         if isinstance(row, list | tuple):
             if len(row) == len(self.schema):
-                return dict(zip(self.schema.names, row, strict=True))
+                return dict(zip(self._names, row, strict=True))
             bad.add(index, f"{len(row)} values for {len(self.schema)} columns")
         else:
             bad.add(index, "a row must be a map or a list")
@@ -136,7 +162,7 @@ class Coercer:
 
     def _check_names(self, maps: list[Mapping[str, Any]], bad: BadRows) -> tuple[str, ...]:
         """Bring keys that differ only in case to the column's name; refuse or gather those that mean no column."""
-        known, ignored = frozenset(self.schema.names), dict[str, None]()
+        known, ignored = frozenset(self._names), dict[str, None]()
         for index, row in enumerate(maps):
             if row.keys() <= known:
                 continue

@@ -53,7 +53,7 @@ def split_regular(data: bytes, delimiter: int, final: bool) -> Bounds | None:
     breaks, commas = codes == LINE_FEED, codes == delimiter
     quotes = codes == QUOTE
     if quotes.any():
-        inside = (np.cumsum(quotes) & 1).astype(np.bool_)
+        inside = np.bitwise_xor.accumulate(quotes)
         if inside[-1] and final:
             return None
         if not _quotes_are_regular(codes, np.flatnonzero(quotes), delimiter):
@@ -65,8 +65,8 @@ def split_regular(data: bytes, delimiter: int, final: bool) -> Bounds | None:
         ends = np.append(ends, len(codes))
     starts = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1] + 1)) if len(ends) else ends
     consumed = 0 if not len(ends) else min(int(ends[-1]) + 1, len(codes))
-    before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(commas, dtype=np.int64)))
-    fields = before[ends] - before[starts] + 1
+    places = np.flatnonzero(commas)
+    fields = np.searchsorted(places, ends) - np.searchsorted(places, starts) + 1
     trimmed = ends - ((ends > starts) & (codes[np.maximum(ends - 1, 0)] == CARRIAGE_RETURN))
     present = trimmed > starts
     return Bounds(starts[present], trimmed[present], fields[present], consumed)

@@ -156,7 +156,7 @@ def test_the_quick_way_finds_the_same_records_as_the_slow_one(rows: list[Any]) -
     writer.writerows([["" if v is None else v for v in row] for row in rows])
     data = text.getvalue().encode()
     bounds = split_regular(data, ord(","), True)
-    records = [r for r in tokenize(data, ord(","), True)]
+    records = list(tokenize(data, ord(","), True))
     assert bounds is not None
     assert bounds.starts.tolist() == [r.start for r in records]
     assert bounds.fields.tolist() == [len(r.fields) for r in records]
