@@ -60,10 +60,25 @@ def test_iso_8601_is_read(text: str, us: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "now", "1970", "1970-1-1", "1970-13-01", "1900-02-29", "1970-01-01T25:00", "1970-01-01T24:00:01", "1970-01-01T00:60", "1970-01-01T",
-        "1970-01-01T00:00:00+25", "1970-01-01T00:00:61", "1970-01-01T00", "19700101", "1970-01-01T00:00:00 PST", "999999-01-01", "١٩٧٠-01-01",
+        "",
+        "now",
+        "1970",
+        "1970-1-1",
+        "1970-13-01",
+        "1900-02-29",
+        "1970-01-01T25:00",
+        "1970-01-01T24:00:01",
+        "1970-01-01T00:60",
+        "1970-01-01T",
+        "1970-01-01T00:00:00+25",
+        "1970-01-01T00:00:61",
+        "1970-01-01T00",
+        "19700101",
+        "1970-01-01T00:00:00 PST",
+        "999999-01-01",
+        "١٩٧٠-01-01",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"TIMESTAMP|does not exist|offset"):
         parse_timestamp(text)
@@ -86,13 +101,29 @@ def test_every_timestamp_is_written_and_read_back(us: int) -> None:
 @pytest.mark.parametrize(
     ("text", "us"),
     [
-        ("10 SECONDS", 10 * SECOND), ("10 second", 10 * SECOND), ("INTERVAL '10' SECOND", 10 * SECOND), ("INTERVAL '10 seconds'", 10 * SECOND),
-        ("'10 seconds'", 10 * SECOND), ("10s", 10 * SECOND), ("50ms", 50_000), ("1.5 hours", 5_400 * SECOND), ("-45 MINUTES", -2_700 * SECOND),
-        ("1 day 02:03:04.5", 93_784_500_000), ("1 day, 2 hours", 93_600 * SECOND), ("00:00:10", 10 * SECOND), ("-36:00:00", -129_600 * SECOND),
-        ("PT1M30S", 90 * SECOND), ("P1DT12H", 129_600 * SECOND), ("-P1W", -604_800 * SECOND), ("1 week", 604_800 * SECOND),
-        ("3 microseconds", 3), ("1 hour -1 minute", 3_540 * SECOND), ("0.0000005 s", 0), ("0 s", 0),
+        ("10 SECONDS", 10 * SECOND),
+        ("10 second", 10 * SECOND),
+        ("INTERVAL '10' SECOND", 10 * SECOND),
+        ("INTERVAL '10 seconds'", 10 * SECOND),
+        ("'10 seconds'", 10 * SECOND),
+        ("10s", 10 * SECOND),
+        ("50ms", 50_000),
+        ("1.5 hours", 5_400 * SECOND),
+        ("-45 MINUTES", -2_700 * SECOND),
+        ("1 day 02:03:04.5", 93_784_500_000),
+        ("1 day, 2 hours", 93_600 * SECOND),
+        ("00:00:10", 10 * SECOND),
+        ("-36:00:00", -129_600 * SECOND),
+        ("PT1M30S", 90 * SECOND),
+        ("P1DT12H", 129_600 * SECOND),
+        ("-P1W", -604_800 * SECOND),
+        ("1 week", 604_800 * SECOND),
+        ("3 microseconds", 3),
+        ("1 hour -1 minute", 3_540 * SECOND),
+        ("0.0000005 s", 0),
+        ("0 s", 0),
     ],
-)  # fmt: skip
+)
 def test_durations_are_read(text: str, us: int) -> None:
     assert parse_duration(text) == us
 
@@ -183,14 +214,21 @@ def test_columns_are_written_as_single_values_are_and_read_back(type_: Any, valu
 def test_columns_of_text_are_read_as_single_values_are(type_: Any, values: Any, texts: list[Any]) -> None:
     for zone in (None, "Europe/Berlin") if type_ == TIMESTAMP else (None,):
         parsed = parse_column(pa.array(texts, pa.string()), type_, zone)
-        wanted: list[Any] = []
-        for i, text in enumerate(texts):
-            try:
-                wanted.append(None if text is None else parse_value(text, type_, zone))
-            except ValueError as error:
-                assert parsed.failed[i] == str(error)
-                wanted.append(None)
+        wanted, reasons = one_by_one(texts, type_, zone)
         assert repr(as_list(parsed.column)) == repr(wanted)
+        assert parsed.failed == reasons
+
+
+def one_by_one(texts: list[Any], type_: Any, zone: str | None) -> tuple[list[Any], dict[int, str]]:
+    values: list[Any] = []
+    reasons: dict[int, str] = {}
+    for i, text in enumerate(texts):
+        try:
+            values.append(None if text is None else parse_value(text, type_, zone))
+        except ValueError as error:
+            reasons[i] = str(error)
+            values.append(None)
+    return values, reasons
 
 
 def test_lists_are_shown_by_their_elements() -> None:
