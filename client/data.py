@@ -47,30 +47,46 @@ def to_table(data: Any) -> pa.Table:
     )
 
 
-def plain_table(table: pa.Table, columns: list[Column]) -> pa.Table:
-    """Return `table` with dictionaries unpacked and columns in the stream's types, where that changes no value.
+class Shaper:
+    """Brings tables into a stream's shape: dictionaries unpacked, columns in the stream's types where that changes no value.
 
-    Other columns stay as they are: the server judges them row by row, and names what it refuses.
+    Other columns stay as they are: the server judges them row by row, and names what it refuses. What there is to do is worked
+    out once for each schema that comes.
     """
-    import pyarrow as pa
 
-    wanted = {column.name: arrow_type(column.type) for column in columns}
-    for index, field in enumerate(table.schema):
-        column = table.column(index)
-        if pa.types.is_dictionary(field.type):
-            column = column.cast(field.type.value_type)
-        target = wanted.get(field.name)
-        if target is not None and target != column.type and _may_cast(column.type, target):
+    def __init__(self, columns: list[Column]) -> None:
+        self._wanted = {column.name: arrow_type(column.type) for column in columns}
+        self._schema: pa.Schema | None = None
+        self._casts: list[tuple[int, pa.DataType]] = []
+
+    def shaped(self, table: pa.Table) -> pa.Table:
+        """Return the table as it is to be sent. MillstreamError (`data`) if a column's type has no counterpart."""
+        import pyarrow as pa
+
+        if self._schema is None or not table.schema.equals(self._schema):
+            self._casts = list(self._casts_for(table.schema))
+            self._schema = table.schema
+        for index, target in self._casts:
             # A value that does not fit: the server will refuse its row, and only that.
             with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                column = column.cast(target, safe=True)
-        if column.type != field.type:
-            table = table.set_column(index, pa.field(field.name, column.type), column)
-    try:
-        columns_of(table.schema)
-    except ValueError as error:
-        raise MillstreamError("data", f"cannot publish these columns: {error}") from None
-    return table.replace_schema_metadata(None)
+                table = table.set_column(index, pa.field(table.schema[index].name, target), table.column(index).cast(target, safe=True))
+        return table if table.schema.metadata is None else table.replace_schema_metadata(None)
+
+    def _casts_for(self, schema: pa.Schema) -> Iterator[tuple[int, pa.DataType]]:
+        import pyarrow as pa
+
+        try:
+            columns_of(schema)
+        except ValueError as error:
+            raise MillstreamError("data", f"cannot publish these columns: {error}") from None
+        for index, field in enumerate(schema):
+            source = field.type
+            if pa.types.is_dictionary(source):
+                source = source.value_type
+                yield index, source
+            target = self._wanted.get(field.name)
+            if target is not None and target != source and _may_cast(source, target):
+                yield index, target
 
 
 def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
@@ -93,7 +109,8 @@ def trains_of(table: pa.Table, rows_max: int) -> Iterator[pa.RecordBatch]:
     for batch in table.to_batches():
         if not batch.num_rows:
             continue
-        bytes_per_row = batch.nbytes / batch.num_rows
+        size = batch.get_total_buffer_size()  # quick, and too much for slices
+        bytes_per_row = (size if size <= TRAIN_BYTES_MAX else batch.nbytes) / batch.num_rows
         rows = max(1, min(rows_max, int(TRAIN_BYTES_MAX / bytes_per_row) if bytes_per_row else rows_max))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)

@@ -62,6 +62,7 @@ class Publisher:
         self._wire = wire
         self._channel = 0
         self._rows_credit = 1
+        self._shaper = conversion.Shaper([])
         self._encoder: BatchEncoder | None = None
         self._ack = Acknowledgement()
         self._sent_rows = 0  # since the last flush
@@ -82,6 +83,7 @@ class Publisher:
         self._ack.durability = answer.durability
         try:
             self.columns = parse_schema(answer.schema)
+            self._shaper = conversion.Shaper(self.columns)
         except ValueError as error:
             self._end = MillstreamError("protocol", f"the server sent a schema that cannot be read: {error}")
         self._wire.own_channel(answer.channel, self)
@@ -110,7 +112,7 @@ class Publisher:
         return count
 
     async def _send_table(self, table: pa.Table) -> int:
-        table = conversion.plain_table(table, self.columns)
+        table = self._shaper.shaped(table)
         encoder = self._encoder_for(table.schema)
         for batch in conversion.trains_of(table, self._rows_credit):
             await self._credit()

@@ -16,6 +16,16 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def name_of(text: str) -> str:
+    """Return the name that `text`, typed on a command line, stands for: as in the language, plain words fold to lower case.
+
+    In double quotes a name is taken as it is; so is one that is not a plain word (`a/b`, ` x `), which needs none.
+    """
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('""', '"')
+    return text.lower() if text.isidentifier() else text
+
+
 def statement(verb: str, name: str, *, cascade: bool = False) -> str:
     """Return the statement that does `verb` to the query called `name`."""
     if verb not in VERBS:

@@ -15,6 +15,7 @@ from millstream.protocol.connection import Connection, Event, RowsChunk
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.messages import (
     Ack,
+    BytesLike,
     CancelRequest,
     ChannelClosed,
     ChannelOpened,
@@ -47,6 +48,7 @@ class Owner(Protocol):
         """The connection is gone."""
 
 
+COALESCED_BYTES_MAX = 64 * 1024
 CLOSE_SECONDS_MAX = 5.0  # how long the last bytes may take to leave, before they are given up
 OnAnswer = Callable[[Any], None]
 
@@ -68,6 +70,9 @@ class Wire(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._connection = Connection(Role.CLIENT)
         self._transport: asyncio.Transport | None = None
+        self._outgoing: list[BytesLike] = []
+        self._outgoing_bytes = 0
+        self._flush_is_due = False
         self._requests: dict[int, _Request] = {}
         self._next_request = 1
         self._channels: dict[int, Owner] = {}
@@ -101,7 +106,20 @@ class Wire(asyncio.BufferedProtocol):
             buffers = self._connection.send(message)
         except LocalProtocolError as error:
             raise MillstreamError.of_protocol(error) from error
-        self._transport.writelines(buffers)
+        self._outgoing += buffers
+        self._outgoing_bytes += sum(map(len, buffers))
+        if self._outgoing_bytes >= COALESCED_BYTES_MAX:
+            self._flush()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write what was said in this turn of the loop as one: many small messages cost one system call."""
+        self._flush_is_due = False
+        outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
+        if outgoing and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(outgoing)
 
     async def drain(self) -> None:
         """Wait until the socket takes more."""
@@ -140,6 +158,7 @@ class Wire(asyncio.BufferedProtocol):
             if self._connection.state in (State.OPEN, State.SERVER_LEFT):
                 self.send(Goodbye())
             self._fail(MillstreamError("closed", "the connection has been closed"))
+        self._flush()
         if self._transport is not None:
             self._transport.close()
             _, late = await asyncio.wait({self._closed}, timeout=CLOSE_SECONDS_MAX)

@@ -39,13 +39,17 @@ class TimeOffset:
 
 @dataclass(frozen=True, slots=True)
 class DerivedStream:
-    """CREATE STREAM name AS SELECT …: the SELECT's text, its output, what it reads, and which columns tell the time (K19)."""
+    """CREATE STREAM name AS SELECT …: the SELECT's text, its output, what it reads, and which columns tell the time (K19).
+
+    `changes`: it is a change log, whose last column `op` says '+' or '-'. `planner.plan.derived_stream` makes one from a plan.
+    """
 
     name: str
     schema: Schema
     text: str
     reads: tuple[str, ...] = ()
     times: Mapping[str, TimeOffset] = field(default_factory=dict)
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Catalog:
         return tuple(self._classes.values())
 
     def readers(self, name: str) -> tuple[str, ...]:
-        """Return the derived streams, queries and streams (LATE INTO, ON ERROR INTO) that need the stream or table `name`."""
+        """Return the derived streams and queries that read the stream or table `name`."""
         derived = [r.name for r in self._relations.values() if isinstance(r, DerivedStream) and name in r.reads]
         queries = [q.name for q in self._queries.values() if name in q.reads]
         return tuple(derived + queries)
@@ -140,6 +144,8 @@ class Catalog:
 
     def _add_to(self, space: dict[str, Any], definition: Any, what: str) -> None:
         validate_name(definition.name, f"{what} name")
+        if isinstance(definition, DerivedStream):
+            _check_derived(definition)
         if definition.name in space:
             raise NameTaken(f"there is a {what} {definition.name} already", hint="DROP it first, or take another name")
         space[definition.name] = definition
@@ -170,7 +176,7 @@ class Catalog:
         del self._classes[name]
 
     def dependents(self, name: str) -> tuple[str, ...]:
-        """Return everything that reads `name`, directly or through derived streams, in the order in which CASCADE drops it: leaves first."""
+        """Return all that reads `name`, directly or through derived streams, in the order in which CASCADE drops it: leaves first."""
         order: list[str] = []
 
         def visit(current: str) -> None:
@@ -204,6 +210,14 @@ class Catalog:
         return catalog
 
 
+def _check_derived(stream: DerivedStream) -> None:
+    """A window over the derived stream has bounds of its own, so those of the windows inside need other names."""
+    clash = next((n for n in stream.schema.names if n in ("window_start", "window_end")), None)
+    if clash is not None:
+        short = clash.removeprefix("window_")
+        raise InvalidDefinition(f"the derived stream {stream.name} selects {clash}", hint=f"give it an alias, as in {clash} AS {short}_of")
+
+
 def definition_to_plain(definition: Relation | NamedQuery | ClassDefinition) -> dict[str, Any]:
     """Return one definition as plain values; `kind` says which it is."""
     if isinstance(definition, StreamDefinition):
@@ -215,7 +229,7 @@ def definition_to_plain(definition: Relation | NamedQuery | ClassDefinition) -> 
     common = {"name": definition.name, "schema": schema_to_plain(definition.schema), "reads": list(definition.reads)}
     if isinstance(definition, DerivedStream):
         times = {name: [offset.least_us, offset.most_us] for name, offset in definition.times.items()}
-        return {"kind": "derived", **common, "text": definition.text, "times": times}
+        return {"kind": "derived", **common, "text": definition.text, "times": times, "changes": definition.changes}
     return {"kind": "query", **common, "statement": definition.statement, "desired": definition.desired}
 
 
@@ -233,5 +247,5 @@ def definition_from_plain(plain: Mapping[str, Any]) -> Relation | NamedQuery | C
     schema, reads = schema_from_plain(plain["schema"]), tuple(plain["reads"])
     if kind == "derived":
         times = {name: TimeOffset(*pair) for name, pair in plain["times"].items()}
-        return DerivedStream(plain["name"], schema, plain["text"], reads, times)
+        return DerivedStream(plain["name"], schema, plain["text"], reads, times, bool(plain["changes"]))
     return NamedQuery(plain["name"], schema, plain["statement"], reads, plain["desired"])

@@ -15,14 +15,10 @@ from millstream.engine.operators.recipes import JoinRecipe, Recipe, SinkRecipe
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
 from millstream.engine.running import RunningOperator
-from millstream.engine.schema import Schema
 from millstream.engine.sources import Source
 from millstream.engine.train import Train
-from millstream.engine.types import Kind
 
 NS_PER_US = 1_000
-ROW_OVERHEAD_BYTES = 24.0  # seq, event time, arrival
-TEXT_BYTES = 24.0
 STATELESS_KINDS = ("select", "project", "split", "union")
 
 
@@ -176,9 +172,7 @@ class Instantiator:
             self._ports[id(node)] = self._add(node, inputs, class_node, None)
         return self._ports[id(node)][ref.output]
 
-    def _add(
-        self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None
-    ) -> list[Port]:
+    def _add(self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None) -> list[Port]:
         logic = build_operator(node.recipe, [p.log.schema for p in inputs], deliver)
         running = RunningOperator(self._ids.operator(), logic, node.recipe)
         kind = kind_of(node.recipe)
@@ -214,8 +208,8 @@ class Instantiator:
             selectivity if node.selectivity is None else node.selectivity,
             cost_ns if node.cost_us is None else node.cost_us * NS_PER_US,
             call_ns,
-            row_bytes(wires[0].port.log.schema),
-            row_bytes(running.outputs[0].schema) if running.outputs else 0.0,
+            float(wires[0].port.log.row_bytes),
+            float(running.outputs[0].row_bytes) if running.outputs else 0.0,
             running.logic.stateful,
             class_node.id,
             label=kind,
@@ -226,18 +220,12 @@ class Instantiator:
         source = port.source
         assert source is not None
         logs = tuple(log.id for log in source.logs)
-        size = row_bytes(source.definition.schema)
+        size = float(source.log.row_bytes)
         return OperatorNode(source.id, "source", (), logs, row_bytes_in=size, row_bytes_out=size, label=source.definition.name)
 
 
 def _place(wires: list[Wire], wire: Wire) -> int:
     return [w for w in wires if w.consumer is wire.consumer].index(wire)
-
-
-def row_bytes(schema: Schema) -> float:
-    """Return a prior for the mean size of a row in bytes."""
-    sizes = {Kind.BOOLEAN: 1.0, Kind.INT: 4.0, Kind.DATE: 4.0, Kind.TEXT: TEXT_BYTES}
-    return ROW_OVERHEAD_BYTES + sum(16.0 if f.type.is_wide else sizes.get(f.type.kind, 8.0) for f in schema.fields)
 
 
 def window_ns(recipe: Recipe) -> int | None:

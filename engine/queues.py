@@ -22,9 +22,12 @@ from millstream.engine import limits
 from millstream.engine.graph import EdgeId, LogId
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train, concat_trains, empty_train
+from millstream.engine.types import Kind
 from millstream.engine.watermarks import TIME_MIN, constant_track
 
 STEP_BYTES = 16  # a seq and a watermark
+ROW_OVERHEAD_BYTES = 24  # seq, event time, arrival
+TEXT_BYTES = 24  # a guess, where nothing was seen yet
 
 
 class Producer(Protocol):
@@ -43,7 +46,7 @@ class LogNode:
 
     __slots__ = ("arrival_ns", "bytes", "controls", "cut", "next", "readers", "rows", "train")
 
-    def __init__(self, train: Train | None) -> None:
+    def __init__(self, train: Train | None, log: OutputLog | None = None) -> None:
         self.train = train
         self.readers = 0
         self.cut = False
@@ -53,10 +56,11 @@ class LogNode:
         if train is None:
             return
         self.rows = train.rows
-        self.bytes = train.nbytes() + STEP_BYTES * train.track.step_count
         if train.rows:
+            self.bytes = train.nbytes() if log is None else log.bytes_of(train)
             self.arrival_ns = oldest_arrival(train)
         else:
+            self.bytes = STEP_BYTES * train.track.step_count
             self.controls = int(train.is_mark or train.track.end > train.track.start)
 
 
@@ -65,8 +69,10 @@ class OutputLog:
 
     __slots__ = (
         "_before_tail",
+        "_fixed_bytes",
         "_lock",
         "_tail",
+        "_text",
         "bytes_held",
         "controls_total",
         "cursors",
@@ -75,6 +81,7 @@ class OutputLog:
         "id",
         "idle",
         "producer",
+        "row_bytes",
         "rows_held",
         "rows_total",
         "schema",
@@ -97,6 +104,9 @@ class OutputLog:
         self._tail = LogNode(None)
         self._before_tail: LogNode | None = None
         self._lock = threading.Lock()
+        self._text = [i for i, f in enumerate(schema.fields) if f.type.is_arrow]
+        self._fixed_bytes = fixed_row_bytes(schema)
+        self.row_bytes = self._fixed_bytes + TEXT_BYTES * len(self._text)
 
     def push(self, node: LogNode) -> None:
         """Append a train that begins where the log ends."""
@@ -115,18 +125,25 @@ class OutputLog:
             # Last of all: whoever sees this `hi` must find the rows below it in the chain (see frontier.py).
             self.hi = train.hi
 
-    def bypass(self, train: Train, rows: int) -> None:
+    def bypass(self, cursor: Cursor, train: Train, rows: int) -> None:
         """Note that rows went past the log to its one reader, inside a fused chain; nothing waits in it (fused.py sees to that)."""
-        with self._lock:
-            (cursor,) = self.cursors.values()
-            self.rows_total += rows
-            self.watermark_us = max(self.watermark_us, train.track.end)
-            self.ended = self.ended or train.ended
-            if train.idle is not None:
-                self.idle = train.idle
-            self.hi = train.hi
-            cursor.position = train.hi
-            cursor.rows_taken += rows
+        self.rows_total += rows
+        if train.track.end > self.watermark_us:
+            self.watermark_us = train.track.end
+        if train.ended:
+            self.ended = True
+        if train.idle is not None:
+            self.idle = train.idle
+        self.hi = train.hi
+        cursor.position = train.hi
+        cursor.rows_taken += rows
+
+    def bytes_of(self, train: Train) -> int:
+        """Return about how many bytes the rows occupy: the schema's fixed width, and what its text holds."""
+        total = train.rows * self._fixed_bytes
+        for position in self._text:
+            total += train.slot_nbytes(position)
+        return total
 
     def _append(self, node: LogNode) -> None:
         self._tail.next = node
@@ -173,6 +190,12 @@ class OutputLog:
     def is_full(self) -> bool:
         """The slowest reader lags by more than the bound: the operator behind it should not run."""
         return self.rows_held > limits.LOG_ROWS_MAX or self.bytes_held > limits.LOG_BYTES_MAX
+
+
+def fixed_row_bytes(schema: Schema) -> int:
+    """Return the bytes of a row without its text."""
+    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4, Kind.TEXT: 0, Kind.LIST: 0}
+    return ROW_OVERHEAD_BYTES + sum(16 if f.type.is_wide else widths.get(f.type.kind, 8) for f in schema.fields)
 
 
 def _train(node: LogNode) -> Train:

@@ -8,12 +8,11 @@ the call before it to push.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millstream.engine.frontier import edge_frontier, interval_end
 from millstream.engine.graph import OperatorId
-from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.contract import Operator
 from millstream.engine.operators.recipes import Recipe
 from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
 from millstream.engine.train import Train
@@ -29,6 +28,13 @@ class OperatorStatistics:
     rows_in: int = 0
     rows_out: int = 0
     cost_ns: int = 0
+
+    def add(self, rows_in: int, rows_out: int, cost_ns: int) -> None:
+        """Count one call."""
+        self.calls += 1
+        self.rows_in += rows_in
+        self.rows_out += rows_out
+        self.cost_ns += cost_ns
 
 
 @dataclass(slots=True)
@@ -49,7 +55,6 @@ class RunningOperator:
     """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised.
 
     `port_streams` names the streams behind each input; `raw` tells that its input rows still are the stream's rows, one by one.
-    `fused_under_way` are calls of fused chains among those started and not finished.
     """
 
     id: OperatorId
@@ -64,9 +69,8 @@ class RunningOperator:
     statistics: OperatorStatistics = field(default_factory=OperatorStatistics)
     started: int = 0
     finished: int = 0
-    fused_under_way: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
-    _early: dict[int, Callable[[], None]] = field(default_factory=dict)
+    _early: dict[int, list[LogNode]] = field(default_factory=dict)
 
     def begin(self, rows_max: int) -> Call | None:
         """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""
@@ -90,59 +94,21 @@ class RunningOperator:
 
     def finish(self, call: Call, trains: list[Train]) -> list[LogNode]:
         """Push what the call emitted, one train per output, in ticket order; return what was or will be appended."""
-        nodes = [LogNode(train) for train in trains]
+        nodes = [LogNode(train, log) for train, log in zip(trains, self.outputs, strict=True)]
         with self.lock:
-            self._early[call.ticket] = lambda: self._push(nodes)
-            self._flush()
+            if call.ticket == self.finished and not self._early:
+                self._push(nodes)
+                self.finished += 1
+                return nodes
+            self._early[call.ticket] = nodes
+            while (ready := self._early.pop(self.finished, None)) is not None:
+                self._push(ready)
+                self.finished += 1
         return nodes
-
-    def begin_bypassed(self) -> Call:
-        """Hand out a ticket for a call whose input comes through a fused chain and not through the log."""
-        with self.lock:
-            self.started += 1
-            self.fused_under_way += 1
-            return Call(self.started - 1, [])
-
-    def finish_bypassed(self, call: Call, train: Train, rows: int) -> None:
-        """The call's output went on inside a fused chain: the log and its one reader only move on."""
-        with self.lock:
-            self._early[call.ticket] = lambda: self._bypass(train, rows)
-            self._flush()
-
-    def finish_delivered(self, call: Call, train: Train) -> None:
-        """The call ends a fused chain at a sink."""
-        with self.lock:
-            self._early[call.ticket] = lambda: self._deliver(train)
-            self._flush()
-
-    def finish_fused(self, call: Call, train: Train) -> LogNode:
-        """The call ends a fused chain with rows for the log."""
-        node = LogNode(train)
-        with self.lock:
-            self._early[call.ticket] = lambda: self._push_fused(node)
-            self._flush()
-        return node
-
-    def _push_fused(self, node: LogNode) -> None:
-        self.outputs[0].push(node)
-        self.fused_under_way -= 1
 
     def _push(self, nodes: list[LogNode]) -> None:
         for log, node in zip(self.outputs, nodes, strict=True):
             log.push(node)
-
-    def _bypass(self, train: Train, rows: int) -> None:
-        self.outputs[0].bypass(train, rows)
-        self.fused_under_way -= 1
-
-    def _deliver(self, train: Train) -> None:
-        self.logic.process([train], Emitter(0))
-        self.fused_under_way -= 1
-
-    def _flush(self) -> None:
-        while (act := self._early.pop(self.finished, None)) is not None:
-            act()
-            self.finished += 1
 
     def frontier(self, log: OutputLog) -> int:
         """Return the seq below which nothing more can come into an output (the argument is in frontier.py)."""

@@ -23,7 +23,7 @@ from millstream.engine.queues import LogNode, OutputLog
 from millstream.engine.schema import StreamDefinition
 from millstream.engine.shedding import kept_rows
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, WatermarkTrack, jump_track
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, StepTrack, WatermarkTrack, jump_track
 
 NOTHING_RESERVED = 1 << 62
 
@@ -111,6 +111,15 @@ class Source:
         return [self.log, *(s.log for s in self.shed_logs.values())]
 
 
+@dataclass(frozen=True, slots=True)
+class MergedPart:
+    """One source's rows of a merged push: `positions` (rising, from 0) are their places among all of its rows."""
+
+    source: Source
+    columns: Sequence[Column]
+    positions: Int64Array
+
+
 class Ingress:
     """The one door for rows. See the module's text."""
 
@@ -161,6 +170,41 @@ class Ingress:
             source.future_skew += skewed
             self._close(source, reservation)
         return Ingested(source.definition.name, lo, hi, (*arrivals, *woken), track.end, skewed)
+
+    def push_merged(self, parts: Sequence[MergedPart], rows: int, *, arrival_ns: int, now_us: int) -> list[Ingested]:
+        """Let in `rows` rows of several sources that take turns row by row: a train a source over the same arrival interval."""
+        with self.lock:
+            woken = {p.source.id: self._wake(p.source, now_us, arrival_ns) for p in parts if p.source.idle}
+            lo, hi = self._numbers(rows, None)
+            ingested = [self._push_part(part, lo, hi, arrival_ns, now_us, woken.get(part.source.id, ())) for part in parts]
+            self._remember_turns(parts, lo)
+            self._publish()
+        return ingested
+
+    def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[LogArrival, ...]) -> Ingested:
+        source, rule, skewed = part.source, part.source.definition.time, 0
+        if source.time_position is not None:
+            times = event_times(part.columns[source.time_position], rule)
+            moving, skewed = moving_times(times, rule.skew_us, now_us)
+        else:
+            times, moving = _arrival_times(source, len(part.positions), now_us)
+        seqs = part.positions + lo
+        reached = np.maximum.accumulate(np.maximum(moving, TIME_MIN + rule.delay_us)) - rule.delay_us
+        track = StepTrack(source.log.hi, hi, source.watermark_us, seqs, np.maximum(reached, source.watermark_us))
+        train = _rows_train(source, part.columns, len(seqs), lo, hi, times, arrival_ns, track)
+        train.seq = Numbers(len(seqs), array=seqs)
+        arrivals = self._append_to_logs(source, train, arrival_ns)
+        source.watermark_us = track.end
+        source.last_arrival_us = now_us
+        source.future_skew += skewed
+        return Ingested(source.definition.name, lo, hi, (*arrivals, *woken), track.end, skewed)
+
+    def _remember_turns(self, parts: Sequence[MergedPart], lo: int) -> None:
+        firsts: list[tuple[int, str]] = []
+        for part in parts:
+            turns = part.positions[np.flatnonzero(np.diff(part.positions, prepend=-2) > 1)]
+            firsts.extend((lo + at, part.source.definition.name) for at in turns.tolist())
+        self._ranges.extend(sorted(firsts))
 
     def control(
         self,
@@ -221,6 +265,9 @@ class Ingress:
         first_seq = train.hi - max(1, train.rows)
         if not self._ranges or self._ranges[-1][1] != source.definition.name:
             self._ranges.append((first_seq, source.definition.name))
+        return self._append_to_logs(source, train, arrival_ns)
+
+    def _append_to_logs(self, source: Source, train: Train, arrival_ns: int) -> list[LogArrival]:
         arrivals = [_push(source.log, train, arrival_ns)]
         for shed in source.shed_logs.values():
             kept = kept_rows(train, shed.ratio, self.seed)
@@ -230,7 +277,7 @@ class Ingress:
 
 
 def _push(log: OutputLog, train: Train, arrival_ns: int) -> LogArrival:
-    node = LogNode(train.over(log.hi, train.hi))
+    node = LogNode(train.over(log.hi, train.hi), log)
     log.push(node)
     return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls)
 
@@ -266,4 +313,3 @@ def _rows_train(
     if source.keep_origin:
         train.origin = (train,)
     return train
-

@@ -302,13 +302,14 @@ class Train:
 
     def nbytes(self) -> int:
         """Return an estimate of the bytes that the rows occupy once gathered."""
-        total = 24 * self.rows
-        for s in self._slots:
-            if isinstance(s, Deferred):
-                total += s.base.nbytes() * self.rows // max(1, len(s.base))
-            else:
-                total += s.nbytes()
-        return total
+        return 24 * self.rows + sum(self.slot_nbytes(i) for i in range(len(self._slots)))
+
+    def slot_nbytes(self, position: int) -> int:
+        """Return an estimate of the bytes that one column occupies once gathered."""
+        slot = self._slots[position]
+        if isinstance(slot, Deferred):
+            return slot.base.nbytes() * self.rows // max(1, len(slot.base))
+        return slot.nbytes()
 
 
 def concat_trains(trains: Sequence[Train]) -> Train:

@@ -7,6 +7,7 @@ from typing import NewType
 
 from millstream.engine.graph import EdgeId, LogId, OperatorId
 
+# Counts and receipts are not frozen: several are made per operator and train, and freezing triples what that costs.
 OrderId = NewType("OrderId", int)
 
 
@@ -32,7 +33,7 @@ class WorkOrder:
     push_through: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EdgeCount:
     """Rows taken from an edge, and what now stands at its head: arrival time of the oldest row left (None when empty).
 
@@ -46,7 +47,7 @@ class EdgeCount:
     controls: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogCount:
     """Rows appended to a log: their count and bytes, the arrival time of the oldest source tuple among them."""
 
@@ -57,7 +58,7 @@ class LogCount:
     controls: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Emission:
     """Result rows that left at a sink: for response times. `arrival_ns` of each distinct arrival with its row count."""
 
@@ -68,7 +69,7 @@ class Emission:
     counts: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepReceipt:
     """What one step did. `measured` is False when the cost was apportioned from a fused run and not timed by itself.
 

@@ -29,7 +29,7 @@ from millstream.feeder.numbering import (
     plan_numbering,
 )
 from millstream.feeder.shaping import REFUSED, Mapped, shape, with_streams
-from millstream.feeder.sources import ReadOptions, first_line, read
+from millstream.feeder.sources import ReadOptions, is_columnar, read, reading
 from millstream.feeder.targets import Target, common_columns
 
 PARTITION_ROWS = 100_000  # rows sorted together and handed over at once; two of them are held by the driver
@@ -109,10 +109,14 @@ class FeedJob:
         from pyspark.sql import functions as F  # noqa: N812
 
         keys = [SOURCE, FILE, BLOCK, STREAM, REFUSED]
-        grouped = self._shaped.groupBy(*keys).agg(F.count("*"), F.max(TIME_US), F.min(TIME_US))
+        asked = [F.count("*"), F.max(TIME_US), F.min(TIME_US)]
+        if not is_columnar(self._plan.paths, self._plan.read):
+            # A parser that is asked for fewer columns finds other rows broken: both passes must ask for the same.
+            asked.append(F.bit_xor(F.xxhash64(*[f"`{column.name}`" for column in self._columns])))
+        grouped = self._shaped.groupBy(*keys).agg(*asked)
         counts: list[BlockCount] = []
         refused: Counter[str] = Counter()
-        for source, file, block, stream, reason, rows, latest_us, earliest_us in _collected(grouped, self._plan):
+        for source, file, block, stream, reason, rows, latest_us, earliest_us, *_ in _collected(grouped, self._plan):
             if reason is not None:
                 refused[reason] += rows
             else:
@@ -184,20 +188,10 @@ def split_values(session: Any, paths: tuple[str, ...], options: ReadOptions, col
 
 
 def _collected(frame: Any, plan: FeedPlan) -> list[Any]:
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
+    with reading(", ".join(plan.paths)):
         return list(frame.collect())
-    except (PySparkException, Py4JJavaError) as error:
-        raise SourceError(f"cannot read {', '.join(plan.paths)}: {first_line(error)}") from error
 
 
 def _each(frame: Any, plan: FeedPlan) -> Iterator[Any]:
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
+    with reading(", ".join(plan.paths)):
         yield from frame.toLocalIterator(prefetchPartitions=True)
-    except (PySparkException, Py4JJavaError) as error:
-        raise SourceError(f"cannot read {', '.join(plan.paths)}: {first_line(error)}") from error

@@ -5,7 +5,8 @@ Every reader also says where a row stands (path argument, file, start of its blo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -25,7 +26,9 @@ EXTENSIONS = {
     "orc": "orc",
 }
 _COMPRESSIONS = {"gz", "bz2", "zst", "lz4", "snappy", "deflate"}
-_UNREADABLE = {"xz": "xz", "7z": "7z", "zip": "zip", "rar": "rar"}
+_UNREADABLE = {"xz", "7z", "zip", "rar"}
+# Only quoting tells an empty text from none. Spark's reader calls both NULL when "" is its mark of NULL; no file holds this one.
+_NOTHING = "\x00\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +46,32 @@ def read(session: Any, paths: Sequence[str], options: ReadOptions, json_columns:
 
     `json_columns` are the fields wanted from JSON lines; None: look for all, which reads the files once more.
     """
-    from pyspark.errors import AnalysisException, SparkRuntimeException
-
     frames = []
     for position, path in enumerate(paths):
-        try:
+        with reading(path):
             frames.append(_read_one(session, path, position, options, json_columns))
-        except (AnalysisException, SparkRuntimeException) as error:
-            raise SourceError(f"cannot read {path}: {first_line(error)}") from error
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
 
 
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn whatever Spark raises inside into a SourceError that says what was being read and why it did not work."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise SourceError(f"cannot read {what}: {first_line(error)}") from error
+
+
 def first_line(error: BaseException) -> str:
-    """Return the sentence of a Spark error, without its class mark and plan."""
-    text = str(error).splitlines()[0]
-    return text.split("] ", 1)[-1]
+    """Return the sentence of a Spark error, without its class mark, plan and trace; of a Java error that of its first cause."""
+    java = getattr(error, "java_exception", None)
+    while java is not None and java.getCause() is not None:
+        java = java.getCause()
+    text = str(error) if java is None else str(java.getMessage() or java.toString())
+    return text.strip().splitlines()[0].split("] ", 1)[-1]
 
 
 def format_of(path: str) -> str | None:
@@ -68,6 +82,11 @@ def format_of(path: str) -> str | None:
     if parts[-1] in _COMPRESSIONS:
         parts.pop()
     return EXTENSIONS.get(parts[-1]) if len(parts) > 1 else None
+
+
+def is_columnar(paths: Sequence[str], options: ReadOptions) -> bool:
+    """Return whether all the files are known to be Parquet or ORC, which hold no broken rows."""
+    return all((options.format or format_of(path)) in {"parquet", "orc"} for path in paths)
 
 
 def _read_one(session: Any, path: str, position: int, options: ReadOptions, json_columns: Sequence[str] | None) -> Any:
@@ -98,6 +117,8 @@ def _format_of_files(session: Any, path: str) -> str:
 
 
 def _read_csv(session: Any, path: str, options: ReadOptions) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
     delimiter = options.delimiter or ("\t" if path.lower().rstrip("*").rsplit("/", 1)[-1].split(".")[1:2] == ["tsv"] else ",")
     reader = session.read.option("header", True).option("sep", delimiter).option("quote", '"').option("escape", '"')
     names = reader.csv(path).columns
@@ -107,14 +128,18 @@ def _read_csv(session: Any, path: str, options: ReadOptions) -> Any:
         .option("sep", delimiter)
         .option("quote", '"')
         .option("escape", '"')
-        .option("nullValue", options.null)
+        .option("nullValue", _NOTHING)
         .option("emptyValue", "")
         .option("multiLine", not options.one_line)
         .option("mode", "PERMISSIVE")
         .option("columnNameOfCorruptRecord", BROKEN)
         .option("maxCharsPerColumn", -1)
     )
-    return reader.schema(schema).csv(path)
+    frame = reader.schema(schema).csv(path)
+    if not options.null:
+        return frame
+    marked = [F.when(F.col(f"`{name}`") != options.null, F.col(f"`{name}`")).alias(name) for name in names]
+    return frame.select(*marked, BROKEN, "_metadata")
 
 
 def _read_json(session: Any, path: str, columns: Sequence[str] | None) -> Any:

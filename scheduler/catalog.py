@@ -10,29 +10,60 @@ from dataclasses import dataclass, field
 
 from millstream.scheduler.contracts import Cutter, Ranking, Selector, Traversal, Turns
 from millstream.scheduler.errors import PolicyError
+from millstream.scheduler.policies.balance_response_time import BalanceResponseTime
+from millstream.scheduler.policies.balance_slowdown import BalanceSlowdown
+from millstream.scheduler.policies.chain import Chain
+from millstream.scheduler.policies.earliest_deadline_first import EarliestDeadlineFirst
 from millstream.scheduler.policies.first_come_first_served import FirstComeFirstServed
+from millstream.scheduler.policies.fixed_priority import FixedPriority
+from millstream.scheduler.policies.freshness_aware import FreshnessAware
 from millstream.scheduler.policies.highest_normalized_rate import HighestNormalizedRate
 from millstream.scheduler.policies.highest_rate import HighestRate
+from millstream.scheduler.policies.longest_stretch_first import LongestStretchFirst
+from millstream.scheduler.policies.memory_release import MemoryRelease
+from millstream.scheduler.policies.minimal_latency import MinimalLatency
+from millstream.scheduler.policies.path_capacity import PathCapacity
+from millstream.scheduler.policies.rate_deadline_hybrid import RateDeadlineHybrid
 from millstream.scheduler.policies.round_robin import RoundRobin
+from millstream.scheduler.policies.shortest_remaining_processing_time import ShortestRemainingProcessingTime
+from millstream.scheduler.policies.slope_slack import SlopeSlack
+from millstream.scheduler.policies.user import load_user_ranking
 from millstream.scheduler.policies.weighted_round_robin import WeightedRoundRobin
+from millstream.scheduler.selectors.buckets import BucketsSelector
+from millstream.scheduler.selectors.clusters import ClustersSelector
 from millstream.scheduler.selectors.heap import HeapSelector
 from millstream.scheduler.selectors.scan import ScanSelector
+from millstream.scheduler.selectors.threshold import ThresholdSelector
 from millstream.scheduler.selectors.turns import TurnsSelector
+from millstream.scheduler.selectors.two_level import TwoLevelSelector
 from millstream.scheduler.spec import OptionValue, PolicySpec
 from millstream.scheduler.trains import Train
+from millstream.scheduler.traversals.min_latency import min_latency
+from millstream.scheduler.traversals.min_memory import min_memory
 from millstream.scheduler.traversals.upstream_first import upstream_first
 from millstream.scheduler.units.operators import OperatorUnits
 from millstream.scheduler.units.operators_to_end import OperatorToEndUnits
 from millstream.scheduler.units.paths import PathUnits
 from millstream.scheduler.units.queries import QueryUnits
+from millstream.scheduler.units.segments import SegmentUnits
+from millstream.scheduler.units.shared_trees import shared_trees
+from millstream.scheduler.units.simplified_segments import simplified_segments
+
+Options = Mapping[str, OptionValue]
 
 CUTS: Mapping[str, Cutter] = {
     "operators": OperatorUnits,
     "operators-to-end": OperatorToEndUnits,
     "queries": QueryUnits,
     "paths": PathUnits,
+    "segments": SegmentUnits,
 }
-TRAVERSALS: Mapping[str, Traversal] = {"upstream-first": upstream_first, "min-cost": upstream_first}
+TRAVERSALS: Mapping[str, Traversal] = {
+    "upstream-first": upstream_first,
+    "min-cost": upstream_first,
+    "min-latency": min_latency,
+    "min-memory": min_memory,
+}
 LEVELS: Mapping[str, str] = {"query": "operators-to-end", "operator": "operators"}
 
 COMMON_OPTIONS: Mapping[str, str] = {
@@ -53,10 +84,10 @@ class Row:
     name: str
     source: str
     summary: str
-    units: str
+    units: Callable[[Options], Cutter]
     selectors: tuple[str, ...]
-    ranking: Callable[[Mapping[str, OptionValue]], Ranking] | None = None
-    turns: Callable[[Mapping[str, OptionValue]], Turns] | None = None
+    ranking: Callable[[Options], Ranking] | None = None
+    turns: Callable[[Options], Turns] | None = None
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     traversal: str = "upstream-first"
     schedule: int = 1
@@ -85,19 +116,122 @@ def _number(options: Mapping[str, OptionValue], key: str) -> float:
     return float(value)
 
 
+def _level(options: Options) -> str:
+    level = str(options["level"])
+    if level not in LEVELS:
+        raise PolicyError(f"policy option level={level} is neither 'query' nor 'operator'")
+    return LEVELS[level]
+
+
+def _shared(weighing: str) -> Callable[[Options], Cutter]:
+    """Cut by level; with an option `sharing` into shared trees."""
+
+    def cutter(options: Options) -> Cutter:
+        if options["sharing"] == "tree":
+            return CUTS[_level(options)]
+        return shared_trees(str(options["sharing"]), weighing)
+
+    return cutter
+
+
+def _by_level(options: Options) -> Cutter:
+    return CUTS[_level(options)]
+
+
+def _cut(name: str) -> Callable[[Options], Cutter]:
+    return lambda options: CUTS[name]
+
+
+def _sharaf(name: str, section: str, summary: str, ranking: type[Ranking], *, weighing: str | None = None, moving: bool = False) -> Row:
+    """A row of Sharaf's: at query or operator level; what moves with time goes by scan or, factored, by threshold."""
+    options: dict[str, OptionValue] = {"level": "query"}
+    if weighing is not None:
+        options["sharing"] = "tree"
+    return Row(
+        name,
+        f"Sharaf 2007, {section}",
+        summary,
+        _shared(weighing) if weighing is not None else _by_level,
+        ("scan", "threshold") if moving else ("heap", "scan"),
+        ranking=lambda options: ranking(),
+        options=options,
+    )
+
+
+def _aurora(name: str, summary: str, ranking: Callable[[Options], Ranking], selectors: tuple[str, ...], **more: OptionValue) -> list[Row]:
+    """Two rows of Aurora's: box by box, and pushing through from input boxes to the output."""
+    source = "Carney 2005, 4.4"
+    return [
+        Row(name, source, summary, _cut("operators"), selectors, ranking=ranking, options=more, schedule=1),
+        Row(f"{name}-push-through", source, f"{summary}; then on to the output", _cut("operators-to-end"), selectors, ranking=ranking,
+            options=more, schedule=1),
+    ]  # fmt: skip
+
+
+_BSD = "balanced slowdown: normalized rate times slowdown so far"
+
 _ROWS = (
-    Row("round-robin", "Pajjuri 2004, 4.1.1", "all operators in turn, bottom-up, equal quantum", "operators", ("turns",),
+    Row("round-robin", "Pajjuri 2004, 4.1.1", "all operators in turn, bottom-up, equal quantum", _cut("operators"), ("turns",),
         turns=lambda options: RoundRobin()),
-    Row("weighted-round-robin", "Pajjuri 2004, 4.1.2", "operators in turn, quantum by weight", "operators", ("turns",),
+    Row("weighted-round-robin", "Pajjuri 2004, 4.1.2", "operators in turn, quantum by weight", _cut("operators"), ("turns",),
         turns=lambda options: WeightedRoundRobin(_number(options, "leaf"), _number(options, "join")),
         options={"leaf": 2.0, "join": 3.0}),
-    Row("fcfs", "Sharaf 2007, 3.2", "the oldest tuple first", "level", ("heap", "scan"),
-        ranking=lambda options: FirstComeFirstServed(), options={"level": "query"}),
-    Row("hr", "Sharaf 2007, 3.3.1", "greatest output rate first", "level", ("heap", "scan"),
-        ranking=lambda options: HighestRate(), options={"level": "query"}),
-    Row("hnr", "Sharaf 2007, 3.3.2", "greatest output rate by ideal time first", "level", ("heap", "scan"),
-        ranking=lambda options: HighestNormalizedRate(), options={"level": "query"}),
+    Row("path-capacity", "Pajjuri 2004, 4.1.3", "path of the greatest capacity first", _cut("paths"), ("heap", "scan"),
+        ranking=lambda options: PathCapacity()),
+    Row("segment", "Pajjuri 2004, 4.1.4", "segment that frees the most bytes per second first", _cut("segments"), ("heap", "scan"),
+        ranking=lambda options: MemoryRelease()),
+    Row("simplified-segment", "Pajjuri 2004, 4.1.5", "the same with at most two segments a path",
+        lambda options: simplified_segments(_number(options, "gamma")), ("heap", "scan"),
+        ranking=lambda options: MemoryRelease(), options={"gamma": 0.5}),
+    Row("superbox", "Carney 2005, 3.3.2", "whole queries in turn, walked min-cost, min-latency or min-memory", _cut("queries"),
+        ("turns",), turns=lambda options: RoundRobin(), traversal="min-cost"),
+    _sharaf("fcfs", "3.2", "the oldest tuple first", FirstComeFirstServed),
+    _sharaf("srpt", "3.2", "the least ideal time first", ShortestRemainingProcessingTime),
+    Row("rr", "Aurora, in Sharaf 2007, 3.2", "queries in turn, inside by output rate or latency", _by_level, ("two-level",),
+        ranking=lambda options: _inner(options), options={"level": "query", "inner": "rb"}),
+    Row("rb", "Aurora, in Sharaf 2007, 3.2", "operators by output rate", _cut("operators"), ("heap", "scan"),
+        ranking=lambda options: HighestRate()),
+    Row("ml", "Carney 2005, 4.3.2", "operators by how cheap an output is to get", _cut("operators"), ("heap", "scan"),
+        ranking=lambda options: MinimalLatency()),
+    _sharaf("hr", "3.3.1", "greatest output rate first", HighestRate, weighing="output_per_tuple"),
+    _sharaf("hnr", "3.3.2", "greatest output rate by ideal time first", HighestNormalizedRate, weighing="normalized_output"),
+    _sharaf("lsf", "3.4.1", "the greatest slowdown so far first", LongestStretchFirst, moving=True),
+    _sharaf("brt", "3.4.3", "balanced response time: rate times wait", BalanceResponseTime, moving=True),
+    Row("bsd-naive", "Sharaf 2007, 3.4.2", _BSD + ", every unit ranked", _shared("normalized_square"), ("scan", "threshold"),
+        ranking=lambda options: BalanceSlowdown(), options={"level": "query", "sharing": "tree"}),
+    Row("bsd-uniform", "Sharaf 2007, 3.7", _BSD + ", uniform clusters", _shared("normalized_square"), ("uniform-clusters",),
+        ranking=lambda options: BalanceSlowdown(), options={"level": "query", "sharing": "tree", "clusters": 12}),
+    Row("bsd-log", "Sharaf 2007, 3.7", _BSD + ", logarithmic clusters", _shared("normalized_square"), ("log-clusters",),
+        ranking=lambda options: BalanceSlowdown(), options={"level": "query", "sharing": "tree", "clusters": 12}),
+    Row("chain", "Babcock et al. 2003", "steepest segment of the progress chart first", _cut("operators"), ("heap", "scan"),
+        ranking=lambda options: Chain()),
+    Row("fas", "Sharaf 2007, 4.3", "freshness: chance of news per second", _by_level, ("heap", "scan"),
+        ranking=lambda options: FreshnessAware(_number(options, "beta")), options={"level": "query", "beta": 1.0}),
+    Row("edf", "Sharaf 2007, 3.5", "the nearest deadline first", _by_level, ("heap", "scan"),
+        ranking=lambda options: EarliestDeadlineFirst(), options={"level": "query"}),
+    Row("edf-hr", "Sharaf 2007, 3.5.2", "deadlines while they can be met, rates for what is late", _by_level, ("scan",),
+        ranking=lambda options: RateDeadlineHybrid(), options={"level": "query"}),
+    *_aurora("fixed-priority", "the least fixed slack first", lambda options: FixedPriority(), ("heap", "scan")),
+    *_aurora("slope-slack", "utility lost per second, then slack", lambda options: SlopeSlack(), ("scan",)),
+    *_aurora("bucketing", "slope-slack in buckets with a calendar", lambda options: SlopeSlack(), ("buckets",), gradients=5, slacks=4),
+    Row("user", "a file", "a ranking of your own", _by_level, ("scan",), ranking=lambda options: _user(options),
+        options={"level": "query", "file": ""}),
 )  # fmt: skip
+
+
+def _inner(options: Options) -> Ranking:
+    if options["inner"] == "rb":
+        return HighestRate()
+    if options["inner"] == "ml":
+        return MinimalLatency()
+    raise PolicyError(f"policy option inner={options['inner']} is neither 'rb' nor 'ml'")
+
+
+def _user(options: Options) -> Ranking:
+    if not options["file"]:
+        raise PolicyError("policy 'user' needs a file", hint="write user:file=PATH")
+    return load_user_ranking(str(options["file"]))
+
 
 CATALOG: Mapping[str, Row] = {row.name: row for row in _ROWS}
 
@@ -143,28 +277,35 @@ def _whole(options: Mapping[str, OptionValue], key: str, default: int, least: in
     return value
 
 
-def _cutter(row: Row, options: Mapping[str, OptionValue]) -> Cutter:
-    name = str(options.get("units", row.units))
-    if name == "level":
-        level = str(options["level"])
-        if level not in LEVELS:
-            raise PolicyError(f"policy option level={level} is neither 'query' nor 'operator'")
-        name = LEVELS[level]
+def _cutter(row: Row, options: Options) -> Cutter:
+    if "units" not in options:
+        return row.units(options)
+    name = str(options["units"])
     if name not in CUTS:
         raise PolicyError(f"unknown units '{name}'", hint="known are " + ", ".join(CUTS))
     return CUTS[name]
 
 
-def _selector(row: Row, options: Mapping[str, OptionValue], ranking: Ranking | None) -> Selector:
+def _selector(row: Row, options: Options, ranking: Ranking | None) -> Selector:
     name = str(options.get("selector", row.selectors[0]))
     if name not in row.selectors:
         raise PolicyError(f"policy '{row.name}' does not go with selector '{name}'", hint="it goes with " + ", ".join(row.selectors))
     if name == "turns":
         return TurnsSelector()
-    if ranking is None:
-        raise PolicyError(f"policy '{row.name}' has no rank for selector '{name}'")
+    assert ranking is not None
     if name == "heap":
         if ranking.moves_with_time:
             raise PolicyError(f"the rank of policy '{row.name}' moves with time, which a heap cannot follow", hint="use scan")
         return HeapSelector(ranking)
-    return ScanSelector(ranking)
+    if name == "scan":
+        return ScanSelector(ranking)
+    if name == "two-level":
+        return TwoLevelSelector(ranking)
+    if name == "buckets":
+        assert isinstance(ranking, SlopeSlack)
+        return BucketsSelector(ranking, _whole(options, "gradients", 5, 1), _whole(options, "slacks", 4, 1))
+    if not isinstance(ranking, BalanceSlowdown | BalanceResponseTime | LongestStretchFirst):
+        raise PolicyError(f"the rank of policy '{row.name}' has no fixed part, which selector '{name}' needs", hint="use scan")
+    if name == "threshold":
+        return ThresholdSelector(ranking)
+    return ClustersSelector(ranking, _whole(options, "clusters", 12, 1), logarithmic=name == "log-clusters")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
+from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.network import Topology
+from millstream.scheduler.network import Network
 from millstream.scheduler.units.base import UnitSet
 from millstream.scheduler.view import UnitView, View
 from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]
-Cutter = Callable[[Ledger], UnitSet]
-Traversal = Callable[[Topology, Sequence[int]], list[int]]
+Cutter = Callable[[Ledger, Estimates], UnitSet]
+Traversal = Callable[[Network, Estimates, Sequence[int]], list[int]]
 """Turns the members of a unit (children before parents) into the order of steps; an operator may come more than once."""
 
 
@@ -25,9 +26,20 @@ class Ranking(Protocol):
     that does neither changes only when an estimate does. `oldest_first`: equal ranks go by the oldest head, then by unit.
     """
 
-    moves_with_time: ClassVar[bool]
-    moves_with_queue: ClassVar[bool]
-    oldest_first: ClassVar[bool]
+    @property
+    def moves_with_time(self) -> bool:
+        """Whether the rank of a waiting unit drifts."""
+        ...
+
+    @property
+    def moves_with_queue(self) -> bool:
+        """Whether the rank depends on what waits."""
+        ...
+
+    @property
+    def oldest_first(self) -> bool:
+        """Whether the oldest head decides ties."""
+        ...
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return one number for each unit the view shows."""

@@ -14,7 +14,8 @@ import numpy as np
 from millstream.engine.graph import QueryId
 from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
-from millstream.scheduler.errors import PolicyError
+from millstream.scheduler.contracts import Ranking, Selector
+from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
     Arrived,
@@ -32,6 +33,7 @@ from millstream.scheduler.events import (
     WorkDone,
     WorkFailure,
 )
+from millstream.scheduler.express import Charge, ExpressLane, Outcomes, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
@@ -112,6 +114,7 @@ class SchedulerCore:
         self._paused: dict[QueryId, None] = {}
         self._leaving: dict[QueryId, None] = {}
         self._moved: list[int] = []
+        self._came: list[QueryId] = []
         self._now_ns = 0
         self._next_order = 1
         self._draining = False
@@ -173,7 +176,12 @@ class SchedulerCore:
     @property
     def idle(self) -> bool:
         """True when no order is out, no splice waits, and nothing could run."""
-        if self._outstanding or self._splices.waiting or self.ledger.touched:
+        if self._outstanding or self._splices.waiting:
+            return False
+        if self._units_version != self.network.version:
+            # The cut is made anew only when something waits, so what was touched meanwhile stays on the list.
+            return not self.ledger.anything_waits
+        if self.ledger.touched:
             return False
         return not bool(self._units.ready.any())
 
@@ -181,6 +189,18 @@ class SchedulerCore:
     def policy(self) -> PolicySpec:
         """The policy in force."""
         return self._policy.spec
+
+    @property
+    def view(self) -> View:
+        """The view of the units in force, cut and summed anew if that was put off because nothing waited."""
+        if self._units_version != self.network.version:
+            self._refresh_units(self._now_ns)
+        return self._view
+
+    @property
+    def ranking(self) -> Ranking | None:
+        """The ranking in force, None for a policy of turns."""
+        return self._policy.ranking
 
     def counters(self) -> tuple[int, int, int, int]:
         """Decisions, ranks computed, queue operations and orders so far: what a driver may charge for."""
@@ -210,6 +230,40 @@ class SchedulerCore:
             idle=self.idle,
         )
 
+    # ---- many decisions at once
+
+    def express_lane(self, outcomes: Outcomes, charge: Charge | None = None) -> ExpressLane:
+        """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
+        policy = self._policy
+        fits = policy.schedule == 1 and policy.train.count == 1 and policy.threshold == 0 and self.settings.orders_max == 1
+        if not fits or policy.turns is not None and not getattr(policy.turns, "equal", False):
+            raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
+        if self._outstanding or self.ledger.rows_waiting or self.story is not None:
+            raise SimulationError("an express lane begins with empty queues and keeps no story")
+        self._units_version = -1
+        self._bring_up_to_date(self._now_ns)
+        lane = ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
+        if charge is None or charge.free:
+            policy.selector = quick_selector(policy.selector, policy.ranking, single=lane.single)
+            policy.selector.reset(self._view, self._now_ns)
+        return lane
+
+    def use_selector(self, selector: Selector) -> None:
+        """Find units with this selector until the policy changes: for experiments with what no policy can be."""
+        self._policy.selector = selector
+        selector.reset(self._view, self._now_ns)
+
+    def express(self, lane: ExpressLane, events: Sequence[Event], now_ns: int, until_ns: int) -> int:
+        """Apply the events, then decide and run until an order ends at or after `until_ns` or nothing waits; return the time then."""
+        self._now_ns = now_ns
+        for event in events:
+            self._take[type(event)](event, now_ns)
+        more = True
+        while more and now_ns < until_ns:
+            self._bring_up_to_date(now_ns)
+            now_ns, more = lane.run(self._view, self._policy.selector, now_ns, until_ns)
+        return now_ns
+
     # ---- events
 
     def _take_nothing(self, event: Event, now_ns: int) -> None:
@@ -221,6 +275,7 @@ class SchedulerCore:
             # The stream's last query left between the append and now: nobody reads the rows.
             return
         self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
+        self.estimates.arrived(log, event.rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:
         operator = self.network.operators.slot_of.get(event.operator)
@@ -240,11 +295,15 @@ class SchedulerCore:
             self._take_failure(event.failure, outstanding)
 
     def _apply_receipt(self, receipt: WorkReceipt) -> None:
-        ledger, estimates, slot_of = self.ledger, self.estimates, self.network.operators.slot_of
+        apply, record = self.ledger.apply, self.estimates.record
         rows = 0
         for step in receipt.steps:
-            rows_in, rows_out = ledger.apply(step)
-            estimates.record(slot_of[step.operator], rows_in, rows_out, step.cost_ns)
+            operator, rows_in, rows_out = apply(step)
+            record(operator, rows_in, rows_out, step.cost_ns)
+            if len(step.consumed) > 1:
+                taken = [count for count in step.consumed if count.rows]
+                if len(taken) == 1:
+                    self.estimates.record_port(self.network.edges.slot_of[taken[0].edge], rows_in, rows_out)
             rows += rows_in
         counts = self._counts
         counts["steps"] += len(receipt.steps)
@@ -298,6 +357,7 @@ class SchedulerCore:
         self._reports.append(self._splices.settle(event))
         self._leaving.pop(event.query, None)
         if event.query in self.network.queries:
+            self._came.append(event.query)
             self._refresh_halts(event.query)
         else:
             self._paused.pop(event.query, None)
@@ -331,38 +391,73 @@ class SchedulerCore:
         """Cut the network anew, after it or the policy changed. Orders that are out keep their operators locked."""
         self.estimates.refresh()
         policy = self._policy
-        units = self._units = policy.cutter(self.ledger)
+        units = self._units = policy.cutter(self.ledger, self.estimates)
         units.threshold = 0 if self._draining else policy.threshold
         for outstanding in self._outstanding.values():
             outstanding.conflicts = units.conflicts_of(outstanding.operators)
             units.lock(outstanding.conflicts)
-        self.ledger.touched = []
+        self.ledger.touched = {}
         self._moved = []
         units.update_all()
         self._view = View(self.ledger, self.estimates, units)
         self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns)
         self._units_version = self.network.version
+        self._came = []
         policy.selector.reset(self._view, now_ns)
 
+    def _grow_units(self, now_ns: int) -> bool:
+        """Take new queries into the present cut where it can; False when it must be made anew."""
+        if self._units_version < 0 or self._units_version + len(self._came) != self.network.version:
+            return False
+        network, came = self.network, self._came
+        self._came = []
+        for query in came:
+            slots = network.topology.query_slots[query]
+            added = [slot for slot in slots if network.topology.queries_of[slot][0] == query]
+            if not self._units.query_came(added):
+                return False
+            self._maker.query_came(slots)
+        self._view.query_came()
+        for outstanding in self._outstanding.values():
+            conflicts = self._units.conflicts_of(outstanding.operators)
+            self._units.unlock(outstanding.conflicts)
+            self._units.lock(conflicts)
+            outstanding.conflicts = conflicts
+        self._units_version = network.version
+        self.estimates.refresh()
+        self._units.update(list(self.ledger.touched))
+        self.ledger.touched = {}
+        self._moved = []
+        self._policy.selector.reset(self._view, now_ns)
+        return True
+
     def _bring_up_to_date(self, now_ns: int) -> None:
+        self._refresh_units(now_ns)
+        if self._units.threshold:
+            late = self._units.overdue(now_ns - self.settings.head_wait_ns_max)
+            self._policy.selector.changed(self._view, late, now_ns)
+
+    def _refresh_units(self, now_ns: int) -> None:
         if self._units_version != self.network.version:
-            self._cut_units(now_ns)
+            if not self._grow_units(now_ns):
+                self._cut_units(now_ns)
             return
         touched, moved = self.ledger.touched, self._moved
         if touched:
-            self.ledger.touched = []
-            moved.extend(self._units.update(touched))
-        if self._units.threshold:
-            moved.extend(self._units.overdue(now_ns - self.settings.head_wait_ns_max))
+            self.ledger.touched = {}
+            moved.extend(self._units.update(list(touched)))
         selector = self._policy.selector
         if self.estimates.refresh():
+            if self._units.depends_on_estimates:
+                self._cut_units(now_ns)
+                return
             selector.reset(self._view, now_ns)
         elif moved:
             selector.changed(self._view, moved, now_ns)
         self._moved = []
 
     def _decide(self, now_ns: int, instructions: list[Instruction]) -> None:
-        if self._splices.in_flight:
+        if self._splices.in_flight or (self._units_version != self.network.version and not self.ledger.anything_waits):
             return
         while True:
             try:
@@ -386,8 +481,12 @@ class SchedulerCore:
                 picked = self._pick_behind_full(now_ns)
             if not picked:
                 return
-            instructions.append(Dispatch(self._lock(picked)))
+            order, locked = self._lock(picked)
+            instructions.append(Dispatch(order))
             free -= 1
+            if self.settings.orders_max > 1:
+                # What shares an operator with this order must not be picked while it is out.
+                policy.selector.changed(self._view, locked.tolist(), now_ns)
 
     def _pick_behind_full(self, now_ns: int) -> list[int]:
         """Nothing runs and nothing could: full queues wait for one another. One unit may overshoot to break the ring."""
@@ -401,7 +500,7 @@ class SchedulerCore:
         selector.reset(self._view, now_ns)
         return picked
 
-    def _lock(self, picked: list[int]) -> WorkOrder:
+    def _lock(self, picked: list[int]) -> tuple[WorkOrder, NDArray[np.int64]]:
         units = self._units
         identity = OrderId(self._next_order)
         self._next_order += 1
@@ -417,4 +516,4 @@ class SchedulerCore:
         units.lock(conflicts)
         self._outstanding[identity] = _Outstanding(order, operators, conflicts)
         self._counts["orders"] += 1
-        return order
+        return order, conflicts

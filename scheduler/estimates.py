@@ -15,11 +15,19 @@ Sums (Sharaf 2007, 3.1). E_x are the operators from x to the outputs. With child
     N_x    = s_x (Σ 1/T_k over roots + Σ N_y)         Σ S_i / T_i over the queries below x; M_x the same with 1/T_k²
     T_k    = ideal cost of an emitted tuple of query k; a join counts once an input and adds its inputs' paths (3.3.2)
 
+Joins (3.3.3). A join with window V has a selectivity per input port: a tuple of the left meets the tuples of the right that came
+within V. Before the first measurement, with the arrival rates known, port L lets through s_J V r_R tuples a tuple, r_R being the rate
+at which the right input brings tuples to the join (1/τ_R times the selectivities on the way); a measured one (out per in) already
+contains that and replaces it. `edge_factor` of an edge is the port's selectivity by the operator's own, and enters the sums above:
+through edge e to join y an operator sees S_y f_e and c_y + (Cbar_y - c_y) f_e.
+
 Estimates are never zero.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,9 +42,12 @@ FloatColumn = NDArray[np.float64]
 PRIOR_TUPLES: Final = 20
 """What a declared value weighs against measured tuples."""
 
-_SCALAR_OPERATORS_MAX = 24
-_MEASURED = ("selectivity_now", "call_mean_ns", "length_mean", "length_square_mean", "product_mean", "seen", "unpublished")
-_PUBLISHED = ("selectivity", "cost_ns", "output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
+CHANGE_MIN: Final = 0.03
+"""A measured value that moved by less than this share does not disturb the sums."""
+
+_SINGLE_QUERIES_MAX = 4
+
+_COLUMNS = ("selectivity", "cost_ns", "output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,24 @@ class CostLine:
 
     call_ns: float
     tuple_ns: float
+
+
+@dataclass(slots=True)
+class Measured:
+    """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen."""
+
+    selectivity: float
+    call_ns: float
+    length: float = 1.0
+    length_square: float = 1.0
+    product: float = 0.0
+    seen: float = 0.0
+    news: float = 0.0
+
+    @property
+    def cost_ns(self) -> float:
+        """a / E[n] + b, in ns per tuple."""
+        return max(COST_NS_MIN, self.call_ns / self.length)
 
 
 def is_join(network: Network, slot: int) -> bool:
@@ -88,13 +117,6 @@ class Estimates:
     Published columns (`selectivity`, `cost_ns` and the sums) change only in `refresh`; `version` grows when they do.
     """
 
-    selectivity_now: FloatColumn
-    call_mean_ns: FloatColumn
-    length_mean: FloatColumn
-    length_square_mean: FloatColumn
-    product_mean: FloatColumn
-    seen: FloatColumn
-    unpublished: FloatColumn
     selectivity: FloatColumn
     cost_ns: FloatColumn
     output_per_tuple: FloatColumn
@@ -108,143 +130,273 @@ class Estimates:
         self.adapt = adapt
         self.window = window
         self.version = 0
+        self.measured: list[Measured | None] = []
         self.ideal_of_query: dict[QueryId, float] = {}
-        self._log_keep = float(np.log(1.0 - aging)) / window
+        self._log_keep = math.log(1.0 - aging) / window
         self._capacity = 0
-        self._network_version = -1
         self._dirty: dict[int, None] = {}
+        self._new: list[QueryId] = []
+        self._kept: dict[int, None] = {}
         self._paths: IdealPaths | None = None
         self._ideal_times: FloatColumn = np.zeros(0)
+        self.edge_factor: FloatColumn = np.ones(16)
+        self._ports: dict[int, Measured] = {}
+        self._join_priors: dict[int, None] = {}
+        self._rates: dict[int, float] = {}
+        self._arrivals: dict[int, tuple[int, int]] = {}
         self._grow(16)
 
     def _grow(self, needed: int) -> None:
         if needed <= self._capacity:
             return
         capacity = max(needed, 2 * self._capacity)
-        for name in (*_MEASURED, *_PUBLISHED):
-            column = np.ones(capacity) if name in _PUBLISHED else np.zeros(capacity)
+        for name in _COLUMNS:
+            column = np.ones(capacity)
             if self._capacity:
                 column[: self._capacity] = getattr(self, name)
             setattr(self, name, column)
+        self.measured.extend([None] * (capacity - self._capacity))
         self._capacity = capacity
 
-    def start(self, slot: int, node: OperatorNode) -> None:
-        """Give a new operator its prior: the declared selectivity and cost, measured over calls of one tuple."""
-        self._grow(slot + 1)
-        cost = max(COST_NS_MIN, node.cost_ns + node.call_ns)
-        self.selectivity[slot] = self.selectivity_now[slot] = max(SELECTIVITY_MIN, node.selectivity)
-        self.cost_ns[slot] = self.call_mean_ns[slot] = self.product_mean[slot] = cost
-        self.length_mean[slot] = self.length_square_mean[slot] = 1.0
-        self.seen[slot] = self.unpublished[slot] = 0.0
+    def set_aging(self, window: int, aging: float) -> None:
+        """Measure over windows of so many tuples with this weight of the newest, from now on."""
+        self.window, self._log_keep = window, math.log(1.0 - aging) / window
+
+    def query_came(self, query: QueryId, operators: Iterable[OperatorNode]) -> None:
+        """Give the operators of a new query their prior: declared selectivity and cost, as if measured over calls of one tuple."""
+        for node in operators:
+            slot = self.network.operators.slot_of[node.id]
+            self._grow(slot + 1)
+            cost = max(COST_NS_MIN, node.cost_ns + node.call_ns)
+            selectivity = max(SELECTIVITY_MIN, node.selectivity)
+            self.measured[slot] = Measured(selectivity, cost, product=cost)
+            self.selectivity[slot], self.cost_ns[slot] = selectivity, cost
+            self._dirty.pop(slot, None)
+            for edge in self.network.inputs[slot]:
+                if edge < len(self.edge_factor):
+                    self.edge_factor[edge] = 1.0
+            if is_join(self.network, slot):
+                self._start_ports(slot, selectivity)
+        self._new.append(query)
+
+    def _start_ports(self, slot: int, selectivity: float) -> None:
+        """Give a join's input ports the operator's own selectivity until more is known."""
+        edges = self.network.inputs[slot]
+        if len(self.edge_factor) <= max(edges):
+            self.edge_factor = np.concatenate((self.edge_factor, np.ones(max(edges) + 1)))
+        for edge in edges:
+            self.edge_factor[edge] = 1.0
+            self._ports[edge] = Measured(selectivity, COST_NS_MIN)
+        if self.network.node(slot).window_ns is not None:
+            self._join_priors[slot] = None
+
+    def declare_rate(self, log: int, inter_arrival_ns: float) -> None:
+        """State the mean time between the tuples of a source's log, for joins not measured yet."""
+        self._rates[log] = 1.0 / inter_arrival_ns
+
+    def arrived(self, log: int, rows: int, now_ns: int) -> None:
+        """Measure a source's rate while a join below it has no selectivity of its own."""
+        if not self._join_priors or not self.adapt:
+            return
+        first_ns, seen = self._arrivals.get(log, (now_ns, 0))
+        self._arrivals[log] = (first_ns, seen + rows)
+        if seen < self.window <= seen + rows and now_ns > first_ns:
+            self._rates[log] = (seen + rows) / (now_ns - first_ns)
+
+    def _apply_join_priors(self) -> list[int]:
+        """Put the formula's selectivity into joins whose input rates are known; return their slots."""
+        settled = []
+        for slot in self._join_priors:
+            node, edges = self.network.node(slot), self.network.inputs[slot]
+            rates = [self._rate_of(edge) for edge in edges]
+            if len(edges) != 2 or node.window_ns is None or None in rates:
+                continue
+            left, right = (float(rate or 0.0) for rate in rates)
+            ports = [max(SELECTIVITY_MIN, node.selectivity * node.window_ns * rate) for rate in (right, left)]
+            mean = (left * ports[0] + right * ports[1]) / (left + right) if left + right > 0.0 else ports[0]
+            one = self.measured[slot]
+            assert one is not None
+            one.selectivity = self.selectivity[slot] = max(SELECTIVITY_MIN, mean)
+            for edge, port in zip(edges, ports, strict=True):
+                self._ports[edge].selectivity = port
+                self.edge_factor[edge] = port / self.selectivity.item(slot)
+            settled.append(slot)
+        for slot in settled:
+            del self._join_priors[slot]
+        return settled
+
+    def _rate_of(self, edge: int) -> float | None:
+        """Return tuples per ns that an edge brings, None while a source above has no known rate."""
+        network = self.network
+        producer = network.edge_producer[edge]
+        if network.is_source(producer):
+            return self._rates.get(network.edge_log[edge])
+        rates = [self._rate_of(one) for one in network.inputs[producer]]
+        if None in rates:
+            return None
+        return self.selectivity.item(producer) * sum(rate for rate in rates if rate is not None)
+
+    def record_port(self, edge: int, rows_in: int, rows_out: int) -> None:
+        """Take a measurement of one input port of a join in: a step that took tuples from it alone."""
+        one = self._ports.get(edge)
+        if one is None or not self.adapt:
+            return
+        gain = max(-math.expm1(self._log_keep * rows_in), rows_in / (PRIOR_TUPLES + one.seen + rows_in) if one.seen < self.window else 0.0)
+        one.selectivity = max(SELECTIVITY_MIN, (1.0 - gain) * one.selectivity + gain * rows_out / rows_in)
+        one.seen += rows_in
+
+    def _publish_ports(self, slot: int) -> None:
+        for edge in self.network.inputs[slot]:
+            port = self._ports.get(edge)
+            if port is not None:
+                self.edge_factor[edge] = port.selectivity / self.selectivity.item(slot)
+
+    def query_left(self, query: QueryId, gone: Iterable[int], kept: Iterable[int]) -> None:
+        """Forget a query and the slots of the operators that left with it; those that serve others are summed anew."""
+        for slot in gone:
+            self.measured[slot] = None
+            self._dirty.pop(slot, None)
+            self._join_priors.pop(slot, None)
+        self.ideal_of_query.pop(query, None)
+        self._new = [one for one in self._new if one != query]
+        self._kept.update(dict.fromkeys(kept))
 
     def record(self, slot: int, rows_in: int, rows_out: int, cost_ns: int) -> None:
         """Take one step's measurement in."""
-        if not self.adapt or rows_in <= 0:
+        one = self.measured[slot]
+        if one is None or rows_in <= 0 or not self.adapt:
             return
-        seen = self.seen[slot]
-        gain = max(1.0 - float(np.exp(self._log_keep * rows_in)), rows_in / (PRIOR_TUPLES + seen + rows_in))
+        seen = one.seen
+        gain = -math.expm1(self._log_keep * rows_in)
+        if seen < self.window:
+            gain = max(gain, rows_in / (PRIOR_TUPLES + seen + rows_in))
         keep = 1.0 - gain
-        self.selectivity_now[slot] = max(SELECTIVITY_MIN, keep * self.selectivity_now[slot] + gain * rows_out / rows_in)
-        self.call_mean_ns[slot] = keep * self.call_mean_ns[slot] + gain * cost_ns
-        self.length_mean[slot] = keep * self.length_mean[slot] + gain * rows_in
-        self.length_square_mean[slot] = keep * self.length_square_mean[slot] + gain * rows_in * rows_in
-        self.product_mean[slot] = keep * self.product_mean[slot] + gain * rows_in * cost_ns
-        self.seen[slot] = seen + rows_in
-        unpublished = self.unpublished[slot] + rows_in
-        self.unpublished[slot] = unpublished
-        if unpublished >= self.window or seen < self.window:
-            self._dirty[slot] = None
-
-    def record_many(self, slots: NDArray[np.int64], rows_in: FloatColumn, rows_out: FloatColumn, cost_ns: FloatColumn) -> None:
-        """Take many steps' measurements in at once; each operator at most once in `slots`, each with rows."""
-        if not self.adapt or not len(slots):
-            return
-        seen = self.seen[slots]
-        gain = np.maximum(1.0 - np.exp(self._log_keep * rows_in), rows_in / (PRIOR_TUPLES + seen + rows_in))
-        keep = 1.0 - gain
-        self.selectivity_now[slots] = np.maximum(SELECTIVITY_MIN, keep * self.selectivity_now[slots] + gain * rows_out / rows_in)
-        self.call_mean_ns[slots] = keep * self.call_mean_ns[slots] + gain * cost_ns
-        self.length_mean[slots] = keep * self.length_mean[slots] + gain * rows_in
-        self.length_square_mean[slots] = keep * self.length_square_mean[slots] + gain * rows_in * rows_in
-        self.product_mean[slots] = keep * self.product_mean[slots] + gain * rows_in * cost_ns
-        self.seen[slots] = seen + rows_in
-        unpublished = self.unpublished[slots] + rows_in
-        self.unpublished[slots] = unpublished
-        for slot in slots[(unpublished >= self.window) | (seen < self.window)].tolist():
-            self._dirty[slot] = None
-
-    def cost_now(self, slot: int) -> float:
-        """Return the present a / E[n] + b of an operator, in ns per tuple."""
-        return max(COST_NS_MIN, float(self.call_mean_ns[slot]) / max(float(self.length_mean[slot]), 1e-9))
+        selectivity = keep * one.selectivity + gain * rows_out / rows_in
+        one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
+        one.call_ns = keep * one.call_ns + gain * cost_ns
+        length = one.length = keep * one.length + gain * rows_in
+        one.length_square = keep * one.length_square + gain * rows_in * rows_in
+        one.product = keep * one.product + gain * rows_in * cost_ns
+        one.seen = seen + rows_in
+        news = one.news = one.news + rows_in
+        if news >= self.window or seen < self.window:
+            one.news = 0.0
+            before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
+            moved = abs(one.selectivity - before) > CHANGE_MIN * before
+            if moved or abs(one.call_ns / length - cost_before) > CHANGE_MIN * cost_before:
+                self._dirty[slot] = None
 
     def cost_line(self, slot: int) -> CostLine:
         """Return the fitted cost of a call; where all calls had one length, everything counts as cost per tuple."""
-        mean, call = float(self.length_mean[slot]), float(self.call_mean_ns[slot])
-        spread = float(self.length_square_mean[slot]) - mean * mean
-        if spread <= 1e-9 * max(1.0, mean * mean):
-            return CostLine(0.0, self.cost_now(slot))
-        slope = (float(self.product_mean[slot]) - mean * call) / spread
-        slope = min(max(slope, 0.0), call / mean)
-        return CostLine(max(0.0, call - slope * mean), max(slope, COST_NS_MIN / max(mean, 1.0)))
+        one = self.measured[slot]
+        assert one is not None
+        spread = one.length_square - one.length * one.length
+        if spread <= 1e-9 * max(1.0, one.length * one.length):
+            return CostLine(0.0, one.cost_ns)
+        slope = (one.product - one.length * one.call_ns) / spread
+        slope = min(max(slope, 0.0), one.call_ns / one.length)
+        return CostLine(max(0.0, one.call_ns - slope * one.length), slope)
 
     # ---- sums along paths
 
-    @property
-    def stale(self) -> bool:
-        """Tell whether the sums no longer follow from the network and the measurements."""
-        return bool(self._dirty) or self._network_version != self.network.version
-
     def refresh(self, *, force: bool = False) -> bool:
-        """Bring the sums up to date where that is due; return True when they changed.
+        """Bring the sums up to date where that is due; return True when any changed.
 
-        In a large network the sums wait until a 64th of the operators have news, so that their cost stays a small share.
+        New queries are summed at once. Measurements wait until a 64th of the operators have news, so that their cost stays a small
+        share of the work measured. Few queries are summed one by one, many all together in NumPy.
         """
-        fresh_network = self._network_version != self.network.version
-        if not fresh_network and not self._dirty:
+        kept, self._kept = self._kept, {}
+        affected: dict[QueryId, None] = dict.fromkeys(self._new)
+        self._new = []
+        if self._join_priors and self._rates:
+            for slot in self._apply_join_priors():
+                affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
+        if self._dirty and (force or len(self._dirty) * 64 >= len(self.network.topology.order)):
+            for slot in self._dirty:
+                one = self.measured[slot]
+                assert one is not None
+                self.selectivity[slot], self.cost_ns[slot] = one.selectivity, one.cost_ns
+                self._publish_ports(slot)
+                affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
+            self._dirty.clear()
+        if not affected and not kept:
             return False
-        if not (fresh_network or force) and len(self._dirty) * 64 < len(self.network.topology.order):
-            return False
-        for slot in self._dirty:
-            self.selectivity[slot] = self.selectivity_now[slot]
-            self.cost_ns[slot] = self.cost_now(slot)
-            self.unpublished[slot] = 0.0
-        self._dirty.clear()
-        self._network_version = self.network.version
-        self._sum_ideal_times()
-        if len(self.network.topology.order) <= _SCALAR_OPERATORS_MAX:
-            self._sum_one_by_one()
+        if len(affected) <= _SINGLE_QUERIES_MAX:
+            self._sum_queries(list(affected), kept)
         else:
-            self._sum_by_level()
+            self._sum_everything()
         self.version += 1
         return True
+
+    def _sum_queries(self, queries: list[QueryId], others: Iterable[int]) -> None:
+        topology = self.network.topology
+        for query in queries:
+            self.ideal_of_query[query] = self._ideal_of(query)
+        # A shared operator is above operators of other queries too; those keep their sums, it gets its own anew.
+        slots = {slot for query in queries for slot in topology.query_slots[query]}
+        slots.update(slot for slot in others if slot in topology.place)
+        for slot in reversed(topology.upstream(slots)):
+            self._sum_operator(slot)
+
+    def _sum_operator(self, slot: int) -> None:
+        topology = self.network.topology
+        outputs = cost = normal = square = 0.0
+        ideal = math.inf
+        for query in topology.roots_of.get(slot, ()):
+            time = self.ideal_of_query[query]
+            outputs += 1.0
+            normal += 1.0 / time
+            square += 1.0 / (time * time)
+            ideal = min(ideal, time)
+        for consumer, edge in zip(topology.consumers[slot], topology.consumer_edges[slot], strict=True):
+            factor = self.edge_factor.item(edge) if edge < len(self.edge_factor) else 1.0
+            outputs += self.output_per_tuple.item(consumer) * factor
+            own = self.cost_ns.item(consumer)
+            cost += own + (self.cost_to_end_ns.item(consumer) - own) * factor
+            normal += self.normalized_output.item(consumer) * factor
+            square += self.normalized_square.item(consumer) * factor
+            ideal = min(ideal, self.ideal_time_ns.item(consumer))
+        selectivity = self.selectivity.item(slot)
+        self.output_per_tuple[slot] = selectivity * outputs
+        self.cost_to_end_ns[slot] = self.cost_ns.item(slot) + selectivity * cost
+        self.normalized_output[slot] = selectivity * normal
+        self.normalized_square[slot] = selectivity * square
+        self.ideal_time_ns[slot] = ideal
+
+    def _ideal_of(self, query: QueryId) -> float:
+        """T_k of one query, by walking it: what an emitted tuple passes, of a union's inputs the dearest, shared operators once."""
+        network = self.network
+        passed: dict[int, frozenset[int]] = {}
+
+        def cost_of(slots: frozenset[int]) -> float:
+            counted = sorted(slots)
+            return sum(self.cost_ns.item(one) * (len(network.inputs[one]) if is_join(network, one) else 1) for one in counted)
+
+        for slot in network.topology.query_slots[query]:
+            before = [passed[producer] for producer in network.topology.producers[slot] if producer in passed]
+            if not is_join(network, slot) and len(before) > 1:
+                before = [max(before, key=cost_of)]
+            passed[slot] = frozenset({slot}).union(*before)
+        root = network.operators.slot_of[network.queries[query].root]
+        return max(COST_NS_MIN, cost_of(passed.get(root, frozenset())))
+
+    def _sum_everything(self) -> None:
+        self._sum_ideal_times()
+        self._sum_by_level()
 
     def _sum_ideal_times(self) -> None:
         """T_k of every query: one weighted count over all (query, operator) pairs; queries with a union go one by one."""
         paths = self._ideal_paths()
-        times = _sums(paths.query_index, weights=paths.times_counted * self.cost_ns[paths.slots], minlength=len(paths.queries))
+        times = _sums(paths.query_index, paths.times_counted * self.cost_ns[paths.slots], len(paths.queries))
         for index in paths.with_union:
-            times[index] = self._ideal_with_union(paths.queries[index])
-        times = np.maximum(times, COST_NS_MIN)
-        self.ideal_of_query = dict(zip(paths.queries, times.tolist(), strict=True))
-        self._ideal_times = times
+            times[index] = self._ideal_of(paths.queries[index])
+        self._ideal_times = np.maximum(times, COST_NS_MIN)
+        self.ideal_of_query = dict(zip(paths.queries, self._ideal_times.tolist(), strict=True))
 
     def _ideal_paths(self) -> IdealPaths:
         if self._paths is None or self._paths.version != self.network.version:
             self._paths = IdealPaths(self.network)
         return self._paths
-
-    def _ideal_with_union(self, query: QueryId) -> float:
-        network = self.network
-        ideal: dict[int, float] = {}
-        slots = network.topology.query_slots[query]
-        for slot in slots:
-            before = [ideal[producer] for producer in network.topology.producers[slot] if producer in ideal]
-            ports, cost = len(network.inputs[slot]), float(self.cost_ns[slot])
-            if is_join(network, slot):
-                ideal[slot] = ports * cost + sum(before)
-            else:
-                ideal[slot] = cost + max(before, default=0.0)
-        return ideal[slots[-1]] if slots else 0.0
 
     def _roots(self) -> tuple[FloatColumn, FloatColumn, FloatColumn, FloatColumn]:
         size = len(self.network.nodes)
@@ -258,36 +410,20 @@ class Estimates:
 
     def _sum_by_level(self) -> None:
         count, inverse, square, least = self._roots()
-        for slots, producers, consumers in self.network.topology.levels:
-            size = len(slots)
-            selectivity = self.selectivity[slots]
-
-            def below(column: FloatColumn, producers: NDArray[np.int64] = producers, consumers: NDArray[np.int64] = consumers,
-                      size: int = size) -> FloatColumn:
-                return _sums(producers, weights=column[consumers], minlength=size)
-
-            self.output_per_tuple[slots] = selectivity * (count[slots] + below(self.output_per_tuple))
-            self.cost_to_end_ns[slots] = self.cost_ns[slots] + selectivity * below(self.cost_to_end_ns)
-            self.normalized_output[slots] = selectivity * (inverse[slots] + below(self.normalized_output))
-            self.normalized_square[slots] = selectivity * (square[slots] + below(self.normalized_square))
+        factors = np.ones(len(self.network.edges))
+        known = min(len(factors), len(self.edge_factor))
+        factors[:known] = self.edge_factor[:known]
+        for slots, producers, consumers, edges in self.network.topology.levels:
+            selectivity, factor, size = self.selectivity[slots], factors[edges], len(slots)
+            own = self.cost_ns[consumers]
+            cost = _sums(producers, own + (self.cost_to_end_ns[consumers] - own) * factor, size)
+            self.cost_to_end_ns[slots] = self.cost_ns[slots] + selectivity * cost
+            for column, rooted in (
+                (self.output_per_tuple, count),
+                (self.normalized_output, inverse),
+                (self.normalized_square, square),
+            ):
+                column[slots] = selectivity * (rooted[slots] + _sums(producers, column[consumers] * factor, size))
             times = least[slots]
             np.minimum.at(times, producers, self.ideal_time_ns[consumers])
             self.ideal_time_ns[slots] = times
-
-    def _sum_one_by_one(self) -> None:
-        count, inverse, square, least = (column.tolist() for column in self._roots())
-        topology = self.network.topology
-        for slot in reversed(topology.order):
-            outputs, cost, normal, normal_square, ideal = count[slot], 0.0, inverse[slot], square[slot], least[slot]
-            for consumer in topology.consumers[slot]:
-                outputs += float(self.output_per_tuple[consumer])
-                cost += float(self.cost_to_end_ns[consumer])
-                normal += float(self.normalized_output[consumer])
-                normal_square += float(self.normalized_square[consumer])
-                ideal = min(ideal, float(self.ideal_time_ns[consumer]))
-            selectivity = float(self.selectivity[slot])
-            self.output_per_tuple[slot] = selectivity * outputs
-            self.cost_to_end_ns[slot] = float(self.cost_ns[slot]) + selectivity * cost
-            self.normalized_output[slot] = selectivity * normal
-            self.normalized_square[slot] = selectivity * normal_square
-            self.ideal_time_ns[slot] = ideal

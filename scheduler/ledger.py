@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from millstream.engine.graph import EdgeId, GraphDelta, OperatorId, QueryId
-from millstream.engine.work import EdgeCount, LogCount, StepReceipt
+from millstream.engine.work import EdgeCount, StepReceipt
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
 from millstream.scheduler.network import Network
@@ -24,7 +24,7 @@ _VECTOR_READERS_MIN = 12
 
 _LOG_COLUMNS = ("log_rows", "log_bytes")
 _EDGE_COLUMNS = ("edge_consumed", "edge_start", "edge_rows", "edge_bytes", "edge_head_ns", "edge_fresh_ns", "edge_controls", "edge_full")
-_OPERATOR_COLUMNS = ("rows", "head_ns", "controls", "timers", "busy", "halted", "stalled", "full_outputs")
+_OPERATOR_COLUMNS = ("rows", "head_ns", "controls", "timers", "busy", "halted", "stalled", "full_outputs", "newest_ns")
 _NEVER_COLUMNS = ("edge_head_ns", "edge_fresh_ns", "head_ns")
 
 
@@ -38,7 +38,8 @@ class Ledger:
 
     Operator columns: `rows` waiting, `head_ns` arrival of the oldest row at the head of an input, `controls` waiting items without
     rows, `timers` due, `busy` 1 while locked, `halted` 1 while paused, failed or leaving, `stalled` 1 when its last step took nothing of
-    what waits (an input that waits for its partner), `full_outputs` readers of its logs that are over their bound.
+    what waits (an input that waits for its partner), `full_outputs` readers of its logs that are over their bound,
+    `newest_ns` arrival of the newest row.
     """
 
     log_rows: IntColumn
@@ -59,11 +60,12 @@ class Ledger:
     halted: IntColumn
     stalled: IntColumn
     full_outputs: IntColumn
+    newest_ns: IntColumn
 
     def __init__(self, network: Network, *, edge_rows_max: int = EDGE_ROWS_MAX) -> None:
         self.network = network
         self.edge_rows_max = edge_rows_max
-        self.touched: list[int] = []
+        self.touched: dict[int, None] = {}
         """Operators whose state changed since the units were last brought up to date."""
         self.stalled_count = 0
         self.full_count = 0
@@ -106,6 +108,7 @@ class Ledger:
         self.busy_at = single_values(self.busy)
         self.halted_at = single_values(self.halted)
         self.stalled_at = single_values(self.stalled)
+        self._newest = single_values(self.newest_ns)
         self.full_at = single_values(self.full_outputs)
 
     # ---- the network changes
@@ -123,7 +126,7 @@ class Ledger:
                 self.log_rows[log] = self.log_bytes[log] = 0
         for slot in edges:
             self._start_edge(slot, cursors)
-        self.touched.extend(operators)
+        self.touched.update(dict.fromkeys(operators))
 
     def _start_edge(self, edge: int, cursors: Mapping[EdgeId, int]) -> None:
         for name in _EDGE_COLUMNS:
@@ -135,8 +138,8 @@ class Ledger:
         self.edge_rows[edge] = known - start
         self.rows[self.network.edge_consumer[edge]] += known - start
 
-    def remove(self, query: QueryId, gone: tuple[OperatorId, ...]) -> None:
-        """Take a query out; rows before its operators are dropped and counted in `rows_discarded`."""
+    def remove(self, query: QueryId, gone: tuple[OperatorId, ...]) -> list[int]:
+        """Take a query out; rows before its operators are dropped and counted in `rows_discarded`. Returns the slots now free."""
         operators, edges = self.network.remove(query, gone)
         removed = set(operators)
         for edge in edges:
@@ -145,14 +148,15 @@ class Ledger:
             self.full_count -= int(self.edge_full[edge])
             if self.edge_full[edge] and producer not in removed:
                 self.full_outputs[producer] -= 1
-                self.touched.append(producer)
+                self.touched[producer] = None
             self.edge_full[edge] = self.edge_rows[edge] = self.edge_controls[edge] = self.edge_bytes[edge] = 0
         for slot in operators:
             self.stalled_count -= int(self.stalled[slot])
             self.halted_count -= int(self.halted[slot])
             for name in _OPERATOR_COLUMNS:
                 getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
-        self.touched = [slot for slot in self.touched if slot not in removed]
+        self.touched = {slot: None for slot in self.touched if slot not in removed}
+        return operators
 
     # ---- rows come and go
 
@@ -167,7 +171,7 @@ class Ledger:
         else:
             for edge, operator in zip(readers.edges, readers.consumers, strict=True):
                 self._append_one(edge, operator, rows, size_bytes, arrival_ns, controls)
-        self.touched.extend(readers.consumers)
+        self.touched.update(readers.marks)
         if self.stalled_count:
             for operator in readers.consumers:
                 self.wake_below(operator)
@@ -184,6 +188,8 @@ class Ledger:
                     self.head_at[operator] = arrival_ns
             if arrival_ns < self._fresh[edge]:
                 self._fresh[edge] = arrival_ns
+            if arrival_ns > self._newest[operator] and arrival_ns != NEVER_NS:
+                self._newest[operator] = arrival_ns
             if waiting >= self.edge_rows_max and not self._edge_full[edge]:
                 self._set_full(edge, 1)
         if controls:
@@ -192,13 +198,15 @@ class Ledger:
 
     def _append_many(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
         readers = self.network.log_readers[log]
-        edges, operators = readers.edges_array, readers.consumers_array
+        edges, operators = readers.arrays
         self.edge_rows[edges] += rows
         self.edge_bytes[edges] += size_bytes
         self.edge_controls[edges] += controls
         heads = np.where(self.edge_rows[edges] > 0, np.minimum(self.edge_head_ns[edges], arrival_ns), NEVER_NS)
         self.edge_head_ns[edges] = heads
         self.edge_fresh_ns[edges] = np.minimum(self.edge_fresh_ns[edges], arrival_ns)
+        if rows and arrival_ns != NEVER_NS:
+            self.newest_ns[operators] = np.maximum(self.newest_ns[operators], arrival_ns)
         if readers.repeated:
             np.add.at(self.rows, operators, rows)
             np.add.at(self.controls, operators, controls)
@@ -216,89 +224,78 @@ class Ledger:
         change = 1 if full else -1
         self.full_at[producer] += change
         self.full_count += change
-        self.touched.append(producer)
+        self.touched[producer] = None
 
     def step_started(self, operator: int) -> None:
         """Lock the operator and note that what arrives from now on is newer than what its step sees."""
         self.busy_at[operator] += 1
         for edge in self.network.inputs[operator]:
             self._fresh[edge] = NEVER_NS
-        self.touched.append(operator)
 
     def step_released(self, operator: int) -> None:
         """Unlock the operator."""
         self.busy_at[operator] -= 1
-        self.touched.append(operator)
 
-    def apply(self, step: StepReceipt) -> tuple[int, int]:
-        """Count what one step did; return rows in and rows out (over all output logs)."""
+    def apply(self, step: StepReceipt) -> tuple[int, int, int]:
+        """Count what one step did; return the operator's slot, rows in and rows out (over all output logs)."""
         operator = self.network.operators.slot_of[step.operator]
         rows_in = moved = rows_out = 0
         for taken in step.consumed:
-            self._consume(operator, taken)
-            rows_in += taken.rows
-            moved += taken.controls
+            if taken.rows:
+                self._consume(operator, taken)
+                rows_in += taken.rows
+            if taken.controls:
+                self._edge_controls[self.network.edges.slot_of[taken.edge]] -= taken.controls
+                self.controls_at[operator] -= taken.controls
+                moved = 1
         timers = self.timers_at[operator]
         if timers:
             self.timers_at[operator] = 0
             self.controls_at[operator] -= timers
-            moved += timers
+            moved = 1
+        log_of = self.network.logs.slot_of
         for made in step.produced:
             rows_out += made.rows
             moved += made.controls
-            self._produce(made)
-        self.touched.append(operator)
+            if made.rows or made.controls:
+                arrival_ns = made.oldest_arrival_ns
+                self.append(log_of[made.log], made.rows, made.bytes, NEVER_NS if arrival_ns is None else arrival_ns, made.controls)
+        self.touched[operator] = None
         if rows_in or rows_out or moved:
             if self.stalled_count:
                 self.wake_below(operator)
         elif not self.stalled_at[operator] and (self.rows_at[operator] > 0 or self.controls_at[operator] > 0):
             self.stalled_at[operator] = 1
             self.stalled_count += 1
-        return rows_in, rows_out
+        return operator, rows_in, rows_out
 
     def _consume(self, operator: int, taken: EdgeCount) -> None:
-        edge = self.network.edges.slot_of[taken.edge]
-        if taken.rows:
-            waiting = self._edge_rows[edge] - taken.rows
-            self._edge_rows[edge] = waiting
-            self._edge_bytes[edge] -= taken.bytes
-            self._consumed[edge] += taken.rows
-            self.rows_at[operator] -= taken.rows
-            if self._edge_full[edge] and waiting < self.edge_rows_max:
-                self._set_full(edge, 0)
-            self._set_head(edge, waiting, taken.head_arrival_ns)
-            self._refresh_head(operator)
-        if taken.controls:
-            self._edge_controls[edge] -= taken.controls
-            self.controls_at[operator] -= taken.controls
-
-    def _set_head(self, edge: int, waiting: int, head_arrival_ns: int | None) -> None:
+        edge, rows = self.network.edges.slot_of[taken.edge], taken.rows
+        waiting = self._edge_rows[edge] - rows
+        self._edge_rows[edge] = waiting
+        self._edge_bytes[edge] -= taken.bytes
+        self._consumed[edge] += rows
+        self.rows_at[operator] -= rows
         if waiting <= 0:
-            self._edge_head[edge] = NEVER_NS
-        elif head_arrival_ns is not None:
-            self._edge_head[edge] = head_arrival_ns
-        elif self._fresh[edge] != NEVER_NS:
+            head_ns = NEVER_NS
+        elif taken.head_arrival_ns is not None:
+            head_ns = taken.head_arrival_ns
+        else:
             # The step left nothing behind, so what waits came after it began.
-            self._edge_head[edge] = self._fresh[edge]
-
-    def _refresh_head(self, operator: int) -> None:
-        head = NEVER_NS
-        for edge in self.network.inputs[operator]:
-            head = min(head, self._edge_head[edge])
-        self.head_at[operator] = head
-
-    def _produce(self, made: LogCount) -> None:
-        if not made.rows and not made.controls:
-            return
-        arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
-        self.append(self.network.logs.slot_of[made.log], made.rows, made.bytes, arrival_ns, made.controls)
+            fresh_ns = self._fresh[edge]
+            head_ns = fresh_ns if fresh_ns != NEVER_NS else self._edge_head[edge]
+        self._edge_head[edge] = head_ns
+        inputs = self.network.inputs[operator]
+        self.head_at[operator] = head_ns if len(inputs) == 1 else min(self._edge_head[one] for one in inputs)
+        if self.full_count and self._edge_full[edge] and waiting < self.edge_rows_max:
+            self._set_full(edge, 0)
 
     def timer_due(self, operator: int) -> None:
         """Count a due timer: the operator is runnable until its next step."""
         self.timers_at[operator] += 1
         self.controls_at[operator] += 1
         self.unstall(operator)
-        self.touched.append(operator)
+        self.touched[operator] = None
 
     # ---- stalls and halts
 
@@ -307,7 +304,7 @@ class Ledger:
         if self.stalled_at[operator]:
             self.stalled_at[operator] = 0
             self.stalled_count -= 1
-            self.touched.append(operator)
+            self.touched[operator] = None
 
     def wake_below(self, operator: int) -> None:
         """Something moved at `operator`: whoever waits below it may go on."""
@@ -326,9 +323,14 @@ class Ledger:
         if bool(self.halted_at[operator]) != halted:
             self.halted_at[operator] = int(halted)
             self.halted_count += 1 if halted else -1
-            self.touched.append(operator)
+            self.touched[operator] = None
 
     # ---- sums
+
+    @property
+    def anything_waits(self) -> bool:
+        """Whether any operator has rows or control items before it."""
+        return bool((self.rows > 0).any() or (self.controls > 0).any())
 
     @property
     def rows_waiting(self) -> int:

@@ -6,7 +6,7 @@ import threading
 
 from millstream.engine.graph import LogId
 from millstream.scheduler.errors import SchedulerError
-from millstream.scheduler.events import Arrived, Event
+from millstream.scheduler.events import Arrived, Event, WorkDone
 from millstream.scheduler.limits import MAILBOX_EVENTS_MAX
 
 
@@ -26,7 +26,8 @@ class Mailbox:
     def post(self, event: Event) -> None:
         """Leave an event; raises `SchedulerError` when the box is full or closed."""
         with self._lock:
-            if self._closed:
+            # Orders that are out when the box closes still come back.
+            if self._closed and type(event) is not WorkDone:
                 raise SchedulerError("the scheduler has stopped")
             if type(event) is Arrived:
                 self._post_arrival(event)

@@ -7,7 +7,6 @@ from slots, so they do not depend on what ran before.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from millstream.scheduler.errors import GraphError
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
+Level = tuple[IntArray, IntArray, IntArray, IntArray]
 IdT = TypeVar("IdT", OperatorId, EdgeId, LogId)
 
 
@@ -71,16 +71,41 @@ class Slots(Generic[IdT]):
 
 
 class Readers:
-    """The edges that read one log, and their consumers, as lists and as arrays; `repeated` when a consumer reads it twice."""
+    """The edges that read one log, and their consumers, as lists and as arrays."""
 
-    __slots__ = ("consumers", "consumers_array", "edges", "edges_array", "repeated")
+    __slots__ = ("_arrays", "consumers", "edges", "marks")
 
-    def __init__(self, edges: list[int], consumers: list[int]) -> None:
-        self.edges = edges
-        self.consumers = consumers
-        self.edges_array: IntArray = np.array(edges, dtype=np.int64)
-        self.consumers_array: IntArray = np.array(consumers, dtype=np.int64)
-        self.repeated = len(set(consumers)) != len(consumers)
+    def __init__(self) -> None:
+        self.edges: list[int] = []
+        self.consumers: list[int] = []
+        self.marks: dict[int, None] = {}
+        self._arrays: tuple[IntArray, IntArray] | None = None
+
+    def add(self, edge: int, consumer: int) -> None:
+        """Add a reader."""
+        self.edges.append(edge)
+        self.consumers.append(consumer)
+        self.marks[consumer] = None
+        self._arrays = None
+
+    def remove(self, edge: int) -> None:
+        """Take a reader away."""
+        place = self.edges.index(edge)
+        del self.edges[place], self.consumers[place]
+        self.marks = dict.fromkeys(self.consumers)
+        self._arrays = None
+
+    @property
+    def arrays(self) -> tuple[IntArray, IntArray]:
+        """Edges and consumers as columns."""
+        if self._arrays is None:
+            self._arrays = np.array(self.edges, dtype=np.int64), np.array(self.consumers, dtype=np.int64)
+        return self._arrays
+
+    @property
+    def repeated(self) -> bool:
+        """Whether a consumer reads the log twice."""
+        return len(self.marks) != len(self.consumers)
 
 
 class Network:
@@ -102,7 +127,7 @@ class Network:
         self.queries: dict[QueryId, QueryNode] = {}
         self.query_order: list[QueryId] = []
         self.classes: dict[ClassId, ClassNode] = {}
-        self._topology: Topology | None = None
+        self.topology = Topology(self)
 
     def node(self, slot: int) -> OperatorNode:
         """Return the description of the operator in `slot`."""
@@ -157,7 +182,8 @@ class Network:
             self.classes[class_node.id] = class_node
         self.queries[delta.query.id] = delta.query
         self.query_order.append(delta.query.id)
-        self._changed()
+        self.version += 1
+        self.topology.query_came(delta.query, new_operators, new_edges)
         return new_operators, new_edges
 
     def _add_operator(self, node: OperatorNode) -> int:
@@ -173,9 +199,9 @@ class Network:
             place = self.logs.take(log)
             if place == len(self.log_producer):
                 self.log_producer.append(slot)
-                self.log_readers.append(Readers([], []))
+                self.log_readers.append(Readers())
             self.log_producer[place] = slot
-            self.log_readers[place] = Readers([], [])
+            self.log_readers[place] = Readers()
             self.outputs[slot].append(place)
         return slot
 
@@ -191,8 +217,7 @@ class Network:
         self.edge_producer[slot] = self.log_producer[log]
         self.edge_consumer[slot] = consumer
         self.inputs[consumer].append(slot)
-        readers = self.log_readers[log]
-        self.log_readers[log] = Readers([*readers.edges, slot], [*readers.consumers, consumer])
+        self.log_readers[log].add(slot, consumer)
         return slot
 
     def remove(self, query: QueryId, gone: Iterable[OperatorId]) -> tuple[list[int], list[int]]:
@@ -200,6 +225,7 @@ class Network:
         if query not in self.queries:
             raise GraphError(f"query {query} is not in the network")
         operators = [self.operators.slot_of[operator] for operator in gone]
+        self.topology.query_goes(self.queries[query], operators)
         edges = sorted({edge for slot in operators for edge in self.inputs[slot]} | self._edges_from(operators))
         for edge in edges:
             self._remove_edge(edge)
@@ -211,99 +237,112 @@ class Network:
             self.inputs[slot], self.outputs[slot] = [], []
         del self.queries[query]
         self.query_order.remove(query)
-        self._changed()
+        self.version += 1
         return operators, edges
 
     def _edges_from(self, operators: list[int]) -> set[int]:
         return {edge for slot in operators for log in self.outputs[slot] for edge in self.log_readers[log].edges}
 
     def _remove_edge(self, edge: int) -> None:
-        log, consumer = self.edge_log[edge], self.edge_consumer[edge]
-        readers = self.log_readers[log]
-        kept = [(one, other) for one, other in zip(readers.edges, readers.consumers, strict=True) if one != edge]
-        self.log_readers[log] = Readers([one for one, _ in kept], [other for _, other in kept])
+        consumer = self.edge_consumer[edge]
+        self.log_readers[self.edge_log[edge]].remove(edge)
         self.inputs[consumer] = [one for one in self.inputs[consumer] if one != edge]
         self.edges.free(self.edges.identity(edge))
 
-    def _changed(self) -> None:
-        self.version += 1
-        self._topology = None
-
-    @property
-    def topology(self) -> Topology:
-        """Orders and adjacency of the present network, built when first asked for after a change."""
-        if self._topology is None:
-            self._topology = Topology(self)
-        return self._topology
-
 
 class Topology:
-    """What follows from the network's shape. Immutable; a new one is built after a change."""
+    """Orders and adjacency that follow from the network's shape, kept up to date query by query."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self.version = network.version
-        self.sources: list[int] = []
         self.order: list[int] = []
         """Slots of all operators that can run, children before parents, queries in the order they were added."""
+        self.place: dict[int, int] = {}
+        """A number per operator that grows along `order`."""
         self.query_slots: dict[QueryId, list[int]] = {}
         """Per query the slots of its operators that can run, children before parents."""
         self.queries_of: dict[int, list[QueryId]] = {}
         self.roots_of: dict[int, list[QueryId]] = {}
-        self._walk_queries()
-
-    def _walk_queries(self) -> None:
-        network, slot_of = self._network, self._network.operators.slot_of
-        seen: set[int] = set()
-        for query in network.query_order:
-            node = network.queries[query]
-            runnable: list[int] = []
-            for operator in node.operators:
-                slot = slot_of[operator]
-                self.queries_of.setdefault(slot, []).append(query)
-                source = network.is_source(slot)
-                if not source:
-                    runnable.append(slot)
-                if slot not in seen:
-                    seen.add(slot)
-                    (self.sources if source else self.order).append(slot)
-            self.query_slots[query] = runnable
-            self.roots_of.setdefault(slot_of[node.root], []).append(query)
-
-    @cached_property
-    def place(self) -> dict[int, int]:
-        """Position of each operator in `order`."""
-        return {slot: index for index, slot in enumerate(self.order)}
-
-    @cached_property
-    def consumers(self) -> list[list[int]]:
+        self.consumers: list[list[int]] = []
         """Per slot the consumers of its logs, one entry an edge."""
-        network = self._network
-        return [
-            [consumer for log in network.outputs[slot] for consumer in network.log_readers[log].consumers]
-            for slot in range(len(network.nodes))
-        ]
-
-    @cached_property
-    def producers(self) -> list[list[int]]:
+        self.consumer_edges: list[list[int]] = []
+        """Per slot the edges that lead to `consumers`, in the same order."""
+        self.producers: list[list[int]] = []
         """Per slot the operators that can run and feed it, one entry an edge."""
+        self._next_place = 0
+        self._levels: list[Level] | None = None
+
+    def query_came(self, query: QueryNode, operators: list[int], edges: list[int]) -> None:
+        """Take in a query, with the operators and edges it brought."""
         network = self._network
-        found: list[list[int]] = [[] for _ in network.nodes]
-        for slot in self.order:
-            found[slot] = [
-                network.edge_producer[edge] for edge in network.inputs[slot] if not network.is_source(network.edge_producer[edge])
-            ]
-        return found
+        self._levels = None
+        while len(self.consumers) < len(network.nodes):
+            self.consumers.append([])
+            self.consumer_edges.append([])
+            self.producers.append([])
+        for slot in operators:
+            self.consumers[slot], self.consumer_edges[slot], self.producers[slot] = [], [], []
+        for edge in edges:
+            producer, consumer = network.edge_producer[edge], network.edge_consumer[edge]
+            self.consumers[producer].append(consumer)
+            self.consumer_edges[producer].append(edge)
+            if not network.is_source(producer):
+                self.producers[consumer].append(producer)
+        slots = [network.operators.slot_of[operator] for operator in query.operators]
+        self.query_slots[query.id] = [slot for slot in slots if not network.is_source(slot)]
+        for slot in slots:
+            self.queries_of.setdefault(slot, []).append(query.id)
+            if slot not in self.place and not network.is_source(slot):
+                self.order.append(slot)
+                self.place[slot] = self._next_place
+                self._next_place += 1
+        self.roots_of.setdefault(network.operators.slot_of[query.root], []).append(query.id)
+
+    def query_goes(self, query: QueryNode, operators: list[int]) -> None:
+        """Forget a query and the operators that served it alone. Call it before the network forgets them."""
+        network, gone = self._network, set(operators)
+        self._levels = None
+        for operator in query.operators:
+            self._leave(self.queries_of, network.operators.slot_of[operator], query.id)
+        self._leave(self.roots_of, network.operators.slot_of[query.root], query.id)
+        del self.query_slots[query.id]
+        for slot in operators:
+            for producer in dict.fromkeys(network.edge_producer[edge] for edge in network.inputs[slot]):
+                self.consumer_edges[producer] = [
+                    edge for edge in self.consumer_edges[producer] if network.edge_consumer[edge] not in gone
+                ]
+                self.consumers[producer] = [one for one in self.consumers[producer] if one not in gone]
+            for consumer in dict.fromkeys(self.consumers[slot]):
+                self.producers[consumer] = [one for one in self.producers[consumer] if one not in gone]
+            self.place.pop(slot, None)
+        for slot in operators:
+            self.consumers[slot], self.consumer_edges[slot], self.producers[slot] = [], [], []
+        self.order = [slot for slot in self.order if slot not in gone]
+
+    @staticmethod
+    def _leave(table: dict[int, list[QueryId]], slot: int, query: QueryId) -> None:
+        left = [one for one in table[slot] if one != query]
+        if left:
+            table[slot] = left
+        else:
+            del table[slot]
 
     def downstream(self, slot: int) -> list[int]:
         """Return `slot` and every operator below it on the way to the outputs, children before parents."""
-        found = {slot}
-        stack = [slot]
+        return self._closure((slot,), self.consumers)
+
+    def upstream(self, slots: Iterable[int]) -> list[int]:
+        """Return the slots and every operator above them that can run, children before parents."""
+        return self._closure(slots, self.producers)
+
+    def _closure(self, slots: Iterable[int], neighbours: list[list[int]]) -> list[int]:
+        found = set(slots)
+        stack = list(found)
         while stack:
-            for consumer in self.consumers[stack.pop()]:
-                if consumer not in found:
-                    found.add(consumer)
-                    stack.append(consumer)
+            for other in neighbours[stack.pop()]:
+                if other not in found:
+                    found.add(other)
+                    stack.append(other)
         return sorted(found, key=self.place.__getitem__)
 
     def is_leaf(self, slot: int) -> bool:
@@ -311,21 +350,27 @@ class Topology:
         network = self._network
         return any(network.is_source(network.edge_producer[edge]) for edge in network.inputs[slot])
 
-    @cached_property
-    def levels(self) -> list[tuple[IntArray, IntArray, IntArray]]:
-        """Operators by greatest distance to an output, nearest first.
+    @property
+    def levels(self) -> list[Level]:
+        """Operators by greatest distance to an output, nearest first; built when first asked for after a change.
 
-        Per level: slots; then of every edge out of them the index of its producer within the slots, and its consumer's slot.
+        Per level: slots; then of every edge out of them the index of its producer within the slots, its consumer's slot, and its own.
         """
-        distance: dict[int, int] = {}
-        for slot in reversed(self.order):
-            distance[slot] = 1 + max((distance[consumer] for consumer in self.consumers[slot]), default=-1)
-        grouped: list[list[int]] = [[] for _ in range(1 + max(distance.values(), default=-1))]
-        for slot in self.order:
-            grouped[distance[slot]].append(slot)
-        return [self._level(slots) for slots in grouped]
+        if self._levels is None:
+            distance: dict[int, int] = {}
+            for slot in reversed(self.order):
+                distance[slot] = 1 + max([distance[consumer] for consumer in self.consumers[slot]], default=-1)
+            grouped: list[list[int]] = [[] for _ in range(1 + max(distance.values(), default=-1))]
+            for slot in self.order:
+                grouped[distance[slot]].append(slot)
+            self._levels = [self._level(slots) for slots in grouped]
+        return self._levels
 
-    def _level(self, slots: list[int]) -> tuple[IntArray, IntArray, IntArray]:
-        pairs = [(index, consumer) for index, slot in enumerate(slots) for consumer in self.consumers[slot]]
-        columns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        return np.array(slots, dtype=np.int64), columns[:, 0].copy(), columns[:, 1].copy()
+    def _level(self, slots: list[int]) -> Level:
+        triples = [
+            (index, consumer, edge)
+            for index, slot in enumerate(slots)
+            for consumer, edge in zip(self.consumers[slot], self.consumer_edges[slot], strict=True)
+        ]
+        columns = np.array(triples, dtype=np.int64).reshape(-1, 3)
+        return np.array(slots, dtype=np.int64), columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()

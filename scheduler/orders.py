@@ -32,6 +32,14 @@ class OrderMaker:
         self._ledger = view.ledger
         self._plain = traversal is upstream_first and not view.units.interior_counts
 
+    def query_came(self, query_operators: Sequence[int]) -> None:
+        """A query came whose operators these are: units above them walk on to new members."""
+        self._walks.clear()
+        unit_at = self.view.units.units_with
+        for operator in query_operators:
+            for unit in unit_at(operator).tolist():
+                self._rest.pop(unit, None)
+
     def make(self, order: OrderId, units: Sequence[int], budget_ns: int | None) -> WorkOrder:
         """Return one order that runs these units one after the other."""
         steps: list[Step] = []
@@ -69,7 +77,7 @@ class OrderMaker:
         units = self.view.units
         walk = self._walks.get(unit)
         if walk is None:
-            walk = self._walks[unit] = tuple(self.traversal(units.topology, units.members(unit)))
+            walk = self._walks[unit] = tuple(self.traversal(ledger.network, self.view.estimates, units.members(unit)))
         consumers = units.topology.consumers
         fed: set[int] = set()
         taken: set[int] = set()

@@ -85,9 +85,14 @@ class Splices:
         if event.failure is not None:
             return Report("refused", event.failure, event.query)
         if isinstance(change, QueryRemoved):
-            self._ledger.remove(change.query, change.operators)
+            kept = self._kept(change)
+            gone = self._ledger.remove(change.query, change.operators)
+            self._estimates.query_left(change.query, gone, kept)
             return Report("removed", f"query {change.query} left", change.query)
         self._ledger.add(change.delta, dict(event.cursors))
-        for node in change.delta.operators:
-            self._estimates.start(self._network.operators.slot_of[node.id], node)
+        self._estimates.query_came(change.delta.query.id, change.delta.operators)
         return Report("added", f"query '{change.delta.query.name}' is in force", event.query)
+
+    def _kept(self, change: QueryRemoved) -> list[int]:
+        gone, slot_of = set(change.operators), self._network.operators.slot_of
+        return [slot_of[operator] for operator in self._network.queries[change.query].operators if operator not in gone]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,9 @@ class View:
         self._columns: dict[str, FloatColumn] = {}
         self._shape: dict[str, FloatColumn] = {}
         self._index: IntColumn | None = None
+        self._table: IntColumn | None = None
+        self.shared: dict[str, object] = {}
+        """What a policy keeps beside a column until the units change."""
 
     def only(self, units: IntColumn) -> View:
         """Return the same view restricted to these units, in this order."""
@@ -62,6 +66,20 @@ class View:
         """The units this view shows."""
         return np.arange(self.units.count) if self._index is None else self._index
 
+    def query_came(self) -> None:
+        """Forget the columns: there are more units now."""
+        self._columns.clear()
+        self._shape.clear()
+        self._table = None
+        self.shared.clear()
+
+    def remembered(self, name: str, make: Callable[[], FloatColumn]) -> FloatColumn:
+        """Return a column over all units that follows from the network's shape, made when first asked for."""
+        column = self._shape.get(name)
+        if column is None:
+            column = self._shape[name] = make()
+        return self._cut(column)
+
     def _sync(self) -> None:
         if self._version != self.estimates.version:
             self._columns.clear()
@@ -75,7 +93,7 @@ class View:
         column = self._columns.get(name)
         if column is None:
             source: FloatColumn = getattr(self.estimates, name)
-            column = self._columns[name] = source[self.units.entries]
+            column = self._columns[name] = self.units.adjust(name, source[self.units.entries])
         return self._cut(column)
 
     # ---- from the estimates
@@ -115,7 +133,64 @@ class View:
         """c of the entry alone, in ns per tuple."""
         return self._estimate("cost_ns")
 
+    # ---- along the members of a unit, where it is a chain of operators
+
+    def _chain(self) -> tuple[FloatColumn, FloatColumn]:
+        """Cost of one tuple through the unit, and outputs of it: Σ c_j Π_{i<j} s_i and Π s_j over its members."""
+        self._sync()
+        if "chain_cost" not in self._columns:
+            table = self._member_table()
+            inside = table >= 0
+            selectivity = np.where(inside, self.estimates.selectivity[table], 1.0)
+            reaching: FloatColumn = np.cumprod(selectivity, axis=1, dtype=np.float64)
+            before = np.concatenate((np.ones((len(table), 1)), reaching[:, :-1]), axis=1)
+            costs: FloatColumn = np.where(inside, self.estimates.cost_ns[table], 0.0)
+            self._columns["chain_cost"] = np.add.reduce(costs * before, axis=1)
+            self._columns["chain_output"] = reaching[:, -1]
+        return self._cut(self._columns["chain_cost"]), self._cut(self._columns["chain_output"])
+
+    def _member_table(self) -> IntColumn:
+        if self._table is None:
+            members = [self.units.members(unit) for unit in range(self.units.count)]
+            table = np.full((len(members), max(map(len, members), default=1)), -1, dtype=np.int64)
+            for unit, slots in enumerate(members):
+                table[unit, : len(slots)] = slots
+            self._table = table
+        return self._table
+
+    @property
+    def chain_cost_ns(self) -> FloatColumn:
+        """Expected ns of one tuple through all members of the unit."""
+        return self._chain()[0]
+
+    @property
+    def chain_output(self) -> FloatColumn:
+        """Expected outputs of one tuple through all members of the unit."""
+        return self._chain()[1]
+
+    @property
+    def bytes_in(self) -> FloatColumn:
+        """Size of a tuple that enters the unit."""
+        return self._member_bytes("row_bytes_in", 0)
+
+    @property
+    def bytes_out(self) -> FloatColumn:
+        """Size of a tuple that leaves the unit's last member."""
+        return self._member_bytes("row_bytes_out", -1)
+
+    def _member_bytes(self, name: str, place: int) -> FloatColumn:
+        node, units = self.ledger.network.node, self.units
+        return self.remembered(
+            name,
+            lambda: np.array([float(getattr(node(units.members(unit)[place]), name)) for unit in range(units.count)]),
+        )
+
     # ---- from the ledger
+
+    @property
+    def newest_ns(self) -> IntColumn:
+        """Arrival of the newest tuple appended to an input of the entry."""
+        return self.ledger.newest_ns[self.units.entries[self.index]]
 
     @property
     def rows(self) -> IntColumn:
@@ -139,16 +214,19 @@ class View:
     # ---- from the network's shape
 
     def _from_queries(self, name: str) -> FloatColumn:
-        column = self._shape.get(name)
-        if column is None:
-            values = [float(getattr(self.query_of(unit), name)) for unit in range(self.units.count)]
-            column = self._shape[name] = np.array(values, dtype=np.float64)
-        return self._cut(column)
+        return self.remembered(
+            name, lambda: np.array([float(getattr(self.query_of(unit), name)) for unit in range(self.units.count)])
+        )
 
     def query_of(self, unit: int) -> QueryNode:
         """Return the query the unit's entry serves, the first added where there are several."""
         network = self.units.ledger.network
         return network.queries[self.units.topology.queries_of[int(self.units.entries[unit])][0]]
+
+    def queries_of(self, unit: int) -> list[QueryNode]:
+        """Return all queries the unit's entry serves, first added first."""
+        network = self.units.ledger.network
+        return [network.queries[query] for query in self.units.topology.queries_of[int(self.units.entries[unit])]]
 
     @property
     def weight(self) -> FloatColumn:
@@ -159,6 +237,13 @@ class View:
     def deadline_ns(self) -> FloatColumn:
         """Relative deadline of the unit's query."""
         return self._from_queries("deadline_ns")
+
+    @property
+    def period_ns(self) -> FloatColumn:
+        """SLIDE of the unit's query, 0 where it has none."""
+        return self.remembered(
+            "period_ns", lambda: np.array([float(self.query_of(unit).period_ns or 0) for unit in range(self.units.count)])
+        )
 
     def unit(self, unit: int, now_ns: int) -> UnitView:
         """Return one unit by itself."""

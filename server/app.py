@@ -27,11 +27,12 @@ from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.engine_host import Context, EngineHost
 from millstream.server.intake import StreamIntake
+from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
-from millstream.server.runtime import LiveRuntime, Runtime
+from millstream.server.runtime import Runtime
 from millstream.server.security import Role, require
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
@@ -98,6 +99,7 @@ class Application:
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
+        await self.call(lambda: None)  # what is being executed ends first
         assert isinstance(self.host.runtime, LiveRuntime)
         drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)
         self.bridge.drain()
@@ -150,6 +152,8 @@ class Application:
                 self.loop.create_task(self._release(session))
 
     async def _release(self, session: Session) -> None:
+        if self.stopping:
+            return
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)
@@ -168,11 +172,8 @@ class Application:
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""
-        require(
-            session.role,
-            Role.ADMIN if message.name is not None else Role.READER,
-            "submitting a named query" if message.name else "submitting",
-        )
+        named = message.name is not None or bool(message.plan and message.plan.get("name"))
+        require(session.role, Role.ADMIN if named else Role.READER, "submitting a named query" if named else "submitting")
         submission = Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, dict(message.options))
         return await self.call(submit, self.host, submission, session)
 

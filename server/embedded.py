@@ -7,14 +7,17 @@ stream that has not ended does. Nothing takes time but what the timeline says, s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from millstream.engine.errors import EngineError
 from millstream.engine.expressions.durations import parse_duration
 from millstream.engine.language.parse import parse_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
+from millstream.engine.sources import MergedPart
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import running
@@ -23,13 +26,14 @@ from millstream.server.engine_host import Context, EngineHost
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.inputs import InputFile, open_input
 from millstream.server.lifecycle import QueryState, Verb
-from millstream.server.merge import merged_runs
+from millstream.server.merge import merged_order
 from millstream.server.outcome import Outcome
 from millstream.server.outcome_table import outcome_result
 from millstream.server.render import NamedResult
-from millstream.server.runtime import Runtime, VirtualRuntime
+from millstream.server.runtime import Runtime
 from millstream.server.store import Store
 from millstream.server.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
+from millstream.server.virtual_runtime import VirtualRuntime
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
 REASONS_SHOWN_MAX = 5
@@ -116,22 +120,35 @@ class _Run:
     # --- inputs ---
 
     def _replay_inputs(self) -> None:
-        files = [open_input(self.host, name, path) for name, path in self.replay.inputs]
         rows_max = self.replay.train or TRAIN_ROWS
-        if len(files) == 1:
-            for columns, rows in files[0].chunks():
-                for start in range(0, rows, rows_max):
-                    self._push(files[0], columns, start, min(start + rows_max, rows))
-        elif files:
-            self._replay_merged(files, rows_max)
-        for file in files:
-            self._tell_refused(file)
+        with ExitStack() as open_files:
+            files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
+            if len(files) == 1:
+                for columns, rows in files[0].chunks():
+                    for start in range(0, rows, rows_max):
+                        self._push(files[0], columns, start, min(start + rows_max, rows))
+            elif files:
+                self._replay_merged(files, rows_max)
+            for file in files:
+                self._tell_refused(file)
 
     def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
         whole = [file.read_all() for file in files]
         times = [file.event_times(columns, rows, self.runtime.now_us()) for file, (columns, rows) in zip(files, whole, strict=True)]
-        for run in merged_runs(times, rows_max):
-            self._push(files[run.source], whole[run.source][0], run.start, run.stop)
+        merged = merged_order(times)
+        at = [0] * len(files)
+        for start in range(0, len(merged), rows_max):
+            block = merged[start : start + rows_max]
+            parts: list[MergedPart] = []
+            for number, file in enumerate(files):
+                positions = np.flatnonzero(block == number)
+                if len(positions):
+                    stop = at[number] + len(positions)
+                    columns = [c.slice(at[number], stop) for c in whole[number][0]]
+                    parts.append(MergedPart(self.host.network.sources[file.intake.name], columns, positions))
+                    at[number] = stop
+            self.host.take_merged(parts, len(block))
+            self.runtime.run()
 
     def _push(self, file: InputFile, columns: list[Any], start: int, stop: int) -> None:
         file.intake.take_columns([c.slice(start, stop) for c in columns])

@@ -9,14 +9,10 @@ from typing import Any
 from millstream.engine.arrow import arrow_schema
 from millstream.engine.schema import Schema
 from millstream.protocol.batches import BatchEncoder, encode_schema
+from millstream.server.outcome import spell
 from millstream.server.results import Entry
 
 _EPOCH_DATE = datetime.date(1970, 1, 1)
-
-
-def spell(schema: Schema) -> list[list[Any]]:
-    """Return a schema as messages carry it: [name, type, nullable] each."""
-    return [[f.name, str(f.type), f.nullable] for f in schema.fields]
 
 
 class ResultEncoder:

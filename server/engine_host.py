@@ -6,6 +6,7 @@ to an `Observer`, from worker threads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.schema import StreamDefinition
+from millstream.engine.sources import MergedPart
 from millstream.engine.train import Train
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.spec import PolicySpec
@@ -141,6 +143,13 @@ class EngineHost:
             return None
         self.runtime.arrived(ingested)
         return ingested.lo
+
+    def take_merged(self, parts: Sequence[MergedPart], rows: int) -> None:
+        """Let in rows of several streams that take turns row by row."""
+        pushed = self.network.ingress.push_merged(parts, rows, arrival_ns=self.runtime.arrival_ns(), now_us=self.runtime.now_us())
+        for part, ingested in zip(parts, pushed, strict=True):
+            self.intakes[ingested.stream].accepted_total += len(part.positions)
+            self.runtime.arrived(ingested)
 
     # --- accounts ---
 

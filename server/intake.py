@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.column import Column, null_column
-from millstream.engine.errors import InvalidDefinition, TypeProblem
-from millstream.engine.ingest.coerce import Coerced, coerce_batch, coerce_rows
+from millstream.engine.errors import EngineError, InvalidDefinition, TypeProblem
+from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
+from millstream.engine.ingest.outcome import Coerced, Rejection
 from millstream.engine.schema import OnError, Schema, StreamDefinition
-from millstream.server.encoding import spell
+from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.server.errors import BadInput
+from millstream.server.outcome import spell
 from millstream.server.side_streams import record_errors
 
 if TYPE_CHECKING:
@@ -55,12 +57,22 @@ class StreamIntake:
         return self.definition.durability
 
     def take_batch(self, batch: Any) -> Taken:
-        """Take an Arrow record batch whose columns are matched by name."""
-        return self._take(coerce_batch(batch, self.definition))
+        """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
+        try:
+            return self._take(coerce_batch(batch, self.definition))
+        except EngineError as error:
+            return self._refused_whole(batch.num_rows, str(error))
 
     def take_rows(self, rows: Sequence[Any]) -> Taken:
         """Take rows, each a list in the order of the stream's columns or a map by column name."""
-        return self._take(coerce_rows(rows, self.definition))
+        try:
+            return self._take(coerce_rows(rows, self.definition))
+        except EngineError as error:
+            return self._refused_whole(len(rows), str(error))
+
+    def _refused_whole(self, rows: int, reason: str) -> Taken:
+        self.refused_total += rows
+        return Taken(0, [(i, reason) for i in range(min(rows, REJECTIONS_LISTED_MAX))], rows)
 
     def take_columns(self, columns: Sequence[Column]) -> int:
         """Let in columns that are known to be good; returns the arrival number of the last row."""
@@ -73,18 +85,18 @@ class StreamIntake:
     def _take(self, coerced: Coerced) -> Taken:
         rejections = [(r.index, r.reason) for r in coerced.rejected]
         if coerced.rejected:
-            self._refuse(coerced)
+            self.note_refused(coerced.rejected, self.accepted_total + self.refused_total)
             if self.definition.on_error is OnError.FAIL:
                 return self._refuse_all(coerced)
         position = self.take_columns(coerced.columns) if coerced.rows else None
         return Taken(coerced.rows, rejections, len(rejections), position)
 
-    def _refuse(self, coerced: Coerced) -> None:
-        offered = self.accepted_total + self.refused_total
-        self.refused_total += len(coerced.rejected)
+    def note_refused(self, rejected: Sequence[Rejection], before: int | None = None) -> None:
+        """Count refused rows and pass them to the error output. `before` rows were offered before; by default it is counted."""
+        offered = 0 if before is None else before
+        self.refused_total += len(rejected)
         if self.definition.errors_into is not None:
-            records = [(offered + r.index + 1, r.reason, r.raw) for r in coerced.rejected]
-            record_errors(self.host, self.definition.errors_into, None, records)
+            record_errors(self.host, self.definition.errors_into, None, [(offered + r.index + 1, r.reason, _text(r.raw)) for r in rejected])
 
     def _refuse_all(self, coerced: Coerced) -> Taken:
         first = coerced.rejected[0]
@@ -131,3 +143,8 @@ class StreamIntake:
         given = dict(zip(names, columns, strict=False))
         rows = len(columns[0])
         return [given[f.name] if f.name in given else null_column(f.type, rows) for f in self.definition.schema.fields]
+
+
+def _text(raw: str | bytes) -> str:
+    """Return a refused row as text; bytes that are none are shown as escapes, so that nothing of them is lost."""
+    return raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")

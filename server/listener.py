@@ -6,7 +6,7 @@ Also the sweep that is impatient: one timer for all connections, so that an idle
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from millstream.server.session import Session
 
@@ -25,7 +25,7 @@ class Listener(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a session, or say that there are too many."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._session = Session(self._application, transport)
         self._application.session_began(self._session)

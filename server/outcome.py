@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from millstream.engine.schema import Schema
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -25,3 +27,8 @@ def said(*notices: str, **info: Any) -> Outcome:
 def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> Outcome:
     """Return a table; columns are (name, type)."""
     return Outcome([[name, kind, True] for name, kind in columns], [list(row) for row in rows])
+
+
+def spell(schema: Schema) -> list[list[Any]]:
+    """Return a schema as messages carry it: [name, type, nullable] each."""
+    return [[f.name, str(f.type), f.nullable] for f in schema.fields]

@@ -16,14 +16,14 @@ from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import Ack, ChannelClosed, Credit, Rows, Train
 
 if TYPE_CHECKING:
-    from millstream.server.intake import Intake, Taken
+    from millstream.server.intake import StreamIntake, Taken
     from millstream.server.session import Session
 
 
 class Channel:
     """An open channel of one session into one stream or table."""
 
-    def __init__(self, session: Session, number: int, intake: Intake) -> None:
+    def __init__(self, session: Session, number: int, intake: StreamIntake) -> None:
         config = session.application.config
         self.session = session
         self.number = number

@@ -31,7 +31,8 @@ class Query:
     """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
 
     `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None
-    while it is not in it. `target` is the stream that a derived or inserting query feeds. `last_counts` are the accounts' sums of a run that has ended.
+    while it is not in it. `target` is the stream that a derived or inserting query feeds. `last_counts` are the accounts' sums of a run
+    that has ended.
     """
 
     name: str

@@ -8,20 +8,17 @@ from pathlib import Path
 import click
 
 
-class StreamFile(click.ParamType):
-    """STREAM=FILE."""
-
-    name = "stream=file"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Path]:
-        """Split at the first equals sign; the file must be there."""
-        stream, equals, file = str(value).partition("=")
+def _stream_files(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
+    """Split each STREAM=FILE at the first equals sign; the file must be there."""
+    pairs = []
+    for value in values:
+        stream, equals, file = value.partition("=")
         if not equals or not stream or not file:
-            self.fail(f"{value} is not of the form STREAM=FILE", param, ctx)
-        path = Path(file)
-        if not path.is_file():
-            self.fail(f"there is no file {file}", param, ctx)
-        return stream, path
+            raise click.BadParameter(f"{value} is not of the form STREAM=FILE")
+        if not Path(file).is_file():
+            raise click.BadParameter(f"there is no file {file}")
+        pairs.append((stream, Path(file)))
+    return tuple(pairs)
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -29,7 +26,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command("run")
 @click.argument("script", type=_FILE)
-@click.option("--input", "inputs", type=StreamFile(), multiple=True, help="Replay FILE into STREAM; several are merged by event time.")
+@click.option(
+    "--input",
+    "inputs",
+    metavar="STREAM=FILE",
+    multiple=True,
+    callback=_stream_files,
+    help="Replay FILE into STREAM; several are merged by event time.",
+)
 @click.option("--timeline", type=_FILE, help="File of rows, advances of time, ends and cancels, one JSON object a line.")
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
 @click.option("--train", type=click.IntRange(min=1), help="Rows taken in at a time; the answer does not depend on it.")
@@ -42,6 +46,9 @@ def command(
 
     The rows of every SELECT go to standard output, messages to standard error.
     """
+    from millstream.server.lean import keep_pandas_out
+
+    keep_pandas_out()
     from millstream.server.embedded import Replay, run_replay
     from millstream.server.render import write_results
 
@@ -52,12 +59,7 @@ def command(
     outcomes = run_replay(Replay(text, script.name, inputs, timeline, policy, workers, train))
     for message in outcomes.messages:
         click.echo(message, err=True)
-    try:
-        write_results(outcomes.results, format_, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing may be written at exit either.
-        sys.stdout = None  # type: ignore[assignment]
-        sys.exit(1)
+    write_results(outcomes.results, format_, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
     if outcomes.failure is not None:
         raise click.ClickException(outcomes.failure)

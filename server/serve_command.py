@@ -35,11 +35,15 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 def command(config_file: Path | None, **flags: Any) -> None:
     """Run the server until SIGTERM or Ctrl-C."""
     from millstream.server.errors import ServerError
+    from millstream.server.lean import keep_pandas_out
+
+    keep_pandas_out()
+    from millstream.scheduler.errors import SchedulerError
     from millstream.server.live import serve
 
     try:
         serve(load_config(flags, os.environ, _settings_file(config_file)))
-    except ServerError as error:
+    except (ServerError, SchedulerError) as error:
         raise click.ClickException(str(error)) from error
 
 

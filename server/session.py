@@ -72,9 +72,17 @@ class Session:
         except RemoteProtocolError as error:
             self.break_off(error.code, error.message)
             return
+        except Exception as error:
+            self._fail(error)
+            return
         self._note_partial_frame(now_ns)
         for channel in tuple(self.channels.values()):
             channel.settle()
+
+    def _fail(self, error: Exception) -> None:
+        """A fault of ours while rows were taken in: what became of them is not known, so the connection cannot go on."""
+        self.log.error("connection_failed", exc_info=error)
+        self.break_off("internal", to_wire(error).message)
 
     def _note_partial_frame(self, now_ns: int) -> None:
         if self.connection.partial_bytes == 0:

@@ -1,4 +1,4 @@
-"""Data on its way in: Arrow, msgpack rows, CSV and JSON lines become columns of a stream, each bad row refused alone (K8).
+"""Data on its way in: Arrow, plain values, CSV, JSON lines and files become columns of a stream, each bad row refused alone (K8).
 
-Start reading at `coerce.py`; `readers.py` opens files.
+Start with `coerce.py` (batches and rows from the wire), then `readers.py` (files).
 """

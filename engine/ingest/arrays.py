@@ -7,6 +7,7 @@ decimal must fit exactly. Text is not taken for numbers or booleans (save DECIMA
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,29 @@ from millstream.engine.expressions.decimals import as_objects
 from millstream.engine.expressions.parsing import parse_column
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, format_decimal, parse_value
 from millstream.engine.expressions.zones import zone as named_zone
-from millstream.engine.ingest.event_time import instants_from_units
-from millstream.engine.ingest.result import Converted, Failed, failed_at
+from millstream.engine.ingest.outcome import Converted, Failed, failed_at
+from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
 from millstream.engine.types import DOUBLE, INTERVAL, TEXT, TIMESTAMP, DataType, Kind, decimal
 
 FLOAT_EXACT_MAX = 2**53  # beyond it a float no longer tells which integer was meant
 
 
-def convert_array(array: Any, type_: DataType, *, zone: str | None = None, unit: str | None = None) -> Converted:
-    """Return an Arrow array (not chunked) as a column of `type_`, with the rows that do not fit and why.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the times of a column are read.
 
-    `zone`: local time of instants that name none (None: UTC). `unit`: of bare integers meant for a TIMESTAMP (None: refused).
+    `zone`: local time of instants that name none (None: UTC). `unit`: of bare integers meant for a TIMESTAMP (None: refused), with
+    `unit_round` when nanoseconds may be rounded down. `bare_instants`: plain integers without a unit are microseconds, or days for DATE.
     """
+
+    zone: str | None = None
+    unit: str | None = None
+    unit_round: bool = False
+    bare_instants: bool = False
+
+
+def convert_array(array: Any, type_: DataType, rules: Rules) -> Converted:
+    """Return an Arrow array (not chunked) as a column of `type_`, with the rows that do not fit and why."""
     array = _plain(array)
     if array.type == arrow_type(type_):
         return take_same_type(array, type_)
@@ -40,17 +52,17 @@ def convert_array(array: Any, type_: DataType, *, zone: str | None = None, unit:
     if pa.types.is_null(source):
         return null_column(type_, len(array)), {}
     if pa.types.is_string(source):
-        return _from_text(array, type_, zone)
+        return _from_text(array, type_, rules.zone)
     if pa.types.is_binary(source):
-        return from_bytes(array, type_, zone)
+        return from_bytes(array, type_, rules.zone)
     if pa.types.is_integer(source):
-        return _from_integers(array, type_, unit)
+        return _from_integers(array, type_, rules.unit)
     if pa.types.is_floating(source):
         return _from_floats(array, type_)
     if pa.types.is_decimal(source):
         return _from_decimals(array, type_)
     if pa.types.is_timestamp(source) and type_ == TIMESTAMP:
-        return _from_timestamps(array, zone)
+        return _from_timestamps(array, rules)
     return _from_other(array, type_)
 
 
@@ -153,9 +165,9 @@ def _from_integers(array: Any, type_: DataType, unit: str | None) -> Converted:
 def _from_integer_times(filled: Any, valid: Mask | None, unit: str) -> Converted:
     if filled.dtype == np.uint64 and len(filled) and int(filled.max()) > INT64_MAX:
         bad = filled > INT64_MAX
-        return Column(TIMESTAMP, np.where(bad, 0, filled).astype(np.int64), valid), failed_at(bad, "out of the range of TIMESTAMP")
+        return Column(TIMESTAMP, np.where(bad, 0, filled).astype(np.int64), valid), failed_at(bad, OUT_OF_RANGE)
     values, outside = instants_from_units(filled.astype(np.int64), unit)
-    failed = {} if outside is None else failed_at(outside, "out of the range of TIMESTAMP")
+    failed = {} if outside is None else failed_at(outside, OUT_OF_RANGE)
     return Column(TIMESTAMP, values, valid), failed
 
 
@@ -240,15 +252,20 @@ def _exact_rescale(column: Column, type_: DataType) -> Converted:
     return Column(type_, stored.astype(dtype), valid), failed
 
 
-def _from_timestamps(array: Any, zone: str | None) -> Converted:
-    """Instants of another unit, or without a time zone: then local time of `zone`, or UTC."""
+def _from_timestamps(array: Any, rules: Rules) -> Converted:
+    """Instants of another unit, or without a time zone: then local time of the stream's zone, or UTC."""
     valid = validity_of(array)
     raw = array.view(pa.int64())
     values = np.asarray(raw if valid is None else raw.fill_null(0))
     stored, bad = instants_from_units(values, array.type.unit)
-    if array.type.tz is None and zone is not None:
-        stored = named_zone(zone).to_utc(stored)
-    return Column(TIMESTAMP, stored, valid), {} if bad is None else failed_at(bad, "out of the range of TIMESTAMP")
+    failed = {} if bad is None else failed_at(bad, OUT_OF_RANGE)
+    if array.type.unit == "ns" and not rules.unit_round:
+        broken = values % 1_000 != 0
+        if broken.any():
+            failed = failed_at(broken, "not a whole number of microseconds (UNIT ns ROUND rounds down)")
+    if array.type.tz is None and rules.zone is not None:
+        stored = named_zone(rules.zone).to_utc(stored)
+    return Column(TIMESTAMP, stored, valid), failed
 
 
 def _from_other(array: Any, type_: DataType) -> Converted:
@@ -261,7 +278,7 @@ def _from_other(array: Any, type_: DataType) -> Converted:
             return Column(type_, values, valid), {}
         bad = np.abs(values.astype(np.int64)) > INT64_MAX // US_PER_DAY
         stored = np.where(bad, 0, values).astype(np.int64) * US_PER_DAY
-        return Column(type_, stored, valid), failed_at(bad, "out of the range of TIMESTAMP") if bad.any() else {}
+        return Column(type_, stored, valid), failed_at(bad, OUT_OF_RANGE) if bad.any() else {}
     if pa.types.is_duration(source) and type_ == INTERVAL:
         raw = array.view(pa.int64())
         values, outside = instants_from_units(np.asarray(raw if valid is None else raw.fill_null(0)), source.unit)

@@ -7,7 +7,7 @@ fields, with bytes that are not UTF-8, or with a value that does not fit is refu
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +18,11 @@ from millstream.engine.arrow import validity_of
 from millstream.engine.column import Column
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.expressions.parsing import parse_column
-from millstream.engine.ingest.arrays import from_bytes
+from millstream.engine.ingest.arrays import Rules, from_bytes
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_records import Record, split_regular, tokenize
-from millstream.engine.ingest.event_time import instants_from_units
-from millstream.engine.ingest.result import BadRows, Converted, Failed, Ingested
+from millstream.engine.ingest.outcome import Coerced, Converted, Failed, Reasons
+from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
 from millstream.engine.types import BIGINT, TEXT, TIMESTAMP, Kind
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -32,28 +32,36 @@ BLOCK_BYTES = 4 * 1024 * 1024
 class CsvParser:
     """Takes CSV text piece by piece: `feed` bytes as they come, then `finish`. Each gives what became of the complete records.
 
-    The first record is the header unless `names` are given. `index` of results counts records from 0 over the whole text, lines
-    from 1.
+    The first record is the header unless `names` are given; `on_header` may refuse it. `index` of results counts records from 0 over
+    the whole text, lines from 1.
     """
 
-    def __init__(self, coercer: Coercer, *, names: list[str] | None = None, delimiter: str = ",") -> None:
+    def __init__(
+        self,
+        coercer: Coercer,
+        *,
+        names: list[str] | None = None,
+        delimiter: str = ",",
+        on_header: Callable[[list[str]], None] | None = None,
+    ) -> None:
         self.coercer = coercer
         self.names = names
+        self._on_header = on_header
         self.line = 1
         self.records = 0
         self._delimiter = ord(delimiter)
         self._rest = b""
         self._begun = False
 
-    def feed(self, data: bytes) -> Ingested | None:
+    def feed(self, data: bytes) -> Coerced | None:
         """Take more text; None while no record of it is complete."""
         return self._take(self._rest + data, final=False)
 
-    def finish(self) -> Ingested | None:
+    def finish(self) -> Coerced | None:
         """Take what is left as the last record; None when nothing is."""
         return self._take(self._rest, final=True)
 
-    def _take(self, data: bytes, final: bool) -> Ingested | None:
+    def _take(self, data: bytes, final: bool) -> Coerced | None:
         if not self._begun:
             if not final and len(data) < len(BYTE_ORDER_MARK):
                 self._rest = data
@@ -75,11 +83,13 @@ class CsvParser:
             self.names = [(f or b"").decode("utf-8").strip() for f in record.fields]
         except UnicodeDecodeError as error:
             raise InvalidDefinition("the header of the CSV text is not UTF-8", line=self.line, column=1) from error
+        if self._on_header is not None:
+            self._on_header(self.names)
         self.line += self._rest.count(b"\n", 0, record.end)
         self._rest = self._rest[record.end :]
         return True
 
-    def _read_block(self, data: bytes, final: bool) -> Ingested | None:
+    def _read_block(self, data: bytes, final: bool) -> Coerced | None:
         names = self.names
         assert names is not None
         bounds = split_regular(data, self._delimiter, final)
@@ -104,13 +114,13 @@ class CsvParser:
         self.line += data.count(b"\n", 0, consumed)
         self._rest = data[consumed:]
 
-    def _columns(self, block: _Block, names: list[str]) -> Ingested:
+    def _columns(self, block: _Block, names: list[str]) -> Coerced:
         places, extra = self.coercer.match(names)
         converted: list[Converted | None] = []
         for position, column_field in enumerate(self.coercer.schema.fields):
             place = places.get(column_field.name)
             converted.append(None if place is None else self._column(block.columns[place], position))
-        return self.coercer.finish(converted, block.rows, block.bad, extra, block.raw_of, line_of=block.line_of)
+        return self.coercer.put_together(converted, block.bad, extra, block.raw_of, block.line_of)
 
     def _column(self, raw: Any, position: int) -> Converted:
         """Read one column of field bytes."""
@@ -121,30 +131,30 @@ class CsvParser:
         except pa.ArrowInvalid:
             column, failed = from_bytes(raw, TEXT, None)
             texts = column.values
-        options = self.coercer.options_of(position)
-        if type_.kind is Kind.TIMESTAMP and options["unit"] is not None:
-            return _in_units(texts, str(options["unit"]), options["zone"], failed)
-        parsed = parse_column(texts, type_, options["zone"], exact=True)
+        rules = self.coercer.rules_of(position)
+        if type_.kind is Kind.TIMESTAMP and rules.unit is not None:
+            return _in_units(texts, rules.unit, rules, failed)
+        parsed = parse_column(texts, type_, rules.zone, exact=True)
         return parsed.column, {**parsed.failed, **failed}
 
 
-def _in_units(texts: Any, unit: str, zone: str | None, failed: Failed) -> Converted:
+def _in_units(texts: Any, unit: str, rules: Rules, failed: Failed) -> Converted:
     """Read a TIMESTAMP with a UNIT: digits alone are in that unit, anything else is a time written out."""
-    numbers, written = parse_column(texts, BIGINT), parse_column(texts, TIMESTAMP, zone)
+    numbers, written = parse_column(texts, BIGINT), parse_column(texts, TIMESTAMP, rules.zone)
     values, bad = instants_from_units(numbers.column.values, unit)
     index = list(numbers.failed)
     values = values.copy()
     values[index] = written.column.values[index]
     problems = {i: written.failed[i] for i in index if i in written.failed}
     if bad is not None:
-        problems.update((i, "out of the range of TIMESTAMP") for i in np.flatnonzero(bad).tolist() if i not in numbers.failed)
+        problems.update((i, OUT_OF_RANGE) for i in np.flatnonzero(bad).tolist() if i not in numbers.failed)
     return Column(TIMESTAMP, values, validity_of(texts)), {**problems, **failed}
 
 
 class _Block:
     """The fields of some records, a column of bytes for each name; bad records hold NULLs."""
 
-    def __init__(self, columns: list[Any], rows: int, data: bytes, starts: list[int], ends: list[int], bad: BadRows) -> None:
+    def __init__(self, columns: list[Any], rows: int, data: bytes, starts: list[int], ends: list[int], bad: Reasons) -> None:
         self.columns = columns
         self.rows = rows
         self.bad = bad
@@ -162,7 +172,7 @@ class _Block:
         return self.first_line + self._data.count(b"\n", 0, self._starts[index])
 
 
-def shift_places(result: Ingested, before: int) -> None:
+def shift_places(result: Coerced, before: int) -> None:
     """Count places from the start of the text and not of the block."""
     result.rejected = [replace(r, index=r.index + before) for r in result.rejected]
     if result.index is not None:
@@ -183,14 +193,14 @@ def _from_records(records: list[Record], data: bytes, width: int) -> _Block | No
     """Make a block of tokenized records."""
     if not records:
         return None
-    bad = BadRows()
+    bad = Reasons(len(records))
     for i, record in enumerate(records):
         if record.problem is not None:
             bad.add(i, record.problem)
         elif len(record.fields) != width:
             bad.add(i, field_count_problem(len(record.fields), width))
     nothing: tuple[bytes | None, ...] = (None,) * width
-    rows = [nothing if i in bad.reasons else r.fields for i, r in enumerate(records)]
+    rows = [nothing if i in bad.by_row else r.fields for i, r in enumerate(records)]
     columns = [pa.array([r[c] for r in rows], pa.binary()) for c in range(width)]
     return _Block(columns, len(rows), data, [r.start for r in records], [r.end for r in records], bad)
 
@@ -200,7 +210,7 @@ def _from_bounds(data: bytes, bounds: Any, width: int, delimiter: int) -> _Block
     rows = len(bounds.starts)
     if rows == 0:
         return None
-    bad = BadRows()
+    bad = Reasons(rows)
     right = bounds.fields == width
     text = data[: bounds.consumed]
     if text.count(b"\r") != text.count(b"\r\n"):  # to Arrow a lone carriage return is a line end, to us it is text
@@ -215,7 +225,7 @@ def _from_bounds(data: bytes, bounds: Any, width: int, delimiter: int) -> _Block
     columns = _arrow_fields(text, width, delimiter)
     if columns is None or len(columns[0]) != int(right.sum()):
         return _from_records(list(tokenize(data[: bounds.consumed], delimiter, True)), data, width)
-    if bad.reasons:
+    if bad.by_row:
         place = np.cumsum(right) - 1
         columns = [c.take(pa.array(place, mask=~right)) for c in columns]
     return _Block(columns, rows, data, starts, ends, bad)
@@ -244,7 +254,7 @@ def _arrow_fields(text: bytes, width: int, delimiter: int) -> list[Any] | None:
     return [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
 
 
-def read_csv_text(data: bytes, coercer: Coercer, *, names: list[str] | None = None, delimiter: str = ",") -> Iterator[Ingested]:
+def read_csv_text(data: bytes, coercer: Coercer, *, names: list[str] | None = None, delimiter: str = ",") -> Iterator[Coerced]:
     """Yield what becomes of a whole CSV text, block by block."""
     parser = CsvParser(coercer, names=names, delimiter=delimiter)
     for start in range(0, len(data), BLOCK_BYTES):

@@ -12,8 +12,8 @@ from typing import Any
 
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_text import BYTE_ORDER_MARK, shift_places
+from millstream.engine.ingest.outcome import Coerced, Reasons
 from millstream.engine.ingest.python_values import Number
-from millstream.engine.ingest.result import BadRows, Ingested
 
 LINE_BYTES_MAX = 64 * 1024 * 1024  # a longer line is refused, its rest skipped
 REFUSED_ROW: dict[str, Any] = {}
@@ -56,7 +56,7 @@ class JsonLinesParser:
         self._begun = False
         self._skipping = False
 
-    def feed(self, data: bytes) -> Ingested | None:
+    def feed(self, data: bytes) -> Coerced | None:
         """Take more text; None while no line of it is complete."""
         if self._skipping:  # the rest of a line that was too long
             end = data.find(b"\n")
@@ -72,24 +72,24 @@ class JsonLinesParser:
         self._rest = data[end + 1 :]
         return self._lines(data[: end + 1]) if end >= 0 else None
 
-    def finish(self) -> Ingested | None:
+    def finish(self) -> Coerced | None:
         """Take what is left as the last line; None when nothing is."""
         data, self._rest = self._rest, b""
         return self._lines(data) if data else None
 
-    def _too_long(self, data: bytes) -> Ingested:
-        bad = BadRows()
+    def _too_long(self, data: bytes) -> Coerced:
+        bad = Reasons(1)
         bad.add(0, f"a line longer than {LINE_BYTES_MAX} bytes")
         return self._result([REFUSED_ROW], bad, [data[:1024]], [self.line])
 
-    def _lines(self, data: bytes) -> Ingested | None:
+    def _lines(self, data: bytes) -> Coerced | None:
         if not self._begun:
             self._begun = True
             data = data.removeprefix(BYTE_ORDER_MARK)
         rows: list[Any] = []
         raw: list[bytes] = []
         numbers: list[int] = []
-        bad = BadRows()
+        bad: dict[int, str] = {}
         lines = data.split(b"\n")
         if lines[-1] == b"":
             lines.pop()
@@ -100,15 +100,19 @@ class JsonLinesParser:
             try:
                 rows.append(parse_line(line))
             except ValueError as error:
-                bad.add(len(rows), str(error))
+                bad[len(rows)] = str(error)
                 rows.append(REFUSED_ROW)
             raw.append(line)
             numbers.append(self.line + offset)
         self.line += len(lines)
-        return self._result(rows, bad, raw, numbers) if rows else None
+        if not rows:
+            return None
+        reasons = Reasons(len(rows))
+        reasons.by_row.update(bad)
+        return self._result(rows, reasons, raw, numbers)
 
-    def _result(self, rows: list[Any], bad: BadRows, raw: list[bytes], numbers: list[int]) -> Ingested:
-        result = self.coercer.rows(rows, bad, raw.__getitem__, numbers.__getitem__)
+    def _result(self, rows: list[Any], reasons: Reasons, raw: list[bytes], numbers: list[int]) -> Coerced:
+        result = self.coercer.rows(rows, reasons, raw.__getitem__, numbers.__getitem__, bare_instants=False)
         shift_places(result, self.records)
         self.records += len(rows)
         return result

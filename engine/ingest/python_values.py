@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from millstream.engine.arrow import arrow_type
 from millstream.engine.column import Column, null_column, numpy_dtype
 from millstream.engine.expressions.calendar import US_PER_S
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, parse_value
 from millstream.engine.expressions.zones import zone as named_zone
-from millstream.engine.ingest.arrays import convert_array, unfit
-from millstream.engine.ingest.event_time import instants_from_units
-from millstream.engine.ingest.result import Converted, Failed
-from millstream.engine.types import DataType, Kind
+from millstream.engine.ingest.arrays import Rules, convert_array, unfit
+from millstream.engine.ingest.outcome import Converted, Failed
+from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
+from millstream.engine.types import BIGINT, INT, TIMESTAMP, DataType, Kind
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
@@ -28,6 +29,8 @@ class Number(str):
     __slots__ = ()
 
 
+_INTEGERS: frozenset[type] = frozenset((int, type(None)))
+_BARE = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
 # What a column of each kind may hold for the quick way through Arrow.
 _QUICK: dict[Kind, tuple[frozenset[type], Any]] = {
     Kind.BIGINT: (frozenset((int, type(None))), pa.int64()),
@@ -41,25 +44,27 @@ _QUICK: dict[Kind, tuple[frozenset[type], Any]] = {
 }
 
 
-def convert_values(values: list[Any], type_: DataType, *, zone: str | None = None, unit: str | None = None) -> Converted:
+def convert_values(values: list[Any], type_: DataType, rules: Rules) -> Converted:
     """Return a list of Python values (None is NULL) as a column of `type_`, with the rows that do not fit and why."""
-    quick = _QUICK.get(type_.kind)
-    if quick is not None and set(map(type, values)) <= quick[0]:
+    quick, present = _QUICK.get(type_.kind), set(map(type, values))
+    if rules.bare_instants and rules.unit is None and type_.kind in _BARE and present <= _INTEGERS:
+        quick = (_INTEGERS, arrow_type(type_))
+    if quick is not None and present <= quick[0]:
         try:
             array = pa.array(values, quick[1])
         except (OverflowError, pa.ArrowInvalid, UnicodeEncodeError):
             pass  # one value is too large or not UTF-8: find out which
         else:
-            return convert_array(array, type_, zone=zone, unit=unit)
-    return _one_by_one(values, type_, zone, unit)
+            return convert_array(array, type_, rules)
+    return _one_by_one(values, type_, rules)
 
 
-def _one_by_one(values: list[Any], type_: DataType, zone: str | None, unit: str | None) -> Converted:
+def _one_by_one(values: list[Any], type_: DataType, rules: Rules) -> Converted:
     failed: Failed = {}
     found: list[Any] = []
     for i, value in enumerate(values):
         try:
-            found.append(None if value is None else convert_value(value, type_, zone, unit))
+            found.append(None if value is None else convert_value(value, type_, rules))
         except ValueError as error:
             failed[i] = str(error)
             found.append(None)
@@ -73,7 +78,7 @@ def _one_by_one(values: list[Any], type_: DataType, zone: str | None, unit: str 
     return Column(type_, stored, None if valid.all() else valid), failed
 
 
-def convert_value(value: Any, type_: DataType, zone: str | None = None, unit: str | None = None) -> Any:
+def convert_value(value: Any, type_: DataType, rules: Rules) -> Any:
     """Return one value that is not None in storage form; ValueError when it does not fit."""
     match type_.kind:
         case Kind.TEXT:
@@ -88,13 +93,17 @@ def convert_value(value: Any, type_: DataType, zone: str | None = None, unit: st
         case Kind.DECIMAL:
             return _decimal(value, type_)
         case Kind.TIMESTAMP:
-            return _timestamp(value, zone, unit)
+            return _timestamp(value, rules)
         case Kind.DATE:
+            if rules.bare_instants and type(value) is int:
+                return check_integer(value, INT)
             if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
                 return (value - _EPOCH_DAY).days
             if isinstance(value, str) and not isinstance(value, Number):
                 return parse_value(value, type_)
         case Kind.INTERVAL:
+            if rules.bare_instants and type(value) is int:
+                return check_integer(value, BIGINT)
             if isinstance(value, datetime.timedelta):
                 return (value.days * 86_400 + value.seconds) * US_PER_S + value.microseconds
             if isinstance(value, str) and not isinstance(value, Number):
@@ -165,21 +174,21 @@ def _decimal(value: Any, type_: DataType) -> int:
     return scaled
 
 
-def _timestamp(value: Any, zone: str | None, unit: str | None) -> int:
+def _timestamp(value: Any, rules: Rules) -> int:
     if isinstance(value, datetime.datetime):
-        return _from_datetime(value, zone)
+        return _from_datetime(value, rules.zone)
     if isinstance(value, str) and not isinstance(value, Number):
-        parsed: int = parse_value(value, DataType(Kind.TIMESTAMP), zone)
+        parsed: int = parse_value(value, TIMESTAMP, rules.zone)
         return parsed
     if isinstance(value, int | float | Number | python_decimal.Decimal) and not isinstance(value, bool):
+        unit = rules.unit or ("us" if rules.bare_instants else None)
         if unit is None:
-            raise ValueError(f"{value} is not TIMESTAMP; the stream names no UNIT")
-        whole = check_integer(_whole(value, DataType(Kind.BIGINT)), DataType(Kind.BIGINT))
-        instants, bad = instants_from_units(np.array([whole], dtype=np.int64), unit)
+            raise ValueError(f"{value} has no unit: write an ISO 8601 text, or name a UNIT in CREATE STREAM")
+        instants, bad = instants_from_units(np.array([check_integer(_whole(value, BIGINT), BIGINT)], dtype=np.int64), unit)
         if bad is not None:
-            raise ValueError(f"{value} {unit} is out of the range of TIMESTAMP")
-        return int(instants[0])
-    raise _misfit(value, "TIMESTAMP")
+            raise ValueError(f"{value} {unit} is {OUT_OF_RANGE}")
+        return check_timestamp(int(instants[0]), value)
+    raise _misfit(value, TIMESTAMP)
 
 
 def _from_datetime(value: datetime.datetime, zone: str | None) -> int:

@@ -1,30 +1,28 @@
-"""Files as streams of rows: CSV, JSON lines, Arrow and Parquet by extension, `.gz` too (not for Parquet).
+"""Files of rows by their extension: .csv, .tsv, .jsonl (.ndjson, .json), .parquet, .arrow (.feather, .ipc); each also as .gz.
 
-    with open_rows(path, coercer) as batches:
-        for ingested in batches: …
-
-Parquet instants (C29): INT96 and UTC-adjusted timestamps are instants whatever the zone. Timestamps that are not adjusted are local
-times, and refused for the event time unless the stream names a ZONE.
+Text is read in blocks, so a file may be larger than memory. Parquet instants (C29): INT96 and UTC-adjusted timestamps are instants
+whatever the zone. Timestamps that are not adjusted are local times, and refused for the event time unless the stream names a ZONE.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from millstream.engine.errors import InvalidDefinition, Unsupported
+from millstream.engine.errors import InvalidDefinition, SyntaxProblem, Unsupported
+from millstream.engine.ingest.checks import Definition, is_needed
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_text import BLOCK_BYTES, CsvParser, shift_places
 from millstream.engine.ingest.json_lines import JsonLinesParser
-from millstream.engine.ingest.result import Ingested
+from millstream.engine.ingest.outcome import Coerced
+from millstream.engine.schema import StreamDefinition
 
 BATCH_ROWS = 65_536
-
+ZIPPED = (".gz", ".gzip")
 FORMATS: dict[str, str] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -40,53 +38,80 @@ FORMATS: dict[str, str] = {
 }
 
 
-def format_of(path: str | Path) -> tuple[str, bool]:
-    """Return the format's name by the file's extension, and whether it is gzipped; Unsupported when nobody knows it."""
-    suffixes = [s.lower() for s in Path(path).suffixes]
-    zipped = bool(suffixes) and suffixes[-1] == ".gz"
-    if zipped:
+def file_format(path: Path) -> str | None:
+    """Return csv, tsv, jsonl, parquet or arrow by the file's extension, None when it has none of ours."""
+    suffixes = [s.lower() for s in path.suffixes]
+    if suffixes and suffixes[-1] in ZIPPED:
         suffixes.pop()
-    found = FORMATS.get(suffixes[-1]) if suffixes else None
-    if found is None:
-        raise Unsupported(f"the format of {Path(path).name} is not known by its extension", hint=f"use one of {', '.join(FORMATS)}")
-    if zipped and found == "parquet":
-        raise Unsupported(f"{Path(path).name}: Parquet compresses inside, so .gz around it is not read")
-    return found, zipped
+    return FORMATS.get(suffixes[-1]) if suffixes else None
 
 
-@contextmanager
-def open_rows(path: str | Path, coercer: Coercer) -> Iterator[Iterator[Ingested]]:
-    """Open a file and give its rows batch by batch, as columns of the coercer's schema; indexes count rows over the whole file.
+class Reader:
+    """A file being read for a stream or table; used as a context manager it closes the file at the end."""
 
-    InvalidDefinition when the file cannot be read as its format, OSError when it cannot be opened.
-    """
-    kind, zipped = format_of(path)
-    with _open(Path(path), zipped) as file:
-        readers: dict[str, Callable[[IO[bytes], Coercer], Iterator[Ingested]]] = {
-            "csv": _csv,
-            "tsv": _tsv,
-            "jsonl": _json_lines,
-            "arrow": _arrow,
-            "parquet": _parquet,
-        }
-        rows = _named_errors(lambda: readers[kind](file, coercer), Path(path).name)
-        with closing(rows):
-            yield rows
+    def __init__(self, file: BinaryIO, name: str, form: str, definition: Definition) -> None:
+        self._file = file
+        self._name = name
+        self._coercer = Coercer(definition, ignore_extra=True)
+        self._form = form
+        self._lines: dict[int, int] = {}
+        self._ignored: dict[str, None] = {}
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._file.close()
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the file as a whole, complete once it has been read."""
+        if not self._ignored:
+            return []
+        return [f"{self._name}: ignored {'column' if len(self._ignored) == 1 else 'columns'} {', '.join(self._ignored)}"]
+
+    def chunks(self) -> Iterator[Coerced]:
+        """Yield what became of each block of rows; `index` and `Rejection.index` count all rows of the file from 0.
+
+        SyntaxProblem when the file is not what it should be, InvalidDefinition when it lacks a column that every row needs.
+        """
+        try:
+            for result in _READERS[self._form](self._file, self._name, self._coercer):
+                self._ignored.update(dict.fromkeys(result.ignored))
+                self._lines.update((r.index, r.line) for r in result.rejected if r.line is not None)
+                yield result
+        except (pa.ArrowException, gzip.BadGzipFile, EOFError) as error:
+            raise SyntaxProblem(f"{self._name} cannot be read as {self._form}: {str(error).splitlines()[0]}") from error
+
+    def place(self, index: int) -> str:
+        """Return where a refused row stands: `line 7`, or `row 7` (from 1) where the format has no lines."""
+        line = self._lines.get(index)
+        return f"row {index + 1}" if line is None else f"line {line}"
 
 
-def _open(path: Path, zipped: bool) -> IO[bytes]:
-    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+def open_reader(path: Path, definition: Definition, *, form: str | None = None) -> Reader:
+    """Open a file, to be used in a `with`; `form` overrides the extension. OSError as the system gives it, else an engine error."""
+    form = form or file_format(path)
+    if form is None:
+        raise Unsupported(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
+    zipped = path.suffix.lower() in ZIPPED
+    return read_stream(cast(BinaryIO, gzip.open(path, "rb")) if zipped else path.open("rb"), path.name, form, definition)
 
 
-def _named_errors(read: Callable[[], Iterator[Ingested]], name: str) -> Any:
-    """Turn what a damaged file raises into one sentence with the file's name."""
-    try:
-        yield from read()
-    except (pa.ArrowException, gzip.BadGzipFile, EOFError) as error:
-        raise InvalidDefinition(f"{name} cannot be read: {str(error).splitlines()[0]}") from error
+def read_stream(file: BinaryIO, name: str, form: str, definition: Definition) -> Reader:
+    """Read an open binary file (not compressed) of the given format."""
+    return Reader(file, name, form, definition)
 
 
-def _pieces(file: IO[bytes], parser: CsvParser | JsonLinesParser) -> Iterator[Ingested]:
+def check_columns(name: str, names: Sequence[str], coercer: Coercer) -> None:
+    """Raise InvalidDefinition when no row can be good, because the file lacks a column that every row needs."""
+    places, _ = coercer.match(names)
+    for column_field in coercer.schema.fields:
+        if column_field.name not in places and is_needed(column_field, coercer.definition):
+            raise InvalidDefinition(f"{name} has no column {column_field.name}", hint=f"it has {', '.join(names) or 'none'}")
+
+
+def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coerced]:
     while data := file.read(BLOCK_BYTES):
         result = parser.feed(data)
         if result is not None:
@@ -96,19 +121,22 @@ def _pieces(file: IO[bytes], parser: CsvParser | JsonLinesParser) -> Iterator[In
         yield result
 
 
-def _csv(file: IO[bytes], coercer: Coercer) -> Iterator[Ingested]:
-    return _pieces(file, CsvParser(coercer))
+def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str = ",") -> Iterator[Coerced]:
+    parser = CsvParser(coercer, delimiter=delimiter, on_header=lambda names: check_columns(name, names, coercer))
+    yield from _pieces(file, parser)
+    if parser.names is None:
+        raise SyntaxProblem(f"{name} is empty", hint="a CSV file begins with a line of column names")
 
 
-def _tsv(file: IO[bytes], coercer: Coercer) -> Iterator[Ingested]:
-    return _pieces(file, CsvParser(coercer, delimiter="\t"))
+def _tsv(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
+    return _csv(file, name, coercer, "\t")
 
 
-def _json_lines(file: IO[bytes], coercer: Coercer) -> Iterator[Ingested]:
+def _json_lines(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
     return _pieces(file, JsonLinesParser(coercer))
 
 
-def _numbered(batches: Iterator[Any], coercer: Coercer) -> Iterator[Ingested]:
+def _numbered(batches: Iterator[Any], coercer: Coercer) -> Iterator[Coerced]:
     before = 0
     for batch in batches:
         result = coercer.arrow(batch)
@@ -117,28 +145,33 @@ def _numbered(batches: Iterator[Any], coercer: Coercer) -> Iterator[Ingested]:
         yield result
 
 
-def _arrow(file: IO[bytes], coercer: Coercer) -> Iterator[Ingested]:
+def _arrow(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
     """Read Arrow IPC, in the file or in the stream format."""
     magic = file.read(6)
     file.seek(0)
     if magic == b"ARROW1":
         reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
-        return _numbered((reader.get_batch(i) for i in range(reader.num_record_batches)), coercer)
-    return _numbered(iter(pa.ipc.open_stream(file)), coercer)
+        check_columns(name, reader.schema.names, coercer)
+        yield from _numbered((reader.get_batch(i) for i in range(reader.num_record_batches)), coercer)
+    else:
+        stream = pa.ipc.open_stream(file)
+        check_columns(name, stream.schema.names, coercer)
+        yield from _numbered(iter(stream), coercer)
 
 
-def _parquet(file: IO[bytes], coercer: Coercer) -> Iterator[Ingested]:
+def _parquet(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
+    # INT96 in nanoseconds ends in 2262; read as microseconds it reaches every year.
     parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    check_columns(name, parquet.schema_arrow.names, coercer)
     instants = int96_columns(parquet)
-    refuse_local_event_time(parquet.schema_arrow, instants, coercer)
-    batches = (_as_instants(batch, instants) for batch in parquet.iter_batches(batch_size=BATCH_ROWS))
-    return _numbered(batches, coercer)
+    refuse_local_event_time(name, parquet.schema_arrow, instants, coercer)
+    yield from _numbered((_as_instants(batch, instants) for batch in parquet.iter_batches(batch_size=BATCH_ROWS)), coercer)
 
 
 def int96_columns(parquet: Any) -> frozenset[str]:
-    """Return the columns stored as INT96, which always are instants in UTC although the file does not say so."""
+    """Return the columns stored as INT96, which by custom are instants in UTC although the file does not say so."""
     schema = parquet.schema
-    return frozenset(schema.column(i).name for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
+    return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
 
 
 def _as_instants(batch: Any, names: frozenset[str]) -> Any:
@@ -149,21 +182,24 @@ def _as_instants(batch: Any, names: frozenset[str]) -> Any:
     return batch
 
 
-def refuse_local_event_time(schema: Any, instants: frozenset[str], coercer: Coercer) -> None:
+def refuse_local_event_time(name: str, schema: Any, instants: frozenset[str], coercer: Coercer) -> None:
     """Refuse an event time that the file gives as local time without a zone, when the stream names none either."""
-    column, zone = coercer.time.column, coercer.time.zone
-    if column is None or zone is not None:
+    definition = coercer.definition
+    if not isinstance(definition, StreamDefinition) or definition.time.column is None or definition.time.zone is not None:
         return
     for field in schema:
         local = pa.types.is_timestamp(field.type) and field.type.tz is None and field.name not in instants
-        if local and coercer.field_for(field.name) == column:
+        if local and coercer.field_for(field.name) == definition.time.column:
             raise InvalidDefinition(
-                f"the event time {column} is a local time without a zone in this file",
-                hint="name its zone in CREATE STREAM, as in TIMESTAMP BY ts ZONE 'Europe/Berlin' (or ZONE 'UTC')",
+                f"{name}: column {field.name} holds local time without a zone, which is no event time",
+                hint="add ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY",
             )
 
 
-def rejections_as_text(result: Ingested, file: str) -> list[str]:
-    """Return the refused rows as sentences `file, line n: reason`, for messages."""
-    places = (f"line {r.line}" if r.line is not None else f"row {r.index + 1}" for r in result.rejected)
-    return [f"{file}, {place}: {r.reason}" for place, r in zip(places, result.rejected, strict=True)]
+_READERS: dict[str, Callable[[BinaryIO, str, Coercer], Iterator[Coerced]]] = {
+    "csv": _csv,
+    "tsv": _tsv,
+    "jsonl": _json_lines,
+    "arrow": _arrow,
+    "parquet": _parquet,
+}

@@ -10,7 +10,7 @@ from millstream.engine.language.syntax import Name
 from millstream.engine.schema import Schema
 from millstream.engine.types import DataType
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 TYPE_NAMES: dict[str, DataType] = {
     "BOOLEAN": types.BOOLEAN,

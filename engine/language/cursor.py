@@ -11,7 +11,7 @@ from millstream.engine.language.durations import UNITS_US, duration_text, interv
 from millstream.engine.language.names import did_you_mean, suggest, validate_name
 from millstream.engine.language.syntax import Name, Option, Place
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 Item = TypeVar("Item")
 _NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
@@ -81,21 +81,25 @@ class Cursor(ExpressionParser):
 
     def choice(self, words: Sequence[str], where: str) -> str:
         """Take one of the words and return it in upper case."""
-        for word in words:
-            if self.takes(*word.split()):
-                return word
-        self.unexpected(words, where)
+        found = next((word for word in words if self.takes(*word.split())), None)
+        if found is None:
+            self.unexpected(words, where)
+        return found
 
     def unexpected(self, expected: Sequence[str], where: str = "") -> NoReturn:
         """Raise SyntaxProblem: what was expected, what came instead, and the nearest word that was meant."""
+        raise self.unexpected_error(expected, where)
+
+    def unexpected_error(self, expected: Sequence[str], where: str = "") -> SyntaxProblem:
+        """Return that error."""
         wanted = ", ".join(expected[:-1]) + (" or " if len(expected) > 1 else "") + expected[-1] if expected else "the end of the statement"
         tail = f" {where}" if where else ""
         if self.at_end():
-            raise self.problem(f"the statement ends where {wanted} was expected{tail}")
+            return self.problem(f"the statement ends where {wanted} was expected{tail}")
         self._blame_alias()
         token = self._curr
         hint = did_you_mean(token.text, [word.strip("'") for word in expected] or _CLAUSES)
-        raise self.problem(f"expected {wanted}{tail}, not '{token.text}'", hint=hint)
+        return self.problem(f"expected {wanted}{tail}, not '{token.text}'", hint=hint)
 
     def _blame_alias(self) -> None:
         """When the last word was read as an alias but looks like a clause word, say that instead."""
@@ -134,6 +138,8 @@ class Cursor(ExpressionParser):
         if token.token_type == TokenType.IDENTIFIER:
             return True
         word = token.text
+        if token.token_type in (TokenType.ORDER_BY, TokenType.PARTITION_BY):
+            return False
         return token.token_type not in _NOT_WORDS and (word[:1].isalpha() or word[:1] in "_$") and word.upper() not in RESERVED
 
     def alias(self, *, clause_words: frozenset[str] = CLAUSE_WORDS) -> Name | None:

@@ -20,7 +20,7 @@ from millstream.engine.language.statements import (
 from millstream.engine.language.syntax import Name, Option
 from millstream.engine.language.time_rules import checked_time_rule
 from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 _KINDS = ("STREAM", "TABLE", "QUERY", "CLASS")
 _STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "RATE")

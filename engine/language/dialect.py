@@ -14,7 +14,7 @@ from millstream.engine.errors import SyntaxProblem, Unsupported
 from millstream.engine.language.durations import UNITS_US, interval_text_us, scale_us
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 _SYMBOLS = ("==", "::", "||", ">=", "<=", "<>", "!=", "=>")
 
@@ -75,23 +75,36 @@ _WORDS: dict[str, TokenType] = {
 
 # Words that begin a clause or join two expressions: never an alias without AS, never an unquoted column.
 RESERVED = frozenset(
-    """ALL AND AS ASC BETWEEN CASE DESC DISTINCT ELSE END ESCAPE FALSE FOR FROM HAVING IN IS LIKE LIMIT NOT NULL ON OR SELECT THEN TRUE
-    UNION WHEN WHERE WITH CREATE DROP INSERT GROUP ORDER JOIN INNER LEFT RIGHT FULL CROSS NATURAL USING""".split()
+    (
+        *(
+            "ALL",
+            "AND",
+            "AS",
+            "ASC",
+            "BETWEEN",
+            "CASE",
+            "DESC",
+            "DISTINCT",
+            "ELSE",
+            "END",
+            "ESCAPE",
+            "FALSE",
+            "FOR",
+            "FROM",
+            "HAVING",
+            "IN",
+        ),
+        *("IS", "LIKE", "LIMIT", "NOT", "NULL", "ON", "OR", "SELECT", "THEN", "TRUE", "UNION", "WHEN", "WHERE", "WITH", "CREATE"),
+        *("DROP", "INSERT", "GROUP", "ORDER", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "USING"),
+    )
 )
 # Words that may name a column, but that begin a clause where an alias could stand: an alias of these needs AS.
-CLAUSE_WORDS = frozenset("EMIT WITHIN ASOF OUTER EVERY INTO VALUES EXCEPT INTERSECT OFFSET FETCH QUALIFY WINDOW OVER FILTER".split())
-
-TYPE_KINDS = {
-    exp.DType.BOOLEAN: "BOOLEAN",
-    exp.DType.INT: "INT",
-    exp.DType.BIGINT: "BIGINT",
-    exp.DType.DOUBLE: "DOUBLE",
-    exp.DType.DECIMAL: "DECIMAL",
-    exp.DType.TEXT: "TEXT",
-    exp.DType.TIMESTAMP: "TIMESTAMP",
-    exp.DType.DATE: "DATE",
-    exp.DType.INTERVAL: "INTERVAL",
-}
+CLAUSE_WORDS = frozenset(
+    (
+        *("EMIT", "WITHIN", "ASOF", "OUTER", "EVERY", "INTO", "VALUES", "EXCEPT", "INTERSECT", "OFFSET", "FETCH", "QUALIFY", "WINDOW"),
+        *("OVER", "FILTER"),
+    )
+)
 
 
 def _duration(us: int, token: Token) -> exp.Interval:
@@ -129,22 +142,19 @@ class ExpressionParser(parser.Parser):
         "TRIM": lambda self: self._parse_trim(),
     }
     RANGE_PARSERS: ClassVar[dict[Any, Any]] = {
-        kind: parser.Parser.RANGE_PARSERS[kind]
-        for kind in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
+        kind: parser.Parser.RANGE_PARSERS[kind] for kind in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
     }
-    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
-        kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)
-    }
+    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)}
     LAMBDAS: ClassVar[dict[Any, Any]] = {}
     EXPONENT: ClassVar[dict[Any, Any]] = {TokenType.CARET: exp.Pow}
     BITWISE: ClassVar[dict[Any, Any]] = {}
     IS_PREDICATE_PRECEDENCE: ClassVar[parser.IsPredicatePrecedence] = parser.IsPredicatePrecedence.LOW  # as in PostgreSQL
     PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
         **parser.Parser.PRIMARY_PARSERS,
-        TokenType.NUMBER: lambda self, token: self._parse_number(token),
+        TokenType.NUMBER: lambda self, token: self._number_or_duration(token),
     }
 
-    def _parse_number(self, token: Token) -> exp.Expr:
+    def _number_or_duration(self, token: Token) -> exp.Expr:
         """Read a number, or a duration such as `10 SECONDS` when a unit follows."""
         unit = UNITS_US.get(self._curr.text.upper()) if self._curr and self._curr.token_type == TokenType.VAR else None
         if unit is not None:

@@ -9,7 +9,7 @@ from millstream.engine.language.syntax import FromItem, JoinItem, Name, NamedIte
 from millstream.engine.language.window_parser import WindowParser
 from millstream.engine.operators.recipes import JoinKind
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 _SIDES = {"INNER": JoinKind.INNER, "LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
 _QUERY_WORDS = ("SELECT", "WITH", "ISTREAM", "DSTREAM", "RSTREAM")
@@ -57,14 +57,18 @@ class FromParser(WindowParser):
     def _item(self) -> FromItem:
         place = self.place()
         if self.sees_window_function():
-            source, window = self.window_function(self._bare_item)
-            return replace(source, window=window, alias=self.alias())
+            source, called = self.window_function(self._bare_item)
+            item: FromItem = replace(source, window=called, alias=self.alias())
+            return item
         if self.sees_symbol(TokenType.L_PAREN):
-            item = self._derived_table(place)
-            return replace(item, window=self.bracket(), alias=self.alias())
-        named = NamedItem(self._source_name(), None, None)
+            return self._windowed(self._derived_table(place))
+        return self._windowed(NamedItem(self._source_name(), None, None))
+
+    def _windowed(self, item: NamedItem | SubqueryItem) -> FromItem:
+        """Read the window and the alias; people write them in either order."""
         window = self.bracket()
-        return replace(named, window=window, alias=self.alias())
+        alias = self.alias()
+        return replace(item, window=window or self.bracket(), alias=alias)
 
     def _bare_item(self) -> NamedItem | SubqueryItem:
         if self.sees_symbol(TokenType.L_PAREN):

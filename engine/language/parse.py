@@ -7,21 +7,25 @@ Raises SyntaxProblem (with line, column, token and a suggestion), UnknownName, T
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from millstream.engine.errors import EngineError, SyntaxProblem
+from millstream.engine.errors import SyntaxProblem
 from millstream.engine.language.dialect import Millstream
 from millstream.engine.language.statement_parser import StatementParser
 from millstream.engine.language.statements import SelectStatement, Span, Statement
-from millstream.engine.language.syntax import Place, Query
+from millstream.engine.language.syntax import OrderItem, Place, Query, WindowClause
+from millstream.engine.operators.recipes import EmitSpec
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 STATEMENT_LENGTH_MAX = 1 << 20  # characters of one script; a longer one is a mistake or an attack
 NESTING_MAX = 64  # parentheses inside one another; deeper ones would exhaust the parser's own stack
 
 _DIALECT = Millstream()
+
+Result = TypeVar("Result")
 
 
 def parse_script(text: str) -> list[tuple[Statement, Span]]:
@@ -59,9 +63,24 @@ def parse_expressions(text: str) -> tuple[exp.Expr, ...]:
     return _whole(text, lambda parser: parser.listed(lambda: parser.expression_of("an expression")))
 
 
-def parse_with(text: str, read):  # type: ignore[no-untyped-def]
-    """Apply `read` to a parser over `text`; all tokens must be used."""
-    return _whole(text, read)
+def parse_window(text: str) -> WindowClause:
+    """Return the window that `text` is, as it would stand in brackets."""
+    return _whole(text, lambda parser: parser.bracket_body(Place()))
+
+
+def parse_order(text: str) -> tuple[OrderItem, ...]:
+    """Return the keys that `text` is, as they would follow ORDER BY."""
+    return _whole(text, lambda parser: parser.listed(parser.order_item))
+
+
+def parse_emit(text: str) -> EmitSpec:
+    """Return the emission that `text` is, as it would follow EMIT."""
+    return _whole(text, lambda parser: parser.emit_words())
+
+
+def parse_duration_text(text: str) -> int:
+    """Return the microseconds of the duration that `text` is; it may be negative."""
+    return _whole(text, lambda parser: parser.duration("the duration", least=None))
 
 
 def tokenize(text: str) -> list[Token]:
@@ -135,12 +154,13 @@ def _parse(chunk: list[Token], text: str) -> Statement:
     return _guarded(lambda: _parser(chunk, text).statement())
 
 
-def _whole(text: str, read):  # type: ignore[no-untyped-def]
+def _whole(text: str, read: Callable[[StatementParser], Result]) -> Result:
+    """Apply `read` to a parser over `text`; all tokens must be used."""
     tokens = tokenize(text)
     if not tokens:
-        raise SyntaxProblem("an expression is missing", line=1, column=1)
+        raise SyntaxProblem("the text is empty", line=1, column=1)
 
-    def run():  # type: ignore[no-untyped-def]
+    def run() -> Result:
         parser = _parser(tokens, text)
         result = read(parser)
         if not parser.at_end():
@@ -150,18 +170,14 @@ def _whole(text: str, read):  # type: ignore[no-untyped-def]
     return _guarded(run)
 
 
-def _guarded(run):  # type: ignore[no-untyped-def]
+def _guarded(run: Callable[[], Result]) -> Result:
     """Turn sqlglot's own complaints into ours."""
     try:
         return run()
-    except EngineError:
-        raise
     except ParseError as problem:
         first = problem.errors[0] if problem.errors else {}
         message = str(first.get("description") or problem).rstrip(".")
-        token = first.get("highlight") or None
-        raise SyntaxProblem(
-            message[:1].lower() + message[1:], line=first.get("line"), column=first.get("col"), token=token
-        ) from None
+        message = message[:1].lower() + message[1:]
+        raise SyntaxProblem(message, line=first.get("line"), column=first.get("col"), token=first.get("highlight") or None) from None
     except RecursionError:
         raise SyntaxProblem("the statement is nested too deeply", hint="split it with derived streams") from None

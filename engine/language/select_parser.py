@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from millstream.engine.errors import Unsupported
-from millstream.engine.language.cursor import CLAUSE_WORDS
+from millstream.engine.language.dialect import CLAUSE_WORDS
 from millstream.engine.language.from_parser import FromParser
 from millstream.engine.language.syntax import CommonTable, Name, Option, OrderItem, Place, Query, SelectBody, SelectItem, Star, UnionBody
 from millstream.engine.operators.recipes import EmitKind, EmitSpec
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 _STREAMS = {"ISTREAM": "i", "DSTREAM": "d", "RSTREAM": "r"}
 
@@ -161,7 +161,7 @@ class SelectParser(FromParser):
         tail = Tail()
         while True:
             if self.takes_phrase("ORDER", "BY"):
-                tail.order_by = self.listed(self._order_item)
+                tail.order_by = self.listed(self.order_item)
             elif self._match(TokenType.LIMIT):
                 tail.limit = self.integer("LIMIT")
                 tail.with_ties = self.takes("WITH", "TIES")
@@ -175,7 +175,8 @@ class SelectParser(FromParser):
             else:
                 return tail
 
-    def _order_item(self) -> OrderItem:
+    def order_item(self) -> OrderItem:
+        """Read one key of ORDER BY."""
         place = self.place()
         node = self.expression_of("an ordering key")
         descending = self._match(TokenType.DESC)
@@ -189,17 +190,22 @@ class SelectParser(FromParser):
     def _emit(self, tail: Tail) -> None:
         place = self.place()
         self._advance()
-        word = self.choice(("FINAL", "CHANGES", "EVERY", "EMPTY", "ON WINDOW CLOSE"), "after EMIT")
-        every = self.duration("EVERY") if word == "EVERY" else 0
-        kind = {"CHANGES": EmitKind.CHANGES, "EVERY": EmitKind.EVERY}.get(word, EmitKind.FINAL)
+        emit = self.emit_words()
         if tail.emit is None:
-            tail.emit, tail.emit_place = EmitSpec(kind, every, word == "EMPTY"), place
+            tail.emit, tail.emit_place = emit, place
             return
         # EMIT EMPTY may stand beside one of the others; anything else twice is a contradiction.
-        if word == "EMPTY" and not tail.emit.empty:
+        if emit.empty and not tail.emit.empty:
             tail.emit = replace(tail.emit, empty=True)
-        elif tail.emit == EmitSpec(EmitKind.FINAL, 0, True):
-            tail.emit = EmitSpec(kind, every, True)
+        elif tail.emit == EmitSpec(empty=True) and not emit.empty:
+            tail.emit = replace(emit, empty=True)
         else:
             line, column = place.line, place.column
             raise Unsupported("EMIT is given twice", hint="keep one", line=line, column=column, token="EMIT")
+
+    def emit_words(self) -> EmitSpec:
+        """Read FINAL, CHANGES, EVERY d or EMPTY."""
+        word = self.choice(("FINAL", "CHANGES", "EVERY", "EMPTY", "ON WINDOW CLOSE"), "after EMIT")
+        every = self.duration("EVERY") if word == "EVERY" else 0
+        kind = {"CHANGES": EmitKind.CHANGES, "EVERY": EmitKind.EVERY}.get(word, EmitKind.FINAL)
+        return EmitSpec(kind, every, word == "EMPTY")

@@ -22,7 +22,7 @@ from millstream.engine.language.statements import (
 )
 from millstream.engine.language.syntax import Name, Option
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 STATEMENT_WORDS = (
     *("SELECT", "CREATE", "INSERT", "DROP", "START", "STOP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SET"),
@@ -79,7 +79,7 @@ class StatementParser(DefinitionParser):
         if word in _FOREIGN:
             place = self.place()
             raise Unsupported(f"{word} is not supported", hint=_FOREIGN[word], line=place.line, column=place.column, token=word)
-        self.unexpected(STATEMENT_WORDS[:12])
+        raise self.unexpected_error(STATEMENT_WORDS[:12])
 
     def _insert(self) -> Statement:
         self.expect("INTO", where="after INSERT")
@@ -125,10 +125,8 @@ class StatementParser(DefinitionParser):
     def _set_policy(self) -> Statement:
         self.expect("POLICY", where="after SET")
         place = self.place()
-        if self.sees_symbol(TokenType.STRING):
-            name = self.string("policy name").lower()
-        else:
-            name = self.dashed_name("policy name")
+        quoted = self.sees_symbol(TokenType.STRING)
+        name = self.string("policy name").lower() if quoted else self.dashed_name("policy name")
         options: tuple[Option, ...] = ()
         if self._match(TokenType.WITH):
             options = self.options()

@@ -10,10 +10,10 @@ from millstream.engine.language.durations import duration_text
 from millstream.engine.language.syntax import Name, Place, WindowClause
 from millstream.engine.operators.recipes import WindowKind
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "SESSION", "CUMULATE")
-_BRACKET_WORDS = ("RANGE", "ROWS", "PARTITION BY", "SESSION", "LANDMARK", "NOW", "UNBOUNDED")
+_BRACKET_WORDS = ("RANGE", "ROWS", "PARTITION BY", "SESSION", "CUMULATE", "LANDMARK", "NOW", "UNBOUNDED")
 # The duration arguments of each window function, in the order of their positions.
 _PARAMETERS = {
     "TUMBLE": ("size", "offset"),
@@ -44,23 +44,26 @@ class WindowParser(Cursor):
         place = self.place()
         if not self._match(TokenType.L_BRACKET):
             return None
-        window = self._bracket_body(place)
+        window = self.bracket_body(place)
         self.expect_symbol(TokenType.R_BRACKET, "]", "at the end of the window")
         return window
 
-    def _bracket_body(self, place: Place) -> WindowClause:
+    def bracket_body(self, place: Place) -> WindowClause:
+        """Read what stands between the brackets."""
         if self.takes("RANGE") or self.takes("WINDOW"):
             return self._range(place)
         if self.takes("ROWS"):
             return self._rows(place, ())
         if self.takes_phrase("PARTITION", "BY"):
             keys = self.listed(lambda: self.expression_of("a partition key"))
-            self.expect("ROWS", where="after PARTITION BY, which goes with ROWS n only")
+            if self.takes("SESSION"):
+                return self._session(place, keys)
+            self.expect("ROWS", where="after PARTITION BY, which goes with ROWS n or SESSION gap")
             return self._rows(place, keys)
         if self.takes("SESSION"):
-            gap = self.duration("the session's gap")
-            longest = self.duration("MAX") if self.takes("MAX") else None
-            return WindowClause(WindowKind.SESSION, gap_us=gap, max_us=longest, place=place)
+            return self._session(place, ())
+        if self.takes("CUMULATE"):
+            return self._cumulate(place)
         if self.takes("LANDMARK"):
             mark = self.expression_of("the landmark's time") if self._match(TokenType.FROM) else None
             return WindowClause(WindowKind.LANDMARK, landmark=mark, place=place)
@@ -68,7 +71,7 @@ class WindowParser(Cursor):
             return WindowClause(WindowKind.NOW, place=place)
         if self.takes("UNBOUNDED"):
             return self._unbounded(place)
-        self.unexpected(_BRACKET_WORDS, "at the start of a window")
+        raise self.unexpected_error(_BRACKET_WORDS, "at the start of a window")
 
     def _range(self, place: Place) -> WindowClause:
         if self.takes("UNBOUNDED"):
@@ -80,6 +83,30 @@ class WindowParser(Cursor):
             return WindowClause(WindowKind.SLIDING, range_us=size, place=place)
         within = self.takes("WITHIN")
         slide = self.duration("SLIDE")
+        offset, zone = self._alignment()
+        return WindowClause(
+            WindowKind.HOPPING, range_us=size, slide_us=slide, offset_us=offset, zone=zone, slide_within=within, place=place
+        )
+
+    def _session(self, place: Place, partition: tuple[exp.Expr, ...]) -> WindowClause:
+        gap = self.duration("the session's gap")
+        longest = self.duration("MAX") if self.takes("MAX") else None
+        return WindowClause(WindowKind.SESSION, gap_us=gap, max_us=longest, partition=partition, place=place)
+
+    def _cumulate(self, place: Place) -> WindowClause:
+        size = self.duration("CUMULATE")
+        self.expect("STEP", where="after CUMULATE d")
+        step = self.duration("STEP")
+        self._check_step(size, step)
+        offset, zone = self._alignment()
+        return WindowClause(WindowKind.CUMULATE, range_us=size, slide_us=step, offset_us=offset, zone=zone, place=place)
+
+    def _check_step(self, size: int, step: int) -> None:
+        if size % step:
+            shown = duration_text(size), duration_text(step)
+            raise self.problem(f"the size of CUMULATE ({shown[0]}) must be a multiple of its step ({shown[1]})", self._prev)
+
+    def _alignment(self) -> tuple[int, str | None]:
         offset, zone = 0, None
         while True:
             if self.takes("OFFSET"):
@@ -87,10 +114,7 @@ class WindowParser(Cursor):
             elif self.takes("TIME", "ZONE"):
                 zone = self.string("a time zone")
             else:
-                break
-        return WindowClause(
-            WindowKind.HOPPING, range_us=size, slide_us=slide, offset_us=offset, zone=zone, slide_within=within, place=place
-        )
+                return offset, zone
 
     def _rows(self, place: Place, partition: tuple[exp.Expr, ...]) -> WindowClause:
         if not partition and self.takes("UNBOUNDED"):
@@ -239,7 +263,5 @@ class WindowParser(Cursor):
             return replace(common, slide_us=given["slide"])
         if function == "SESSION":
             return replace(common, kind=WindowKind.SESSION, gap_us=given["gap"], partition=arguments.partition)
-        if given["size"] % given["step"]:
-            size, step = duration_text(given["size"]), duration_text(given["step"])
-            raise self.problem(f"the size of CUMULATE ({size}) must be a multiple of its step ({step})", self._prev)
+        self._check_step(given["size"], given["step"])
         return replace(common, kind=WindowKind.CUMULATE, slide_us=given["step"])

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.operators.contract import Operator
+from millstream.engine.operators.join import WindowJoin
 from millstream.engine.operators.project import Project
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
     DistinctRecipe,
+    EmitSpec,
     JoinRecipe,
     ProjectRecipe,
     Recipe,
@@ -17,16 +19,19 @@ from millstream.engine.operators.recipes import (
     SinkRecipe,
     SplitRecipe,
     UnionRecipe,
+    WindowKind,
     WindowRecipe,
 )
 from millstream.engine.operators.select import Select
 from millstream.engine.operators.sink import Sink
 from millstream.engine.operators.split import Split
 from millstream.engine.operators.union import Union
+from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 
 Deliver = Callable[[Train], None]
+PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
 
 _KINDS: dict[type[Recipe], str] = {
     SelectRecipe: "select",
@@ -65,6 +70,14 @@ def prior_of(kind: str) -> tuple[float, float, float]:
     return _PRIORS.get(kind, _PRIOR_OF_OTHERS)
 
 
+def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
+    """Return the logic of an aggregate: which one depends on the window and on when answers leave."""
+    window = recipe.window
+    if window is not None and window.kind in PANE_WINDOWS and recipe.emit == EmitSpec():
+        return WindowAggregate(recipe, inputs)
+    raise Unsupported("this combination of window and EMIT is not supported")
+
+
 def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
     """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none."""
     if isinstance(recipe, SelectRecipe):
@@ -77,4 +90,8 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Union(recipe)
     if isinstance(recipe, SinkRecipe):
         return Sink(recipe, deliver)
+    if isinstance(recipe, JoinRecipe):
+        return WindowJoin(recipe, inputs)
+    if isinstance(recipe, AggregateRecipe):
+        return build_aggregate(recipe, inputs[0])
     raise Unsupported(f"{kind_of(recipe)} is not supported in this place")

@@ -120,8 +120,12 @@ class AggregateCall:
 class AggregateRecipe(Recipe):
     """GROUP BY over a window. Output columns: keys, then aggregates, then window_start and window_end (TIMESTAMP).
 
-    `window` None is the aggregate without a window (K9). `live` is the position of a BOOLEAN column, or None: a row where it is
-    false takes its place in a ROWS window but touches no group (K2, K17).
+    `window` None is the aggregate without a window (K9); it has no window_start and window_end. `live` is the position of a BOOLEAN
+    column, or None: a row where it is false (or NULL) takes its place in a ROWS window, and makes or prolongs a SESSION, but touches no
+    group (K2, K17). With
+    `emit.kind` CHANGES the output has one more column `op` (TEXT, '+' or '-') at the end. `retracts` is the position of the input's
+    `op` column when the input is itself a change log: a '-' row takes back an equal '+' row. An output row of a HOPPING or CUMULATE
+    window has the event time window_end - 1 (K19), of a SLIDING or ROWS window that of its instant.
     """
 
     window: WindowSpec | None
@@ -129,14 +133,21 @@ class AggregateRecipe(Recipe):
     aggregates: tuple[AggregateCall, ...]
     emit: EmitSpec = EmitSpec()
     live: int | None = None
+    retracts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRecipe(Recipe):
-    """Rows of a window without an aggregate: each row once per window, with window_start and window_end appended."""
+    """Rows of a window without an aggregate: each row once per window, with window_start and window_end appended.
+
+    `window` is HOPPING, CUMULATE or SESSION (`keys`: its PARTITION BY; a row leaves once its session has closed). With `changes` it is
+    SLIDING, NOW, ROWS or UNBOUNDED and the output is a change log: the input's columns and `op` (TEXT) appended, no bounds; '+' when a
+    row enters the window, '-' when it leaves it, each with the seq of the row (or the watermark) that made it so.
+    """
 
     window: WindowSpec
     keys: tuple[int, ...] = ()
+    changes: bool = False
 
 
 class JoinKind(Enum):
@@ -167,10 +178,89 @@ class JoinRecipe(Recipe):
 
 
 @dataclass(frozen=True, slots=True)
+class TableJoinRecipe(Recipe):
+    """Stream–table join (K18). Port 0 is the stream, port 1 the table's change log (its columns, then `op`, TEXT '+' or '-').
+
+    `table_key` are the table's primary key columns: '+' replaces the row with that key, '-' removes it. A left row meets the rows that
+    stand in the table at its place in arrival order and whose `right_keys` equal its `left_keys`. Output columns are the left's, then the
+    table's without `op`; with LEFT an unmatched row gets NULLs. The residual is over the output columns.
+    """
+
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    table_key: tuple[int, ...]
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AsofJoinRecipe(Recipe):
+    """As-of join (K18): a left row (port 0) meets the right row (port 1) of its keys with the greatest time <= its own.
+
+    `strict` asks for time < its own. At equal times the last to arrive counts. The left row is answered once the right side's watermark
+    has passed its time. Output columns are left's then right's; with LEFT an unmatched row gets NULLs. The residual is over the left's
+    columns: where it is not true, nothing matches.
+    """
+
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    strict: bool = False
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DistinctRecipe(Recipe):
-    """Each different row once per window (window columns are among the input's columns)."""
+    """Each different row once per window (window columns are among the input's columns); `window` None: once and for all."""
 
     window: WindowSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderColumn:
+    """A column to order by, descending or not, NULLs first or last (K13: text by code point, NaN greater than every number)."""
+
+    position: int
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopRecipe(Recipe):
+    """The first `limit` rows of each window, in order; ties by arrival (K11). `with_ties` adds the rows equal to the last one.
+
+    `partition` are the columns (window_start, window_end) that tell windows apart. Rows of a window come together, so a window is answered
+    when the next one's first row or a watermark past its end arrives. Output rows stand in the order asked for.
+    """
+
+    order: tuple[OrderColumn, ...]
+    limit: int
+    with_ties: bool
+    partition: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LagRecipe(Recipe):
+    """Appends the value that column `value` had `offset` rows before, in event-time order (ties: arrival) within `partition`; else NULL."""
+
+    value: int
+    offset: int
+    partition: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RelationToStreamRecipe(Recipe):
+    """ISTREAM, DSTREAM, RSTREAM of CQL over a change log whose column `change` says '+' or '-'. Output: the other columns.
+
+    The changes of one instant (equal event time; for ROWS one row's seq) are taken together, those that cancel drop out. 'i' gives the
+    rows that came, 'd' those that went, 'r' the whole relation after each instant, or with `every_us` at the multiples of it from the epoch.
+    """
+
+    stream: str
+    change: int
+    every_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 from millstream.engine.catalog import TimeOffset
-from millstream.engine.errors import EngineError, TypeProblem, Unsupported
+from millstream.engine.errors import EngineError, InvalidDefinition, TypeProblem, Unsupported
 from millstream.engine.expressions import build
 from millstream.engine.expressions.aggregates import AggregateSignature, is_aggregate, resolve_aggregate
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.operators.recipes import EmitKind, EmitSpec, WindowSpec
 from millstream.engine.planner.expression_binder import ExpressionBinder
-from millstream.engine.planner.logical import Aggregate, AggregateItem, Attribute, Node, Project, Role, change_position
+from millstream.engine.planner.logical import Aggregate, AggregateItem, Attribute, Node, Project, Role, change_position, unique_names
 from millstream.engine.planner.scope import Scope, located
 from millstream.engine.planner.window_binder import output_time_known
 from millstream.engine.types import TEXT, TIMESTAMP, Kind
@@ -81,7 +82,7 @@ class AggregateBinder(ExpressionBinder):
 
     def _bind(self, node: exp.Expr) -> Expression:
         if not contains_aggregate(node):
-            found = self._over_group(self._bind_source(node))
+            found = self.over_group(self._bind_source(node))
             if found is not None:
                 return found
         return super()._bind(node)
@@ -89,7 +90,7 @@ class AggregateBinder(ExpressionBinder):
     def _bind_source(self, node: exp.Expr) -> Expression:
         return self.source.bind(node)
 
-    def _over_group(self, bound: Expression) -> Expression | None:
+    def over_group(self, bound: Expression) -> Expression | None:
         """Return what a source expression is above the grouping: a key, the window's bounds, a constant; else None."""
         if bound in self.keys:
             position = self.keys.index(bound)
@@ -131,6 +132,16 @@ class AggregateBinder(ExpressionBinder):
         index = self.pending.index(pending)
         return ColumnRef(pending.signature.result, _ITEM + index, pending.name)
 
+    def add_named(self, name: str, node: exp.Expr, path: str) -> None:
+        """Add an aggregate under a name of its own (plan objects); InvalidDefinition when it is none."""
+        before = len(self.pending)
+        bound = self.bind(node)
+        if not isinstance(bound, ColumnRef) or not _ITEM <= bound.position < _WINDOW:
+            raise InvalidDefinition(f"{path} is not an aggregate")
+        if len(self.pending) == before:
+            raise InvalidDefinition(f"{path} is the same aggregate as an earlier one")
+        self.pending[-1] = replace(self.pending[-1], name=name)
+
     def _call(self, node: exp.Anonymous, order: exp.Order | None) -> PendingAggregate:
         name = str(node.name).lower()
         nodes = list(node.expressions)
@@ -145,7 +156,7 @@ class AggregateBinder(ExpressionBinder):
         arguments = [self.source.bind(n) for n in nodes[:1]]
         options = tuple(self._option(name, n) for n in nodes[1:])
         if flip:
-            options = (1.0 - float(options[0]), *options[1:])
+            options = (float(1 - Decimal(repr(float(options[0])))), *options[1:])  # exact in decimal, so that 1 - 0.9 is 0.1
         signature = resolve_aggregate(name, [a.type for a in arguments], options)
         cast = tuple(build.cast(a, t) for a, t in zip(arguments, signature.arguments, strict=True))
         return PendingAggregate(signature.name, cast, None, distinct, signature, signature.options, name)
@@ -201,11 +212,9 @@ class AggregateBinder(ExpressionBinder):
 
         items = []
         for pending in self.pending:
-            arguments = tuple(position(a, f"{pending.name}_of") for a in pending.arguments)
-            condition = position(pending.filter, f"{pending.name}_if") if pending.filter is not None else None
-            items.append(
-                AggregateItem(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options)
-            )
+            arguments = tuple(position(a, f"{pending.function}_of") for a in pending.arguments)
+            condition = position(pending.filter, f"{pending.function}_if") if pending.filter is not None else None
+            items.append(AggregateItem(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options))
         change = change_position(node.attributes)
         project = self._project(node, columns, names, change)
         retracts = None if change is None else len(columns)
@@ -222,14 +231,18 @@ class AggregateBinder(ExpressionBinder):
     def _project(self, node: Node, columns: list[Expression], names: list[str], change: int | None) -> Project:
         """Compute the columns, then pass on the change kind and the window's bounds."""
         passed = [i for i, a in enumerate(node.attributes) if i == change or i in self._windows]
-        attributes = [projected(node, e, n) for e, n in zip(columns, names, strict=True)]
+        attributes = [projected(node, e, n) for e, n in zip(columns, unique_names(names), strict=True)]
         attributes += [node.attributes[i] for i in passed]
         expressions = (*columns, *(node.attributes[i].reference(i) for i in passed))
         return Project(attributes=tuple(attributes), input=node, expressions=expressions)
 
     def _outputs(self, node: Node, spec: WindowSpec | None, emit: EmitSpec) -> tuple[Attribute, ...]:
-        keys = [replace(projected(node, e, n), time=None) for e, n in zip(self.keys, self.key_names, strict=True)]
-        items = [Attribute(p.name, p.signature.result, p.function not in ("count", "approx_count_distinct")) for p in self.pending]
+        names = unique_names([*("window_start", "window_end"), *self.key_names, *(p.name for p in self.pending)])[2:]
+        keys = [replace(projected(node, e, n), time=None) for e, n in zip(self.keys, names, strict=False)]
+        items = [
+            Attribute(n, p.signature.result, p.function not in ("count", "approx_count_distinct"))
+            for n, p in zip(names[len(keys) :], self.pending, strict=True)
+        ]
         bounds: list[Attribute] = []
         if spec is not None:
             known = output_time_known(spec)

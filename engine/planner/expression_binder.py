@@ -11,8 +11,8 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.ir import Call, Expression, Literal
 from millstream.engine.language.column_types import type_of_node
-from millstream.engine.planner.scope import WINDOW_TIME, Scope, folded, located, place_of
 from millstream.engine.planner.logical import Role
+from millstream.engine.planner.scope import WINDOW_TIME, Scope, folded, located, place_of
 from millstream.engine.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, decimal
 from sqlglot import exp
 
@@ -87,7 +87,9 @@ class ExpressionBinder:
             exp.TryCast: self._cast,
             exp.Extract: self._extract,
             exp.StrPosition: lambda node: self.call("strpos", [node.this, node.args["substr"]]),
-            exp.Substring: lambda node: self.call("substring", [n for n in (node.this, node.args.get("start"), node.args.get("length")) if n]),
+            exp.Substring: lambda node: self.call(
+                "substring", [n for n in (node.this, node.args.get("start"), node.args.get("length")) if n]
+            ),
             exp.Trim: self._trim,
             exp.Anonymous: self._function,
             exp.Filter: self._aggregate_part,

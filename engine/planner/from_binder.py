@@ -57,7 +57,7 @@ class FromBinder:
         """Bind the items and WHERE."""
         items = [self._side(item) for item in _commas(source)]
         if len(items) == 1:
-            node = self._windowed(items[0])
+            node = windowed(items[0])
             scope = self._scope(node, items[0])
             return BoundFrom(node, scope, self._where(where, scope))
         return self._comma_join(items, where, source)
@@ -67,14 +67,6 @@ class FromBinder:
             return ()
         binder = ExpressionBinder(scope, "an aggregate cannot stand in WHERE; use HAVING")
         return tuple(conjuncts(binder.condition(where, "WHERE")))
-
-    def _windowed(self, side: Side) -> Node:
-        """Put the window of a joined or single item on top again."""
-        if side.spec is None or isinstance(side.node, Window):
-            return side.node
-        qualifiers = {a.qualifier for a in side.node.attributes}
-        qualifier = qualifiers.pop() if len(qualifiers) == 1 else None
-        return Window(attributes=side.node.attributes + bounds_of(qualifier), input=side.node, spec=side.spec)
 
     def _scope(self, node: Node, side: Side) -> Scope:
         if not side.joined:
@@ -90,6 +82,7 @@ class FromBinder:
         waiting = list(self._where(where, scope))
         current, width = items[0], len(items[0].node.attributes)
         assert isinstance(source, JoinItem)
+        self._check_aliases(source)
         for side in items[1:]:
             width += len(side.node.attributes)
             start = width - len(side.node.attributes)
@@ -97,7 +90,7 @@ class FromBinder:
             waiting = [c for c in waiting if c not in mine]
             request = JoinRequest(JoinKind.INNER, tuple(mine), None, False, source.place)
             current = make_join(current, side, request)
-        node = self._windowed(current)
+        node = windowed(current)
         return BoundFrom(node, self._scope(node, current), tuple(waiting))
 
     # -- items ----------------------------------------------------------------------------------------------------------------
@@ -123,30 +116,18 @@ class FromBinder:
             table, environment = common
             node = self.bind_query(table.query, environment)
             return replace(node, attributes=_as_derived(node.attributes, qualifier))
-        try:
-            relation = self.environment.catalog.relation(item.name.text)
-        except EngineError as problem:
-            problem.line, problem.column = item.name.place.line, item.name.place.column
-            raise
-        if isinstance(relation, StreamDefinition):
-            return Scan(attributes=stream_attributes(relation, qualifier), stream=relation.name)
-        if isinstance(relation, DerivedStream):
-            return Scan(attributes=derived_attributes(relation, qualifier), stream=relation.name)
-        return self._table(relation, qualifier)
-
-    def _table(self, relation: TableDefinition, qualifier: str) -> TableScan:
-        attributes = tuple(Attribute(f.name, f.type, f.nullable, qualifier) for f in relation.schema.fields)
-        key = tuple(p for p in (relation.schema.position(name) for name in relation.key) if p is not None)
-        return TableScan(attributes=attributes, table=relation.name, key=key)
+        return bind_named(item, self.environment)
 
     def _subquery(self, item: SubqueryItem) -> Node:
         node = self.bind_query(item.query, self.environment)
-        return replace(node, attributes=_as_derived(node.attributes, item.alias.text if item.alias else None))
+        # Without an alias nobody can call it by name; a name that says where it stands keeps its columns apart all the same.
+        alias = item.alias.text if item.alias else f"derived_{item.place.line}_{item.place.column}"
+        return replace(node, attributes=_as_derived(node.attributes, alias))
 
     def _join(self, item: JoinItem) -> Side:
         left, right = self._side(item.left), self._side(item.right)
         scope = Scope(left.node.attributes + right.node.attributes)
-        self._check_aliases(scope, item)
+        self._check_aliases(item)
         conditions: tuple[Expression, ...] = ()
         if item.on is not None:
             binder = ExpressionBinder(scope, "an aggregate cannot stand in ON")
@@ -156,14 +137,12 @@ class FromBinder:
             asof = self._system_time(item, left, right)
         return make_join(left, right, JoinRequest(item.kind, conditions, item.within_us, asof, item.place))
 
-    def _check_aliases(self, scope: Scope, item: JoinItem) -> None:
-        left = set(Scope(scope.attributes[: len(scope.attributes)]).qualifiers())
-        names = [n for n in _aliases(item)]
-        for name in left:
-            if names.count(name) > 1:
-                raise Unsupported(
-                    f"{name} stands twice in FROM", hint="give each its own alias", line=item.place.line, column=item.place.column, token=name
-                )
+    def _check_aliases(self, item: JoinItem) -> None:
+        names = _aliases(item)
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            line, column = item.place.line, item.place.column
+            raise Unsupported(f"{twice} stands twice in FROM", hint="give each its own alias", line=line, column=column, token=twice)
 
     def _system_time(self, item: JoinItem, left: Side, right: Side) -> bool:
         """FOR SYSTEM_TIME AS OF left.ts: with a stream on the right that is an as-of join, with a table its current version."""
@@ -205,6 +184,36 @@ def _as_derived(attributes: Attributes, qualifier: str | None) -> Attributes:
     return requalified(tuple(plain), qualifier)
 
 
+def windowed(side: Side) -> Node:
+    """Put the window of a joined or single item on top again."""
+    if side.spec is None:
+        return side.node
+    qualifiers = {a.qualifier for a in side.node.attributes}
+    qualifier = qualifiers.pop() if len(qualifiers) == 1 else None
+    return Window(attributes=side.node.attributes + bounds_of(qualifier), input=side.node, spec=side.spec)
+
+
+def bind_named(item: NamedItem, environment: Environment) -> Node:
+    """Return the scan of a stream, derived stream or table of the catalogue."""
+    qualifier = item.alias.text if item.alias else item.name.text
+    try:
+        relation = environment.catalog.relation(item.name.text)
+    except EngineError as problem:
+        problem.line, problem.column = item.name.place.line, item.name.place.column
+        raise
+    if isinstance(relation, StreamDefinition):
+        return Scan(attributes=stream_attributes(relation, qualifier), stream=relation.name)
+    if isinstance(relation, DerivedStream):
+        return Scan(attributes=derived_attributes(relation, qualifier), stream=relation.name)
+    return _table(relation, qualifier)
+
+
+def _table(relation: TableDefinition, qualifier: str) -> TableScan:
+    attributes = tuple(Attribute(f.name, f.type, f.nullable, qualifier) for f in relation.schema.fields)
+    key = tuple(p for p in (relation.schema.position(name) for name in relation.key) if p is not None)
+    return TableScan(attributes=attributes, table=relation.name, key=key)
+
+
 def stream_attributes(stream: StreamDefinition, qualifier: str | None) -> Attributes:
     """Return the attributes of a stream; its time column is known as the event time."""
     found = []
@@ -220,4 +229,7 @@ def stream_attributes(stream: StreamDefinition, qualifier: str | None) -> Attrib
 
 def derived_attributes(stream: DerivedStream, qualifier: str | None) -> Attributes:
     """Return the attributes of a derived stream."""
-    return tuple(Attribute(f.name, f.type, f.nullable, qualifier, time=stream.times.get(f.name)) for f in stream.schema.fields)
+    attributes = [Attribute(f.name, f.type, f.nullable, qualifier, time=stream.times.get(f.name)) for f in stream.schema.fields]
+    if stream.changes:
+        attributes[-1] = replace(attributes[-1], role=Role.CHANGE)
+    return tuple(attributes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from millstream.engine.catalog import TimeOffset
 from millstream.engine.errors import InvalidDefinition, Unsupported
@@ -18,17 +18,16 @@ from millstream.engine.planner.logical import (
     Attribute,
     Attributes,
     Join,
-    KeyPair,
+    JoinKey,
     Node,
     Project,
     TableJoin,
     TableScan,
     Window,
     change_position,
-    passing,
 )
-
-_POINT = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.UNBOUNDED)
+from millstream.engine.planner.window_binder import bounds_of
+from millstream.engine.planner.window_kinds import AT_INSTANT, FORMED_FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,18 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """What was written about a join: kind, conditions over left's then right's attributes, WITHIN, AS OF, place."""
+    """What was written about a join: kind, conditions over left's then right's attributes, WITHIN, AS OF, place.
+
+    `bound` and `strict` come from plan objects, which state what ON would imply.
+    """
 
     kind: JoinKind
     conditions: tuple[Expression, ...]
     within_us: int | None
     asof: bool
     place: Place
+    bound: Bound = field(default_factory=Bound)
+    strict: bool = False
 
     def refuse(self, message: str, hint: str | None = None) -> Unsupported:
         """Return the error, to be raised."""
@@ -63,9 +67,9 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     if isinstance(left.node, TableScan):
         raise request.refuse("a table cannot stand on the left of a join", "put the stream left and the table right")
     if isinstance(right.node, TableScan):
-        return Side(_table_join(left, right, request))
+        return Side(_table_join(left, right, request), left.spec)
     if request.asof:
-        return Side(_asof_join(left, right, request))
+        return Side(_asof_join(left, right, request), left.spec)
     return _stream_join(left, right, request)
 
 
@@ -75,7 +79,7 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
 def _stream_join(left: Side, right: Side, request: JoinRequest) -> Side:
     attributes = left.node.attributes + right.node.attributes
     condition = analyse(list(request.conditions), attributes, len(left.node.attributes))
-    bound = condition.bound
+    bound = condition.bound.meet(request.bound)
     if request.within_us is not None:
         bound = bound.meet(Bound(-request.within_us, request.within_us))
     window = _window_bound(left, right, request)
@@ -111,7 +115,7 @@ def _window_bound(left: Side, right: Side, request: JoinRequest) -> Bound:
         raise request.refuse("a join with a window on one side only is not supported", "write a window on both items, or WITHIN")
     if left.joined or right.joined:
         raise request.refuse("a join of more than two windowed items is not supported", "bound the further joins with WITHIN")
-    if a.kind in _POINT and b.kind in _POINT:
+    if a.kind in AT_INSTANT and b.kind in AT_INSTANT:
         return Bound(_negative(_reach(b)), _reach(a))
     if a.kind is b.kind is WindowKind.HOPPING and a == b and a.range_us == a.slide_us and a.zone is None:
         return Bound(1 - a.range_us, a.range_us - 1)
@@ -134,77 +138,49 @@ def _negative(value: int | None) -> int | None:
     return None if value is None else -value
 
 
-@dataclass(slots=True)
-class _KeyedSide:
-    """A side with the computed key columns appended."""
-
-    node: Node
-    positions: list[int]
-
-
 def _keyed_join(left: Side, right: Side, request: JoinRequest, condition: JoinCondition, bound: Bound, tumbling: bool) -> Node:
-    left_node, right_node, pairs = _with_keys(left.node, right.node, condition.keys)
+    keys = _keys(condition.keys)
+    left_node, right_node, residual = left.node, right.node, conjunction(condition.rest)
+    width = len(left.node.attributes)
     if tumbling:
         assert left.spec is not None
-        left_node, right_node, pair = _same_window(left_node, right_node, left.spec)
-        pairs.append(pair)
-    shift = len(left_node.attributes) - len(left.node.attributes)
-    residual = conjunction(condition.rest)
-    if residual is not None:
-        residual = _moved(residual, len(left.node.attributes), shift)
-    outputs = _joined_attributes(left_node.attributes, right_node.attributes, request.kind, bound)
+        left_node, right_node, key = _same_window(left_node, right_node, left.spec)
+        keys.append(key)
+        residual = None if residual is None else moved(residual, width, len(left_node.attributes) - width)
     join = Join(
-        attributes=outputs,
+        attributes=_joined_attributes(left_node.attributes, right_node.attributes, request.kind, bound),
         left=left_node,
         right=right_node,
         kind=request.kind,
-        keys=tuple(pairs),
+        keys=tuple(keys),
         lower_us=bound.lower,
         upper_us=bound.upper,
         residual=residual,
     )
-    return _without_extras(join, len(left.node.attributes), len(left_node.attributes), len(right.node.attributes))
+    if not tumbling:
+        return join
+    keep = [*range(width), *range(width + 2, width + 2 + len(right.node.attributes))]
+    attributes = tuple(join.attributes[i] for i in keep)
+    return Project(attributes=attributes, input=join, expressions=tuple(join.attributes[i].reference(i) for i in keep))
 
 
-def _same_window(left: Node, right: Node, spec: WindowSpec) -> tuple[Node, Node, KeyPair]:
-    """Put both sides into their windows and make the window's start a key."""
-    from millstream.engine.planner.window_binder import bounds_of
-
-    windows = [Window(attributes=n.attributes + bounds_of(None), input=n, spec=spec) for n in (left, right)]
-    pair = KeyPair(len(left.attributes), len(right.attributes))
-    return windows[0], windows[1], pair
-
-
-def _with_keys(left: Node, right: Node, keys: list[KeyExpressions]) -> tuple[Node, Node, list[KeyPair]]:
-    """Append computed and cast key columns below the join where a plain column will not do."""
-    extra_left: list[Expression] = []
-    extra_right: list[Expression] = []
-    pairs = []
-    for key in keys:
+def _keys(found: list[KeyExpressions]) -> list[JoinKey]:
+    keys = []
+    for key in found:
         common = key_type(key)
-        a = _key_position(build.cast(key.left, common), left, extra_left)
-        b = _key_position(build.cast(key.right, common), right, extra_right)
-        pairs.append(KeyPair(a, b, key.null_safe))
-    return _extended(left, extra_left), _extended(right, extra_right), pairs
+        keys.append(JoinKey(build.cast(key.left, common), build.cast(key.right, common), key.null_safe))
+    return keys
 
 
-def _key_position(expression: Expression, node: Node, extra: list[Expression]) -> int:
-    if isinstance(expression, ColumnRef):
-        return expression.position
-    if expression not in extra:
-        extra.append(expression)
-    return len(node.attributes) + extra.index(expression)
+def _same_window(left: Node, right: Node, spec: WindowSpec) -> tuple[Node, Node, JoinKey]:
+    """Put both sides into their windows and make the window's start a key."""
+    windows = [Window(attributes=n.attributes + bounds_of(None), input=n, spec=spec) for n in (left, right)]
+    starts = [w.attributes[-2].reference(len(w.attributes) - 2) for w in windows]
+    return windows[0], windows[1], JoinKey(starts[0], starts[1])
 
 
-def _extended(node: Node, extra: list[Expression]) -> Node:
-    if not extra:
-        return node
-    attributes = node.attributes + tuple(Attribute(f"key_{i}", e.type) for i, e in enumerate(extra))
-    return Project(attributes=attributes, input=node, expressions=(*passing(node.attributes), *extra))
-
-
-def _moved(expression: Expression, start: int, by: int) -> Expression:
-    """Move references at or after `start`: the left side has grown by key columns."""
+def moved(expression: Expression, start: int, by: int) -> Expression:
+    """Return the expression with references at or after `start` moved by `by`."""
     if not by:
         return expression
 
@@ -212,14 +188,6 @@ def _moved(expression: Expression, start: int, by: int) -> Expression:
         return replace(node, position=node.position + by) if isinstance(node, ColumnRef) and node.position >= start else node
 
     return transform(expression, change)
-
-
-def _without_extras(join: Node, left: int, left_all: int, right: int) -> Node:
-    keep = [*range(left), *range(left_all, left_all + right)]
-    if len(keep) == len(join.attributes):
-        return join
-    attributes = tuple(join.attributes[i] for i in keep)
-    return Project(attributes=attributes, input=join, expressions=tuple(join.attributes[i].reference(i) for i in keep))
 
 
 def _joined_attributes(left: Attributes, right: Attributes, kind: JoinKind, bound: Bound) -> Attributes:
@@ -249,8 +217,14 @@ def _one_sided(left: Side, right: Side, request: JoinRequest, what: str) -> None
         raise request.refuse(f"{request.kind.value.upper()} {what} is not supported", "only INNER and LEFT are")
     if request.within_us is not None:
         raise request.refuse(f"WITHIN has no meaning in {what}", "leave it out")
-    if left.spec is not None or right.spec is not None:
-        raise request.refuse(f"a window inside {what} is not supported", "join in a derived table and put the window on that")
+    if right.spec is not None:
+        raise request.refuse(f"a window on the right of {what} is not supported", "leave it out")
+    if left.spec is not None and left.spec.kind in FORMED_FIRST:
+        # Such a window would have to keep rows that the join drops, so it cannot be formed after it.
+        kind = left.spec.kind.value.upper()
+        raise request.refuse(
+            f"a {kind} window on the left of {what} is not supported", "join in a derived table and put the window on that"
+        )
 
 
 def _table_join(left: Side, right: Side, request: JoinRequest) -> Node:
@@ -258,31 +232,27 @@ def _table_join(left: Side, right: Side, request: JoinRequest) -> Node:
     condition = analyse(list(request.conditions), left.node.attributes + right.node.attributes, len(left.node.attributes))
     if not condition.keys:
         raise request.refuse("a join with a table needs an equality", "write ON stream.column = table.key")
-    left_node, pairs, residual = _left_keys(left, right, condition)
-    outputs = _outer_right(left_node.attributes, right.node.attributes, request.kind)
-    join = TableJoin(attributes=outputs, left=left_node, right=right.node, kind=request.kind, keys=tuple(pairs), residual=residual)
-    return _without_extras(join, len(left.node.attributes), len(left_node.attributes), len(right.node.attributes))
+    keys, rest = _left_keys(condition, len(left.node.attributes))
+    return TableJoin(
+        attributes=_outer_right(left.node.attributes, right.node.attributes, request.kind),
+        left=left.node,
+        right=right.node,
+        kind=request.kind,
+        keys=tuple(_keys(keys)),
+        residual=conjunction(rest),
+    )
 
 
-def _left_keys(left: Side, right: Side, condition: JoinCondition) -> tuple[Node, list[KeyPair], Expression | None]:
+def _left_keys(condition: JoinCondition, count: int) -> tuple[list[KeyExpressions], list[Expression]]:
     """Keys whose right side is a plain column; any other equality goes to the residual."""
     usable, rest = [], list(condition.rest)
-    count = len(left.node.attributes)
     for key in condition.keys:
         if isinstance(key.right, ColumnRef) and key_type(key) == key.right.type:
             usable.append(key)
         else:
-            rest.append(build.call("=", [key.left, replace_positions(key.right, count)]))
-    left_node, _, pairs = _with_keys(left.node, right.node, usable)
-    residual = conjunction(rest)
-    if residual is not None:
-        residual = _moved(residual, count, len(left_node.attributes) - count)
-    return left_node, pairs, residual
-
-
-def replace_positions(expression: Expression, by: int) -> Expression:
-    """Return the expression with every column moved by `by`."""
-    return _moved(expression, 0, by)
+            name = "is_not_distinct_from" if key.null_safe else "="
+            rest.append(build.call(name, [key.left, moved(key.right, 0, count)]))
+    return usable, rest
 
 
 def _outer_right(left: Attributes, right: Attributes, kind: JoinKind) -> Attributes:
@@ -301,15 +271,12 @@ def _asof_join(left: Side, right: Side, request: JoinRequest) -> Node:
     for rest in condition.rest:
         if max(columns_used(rest), default=0) >= count:
             raise request.refuse("an as-of join takes equalities and right.time <= left.time", "put other conditions in WHERE")
-    left_node, right_node, pairs = _with_keys(left.node, right.node, condition.keys)
-    residual = conjunction(condition.rest)
-    join = AsofJoin(
-        attributes=_outer_right(left_node.attributes, right_node.attributes, request.kind),
-        left=left_node,
-        right=right_node,
+    return AsofJoin(
+        attributes=_outer_right(left.node.attributes, right.node.attributes, request.kind),
+        left=left.node,
+        right=right.node,
         kind=request.kind,
-        keys=tuple(pairs),
-        strict=bound.upper == -1,
-        residual=residual,
+        keys=tuple(_keys(condition.keys)),
+        strict=request.strict or bound.upper == -1,
+        residual=conjunction(condition.rest),
     )
-    return _without_extras(join, count, len(left_node.attributes), len(right.node.attributes))

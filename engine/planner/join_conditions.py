@@ -118,7 +118,7 @@ def _time_bound(condition: Expression, attributes: Attributes, left_count: int) 
         exact_high, upper = _comparison("<=", value, high, attributes, left_count)
         return exact_low and exact_high, lower.meet(upper)
     if condition.function in _FLIPPED:
-        return _comparison(condition.function, *condition.arguments, attributes, left_count)
+        return _comparison(condition.function, condition.arguments[0], condition.arguments[1], attributes, left_count)
     return False, Bound()
 
 
@@ -142,7 +142,9 @@ def _comparison(operator: str, first: Expression, second: Expression, attributes
     left_time, right_time = attributes[left[0]].time, attributes[right[0]].time
     assert left_time is not None
     assert right_time is not None
-    exact = (left_time.least_us, left_time.most_us, right_time.least_us, right_time.most_us) == (0, 0, 0, 0)
+    # A NULL time column (the padded side of an outer join) makes the condition unknown, which a bound on row times would not.
+    known = all(t.least_us == t.most_us for t in (left_time, right_time))
+    exact = known and not attributes[left[0]].nullable and not attributes[right[0]].nullable
     bound = _limits(operator, limit, unit)
     # right column = right.time + [r1, r2], left column = left.time + [l1, l2]: widen the bound by what the columns may be off.
     lower = None if bound.lower is None else bound.lower - right_time.most_us + left_time.least_us

@@ -76,8 +76,9 @@ class Node:
 
     @property
     def schema(self) -> Schema:
-        """The output as a schema."""
-        return Schema(tuple(Field(a.name, a.type, a.nullable) for a in self.attributes))
+        """The output as a schema; a second column of a name gets a suffix."""
+        names = unique_names([a.name for a in self.attributes])
+        return Schema(tuple(Field(n, a.type, a.nullable) for n, a in zip(names, self.attributes, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +132,13 @@ class Split(Unary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Unary):
-    """Puts each row into its windows and appends window_start and window_end. `spec.partition` are positions in the input."""
+    """Puts each row into its windows and appends window_start and window_end. `spec.partition` are positions in the input.
+
+    With `changes` it appends the kind of a change too: '+' when a row enters a sliding window, '-' when it leaves.
+    """
 
     spec: WindowSpec
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +165,16 @@ class Aggregate(Unary):
     keys: tuple[int, ...]
     items: tuple[AggregateItem, ...]
     windowed: bool
-    emit: EmitSpec = EmitSpec()
+    emit: EmitSpec = field(default_factory=EmitSpec)
     retracts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
-    """One equality of a join: positions in left and right input; `null_safe` for IS NOT DISTINCT FROM."""
+class JoinKey:
+    """One equality of a join: an expression over the left input, one over the right, of one type; `null_safe`: IS NOT DISTINCT FROM."""
 
-    left: int
-    right: int
+    left: Expression
+    right: Expression
     null_safe: bool = False
 
 
@@ -191,7 +196,7 @@ class Join(Binary):
     """Stream–stream join: lower_us <= right.time - left.time <= upper_us, keys equal, residual true over left's then right's attributes."""
 
     kind: JoinKind
-    keys: tuple[KeyPair, ...]
+    keys: tuple[JoinKey, ...]
     lower_us: int | None
     upper_us: int | None
     residual: Expression | None = None
@@ -202,7 +207,7 @@ class TableJoin(Binary):
     """Stream–table join: the table's version at the left row's place in arrival order (K18). `kind` is INNER or LEFT."""
 
     kind: JoinKind
-    keys: tuple[KeyPair, ...]
+    keys: tuple[JoinKey, ...]
     residual: Expression | None = None
 
 
@@ -211,7 +216,7 @@ class AsofJoin(Binary):
     """As-of join: the last right row of the key with time <= the left's (K18; `strict`: <). `kind` is INNER or LEFT."""
 
     kind: JoinKind
-    keys: tuple[KeyPair, ...]
+    keys: tuple[JoinKey, ...]
     strict: bool = False
     residual: Expression | None = None
 
@@ -284,6 +289,19 @@ class LogicalQuery:
     def change_kind(self) -> int | None:
         """The position of the `op` column when the answer is a change log."""
         return change_position(self.root.attributes)
+
+
+def unique_names(names: list[str]) -> list[str]:
+    """Return the names with the suffix _1 for a second one that is the same, _2 for a third."""
+    taken, seen, result = set(names), set[str](), []
+    for original in names:
+        name, suffix = original, 0
+        while name in seen or (suffix and name in taken):
+            suffix += 1
+            name = f"{original}_{suffix}"
+        seen.add(name)
+        result.append(name)
+    return result
 
 
 AnyNode = TypeVar("AnyNode", bound=Node)

@@ -11,10 +11,14 @@ from millstream.engine.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """Reads a stream (or derived stream) by name."""
+    """Reads a stream (or derived stream) by name; or a table's change log, when `table`.
+
+    A table's change log has the table's columns and then `op`, TEXT: '+' puts the row in place of the one with its key, '-' removes it.
+    """
 
     stream: str
     schema: Schema
+    table: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,8 @@ class QueryOptions:
 class PhysicalQuery:
     """A whole query: its root (whose rows are the answer), output schema, emission, options.
 
-    `hidden` counts trailing columns of the root that order the output or carry change kinds and are not shown. `change_kind` is the
-    position of the `op` column ('+'/'-') when the answer is a change log, else None.
+    `schema` is the root's output schema; every column of it is shown. `change_kind` is the position of the `op` column ('+'/'-') when the
+    answer is a change log, else None. `notes` are sentences for EXPLAIN (such as state without a bound).
     """
 
     root: PhysicalNode | SourceNode

@@ -11,14 +11,20 @@ Raises the errors of `engine/errors.py` and nothing else: SyntaxProblem, Unknown
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millstream.engine.catalog import Catalog
+from millstream.engine.catalog import Catalog, DerivedStream, TimeOffset
+from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query
-from millstream.engine.planner.logical import LogicalQuery
+from millstream.engine.planner.binder import bind_query
+from millstream.engine.planner.logical import LogicalQuery, Scan, TableScan, walk_plan
+from millstream.engine.planner.lower import lower
+from millstream.engine.planner.optimise import optimise
 from millstream.engine.planner.physical import PhysicalQuery
+from millstream.engine.planner.plan_objects import bind_plan_object
+from millstream.engine.planner.state import unbounded_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +40,32 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance."""
+    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance.
+
+    `bound` is the logical plan before any rewrite, `logical` the one after.
+    """
 
     physical: PhysicalQuery
     logical: LogicalQuery
     applied: tuple[str, ...]
     text: str
+    bound: LogicalQuery
     streams: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def times(self) -> dict[str, TimeOffset]:
+        """The output columns that tell the event time (K19), for a derived stream."""
+        names = self.physical.schema.names
+        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None and a.time_unit_us == 1}
+
+
+def derived_stream(name: str, planned: PlannedQuery) -> DerivedStream:
+    """Return what CREATE STREAM name AS … defines."""
+    reads = (*planned.streams, *planned.tables)
+    changes = planned.physical.change_kind is not None
+    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes)
 
 
 def plan_select(
@@ -53,4 +76,23 @@ def plan_select(
     text: str | None = None,
 ) -> PlannedQuery:
     """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere."""
-    raise NotImplementedError
+    options = options or PlanOptions()
+    bound, shown = _bound(source, catalog, options)
+    root, applied = optimise(bound.root, off=options.rules_off)
+    logical = replace(bound, root=root)
+    scans = walk_plan(bound.root)
+    streams = tuple(dict.fromkeys(n.stream for n in scans if isinstance(n, Scan)))
+    tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
+    physical = lower(logical)
+    notes = (*physical.notes, *unbounded_state(physical))
+    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes)
+
+
+def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:
+    if isinstance(source, Mapping):
+        return bind_plan_object(source, catalog, options.overrides), ""
+    if isinstance(source, SelectStatement):
+        return bind_query(source.query, catalog, options.overrides), source.text
+    if isinstance(source, str):
+        return bind_query(parse_query(source), catalog, options.overrides), source.strip().rstrip(";")
+    return bind_query(source, catalog, options.overrides), ""

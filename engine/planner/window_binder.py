@@ -89,11 +89,11 @@ def _check_descriptor(clause: WindowClause, attributes: Attributes) -> None:
     place = _at(name.place)
     if found is None:
         hint = did_you_mean(name.text, [a.name for a in attributes])
-        raise UnknownName(f"there is no column {name.text}", hint=hint, token=name.text, **place)  # type: ignore[arg-type]
+        raise UnknownName(f"there is no column {name.text}", hint=hint, token=name.text, **place)
     if found.time is None or (found.time.least_us, found.time.most_us) != (0, 0):
         times = [a.name for a in attributes if a.time is not None and (a.time.least_us, a.time.most_us) == (0, 0)]
         hint = f"it is {times[0]}" if times else "the stream takes its time from arrival; leave the descriptor out"
-        raise InvalidDefinition(f"{name.text} is not the event time", hint=hint, token=name.text, **place)  # type: ignore[arg-type]
+        raise InvalidDefinition(f"{name.text} is not the event time", hint=hint, token=name.text, **place)
 
 
 def output_time_known(spec: WindowSpec) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.policies.base import RankingBase
 from millstream.scheduler.view import View
@@ -25,3 +26,7 @@ class FirstComeFirstServed(RankingBase):
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return -A(x)."""
         return -view.head_ns.astype("float64")
+
+    def fixed_part(self, view: View) -> FloatColumn:
+        """Return 1: W by itself is the rank."""
+        return np.ones(len(view.index))

@@ -11,6 +11,8 @@ from millstream.scheduler.view import View
 class RoundRobin:
     """Equal turns."""
 
+    equal = True
+
     def share(self, view: View, unit: int) -> float:
         """Return 1: every unit has the same quantum."""
         return 1.0

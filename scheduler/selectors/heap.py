@@ -48,9 +48,9 @@ class HeapSelector:
             index = np.array(units, dtype=np.int64)
             self._ranks[index] = self.ranking.rank(view.only(index), now_ns)
             self.evaluations += len(units)
-        available, present = view.units.available, self._present
+        available, present = view.units.available_at, self._present
         for unit in units:
-            if not available.item(unit) or (present[unit] is not None and not keyed):
+            if not available[unit] or (present[unit] is not None and not keyed):
                 continue
             entry = self._entry(view, unit)
             if present[unit] != entry:
@@ -60,7 +60,7 @@ class HeapSelector:
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the best available units."""
-        heap, present, available = self._heap, self._present, view.units.available
+        heap, present, available = self._heap, self._present, view.units.available_at
         picked: list[int] = []
         while heap and len(picked) < count:
             entry = heapq.heappop(heap)
@@ -69,6 +69,6 @@ class HeapSelector:
             if present[unit] != entry:
                 continue
             present[unit] = None
-            if available.item(unit):
+            if available[unit]:
                 picked.append(unit)
         return picked

@@ -8,7 +8,8 @@ A result carries the arrival time of its tuple, a joined one the later of its pa
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from dataclasses import dataclass, field
 
 from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
@@ -48,7 +49,7 @@ class BoxExecutor:
         self._edge_log: dict[EdgeId, _Log] = {}
         self._cursors: dict[EdgeId, int] = {}
         self._roots: dict[OperatorId, int] = {}
-        self._windows: dict[EdgeId, deque[Tuple]] = {}
+        self._windows: dict[EdgeId, list[Tuple]] = {}
         self.outcomes: dict[OperatorId, tuple[int, ...]] = {}
         """Outcomes by arrival order for boxes whose results are prescribed instead of hashed: outputs of the 1st, 2nd … tuple."""
 
@@ -109,7 +110,7 @@ class BoxExecutor:
             now_ns += receipt.cost_ns
             receipts.append(receipt)
             if results:
-                emissions.append(self._emission(step.operator, results, now_ns))
+                self._emit(step.operator, results, receipt.cost_ns, now_ns, emissions)
         return WorkReceipt(order.id, tuple(receipts), (), tuple(emissions), started_ns, now_ns)
 
     def _step(self, step: Step) -> tuple[StepReceipt, list[Tuple]]:
@@ -184,18 +185,16 @@ class BoxExecutor:
         results: list[Tuple] = []
         for (arrival_ns, identity), port in rows:
             own, other = node.inputs[port], node.inputs[1 - port]
-            partners = self._windows.setdefault(other, deque())
-            # Inputs come in arrival order, so what lies further back than the window meets no later tuple of this side.
-            while partners and partners[0][0] < arrival_ns - node.window_ns:
-                partners.popleft()
-            for partner_ns, partner in partners:
-                if abs(partner_ns - arrival_ns) > node.window_ns:
-                    continue
+            partners = self._windows.setdefault(other, [])
+            # Below a union or another join tuples may come out of arrival order, so nothing is forgotten: it may still be met.
+            first = bisect_left(partners, (arrival_ns - node.window_ns, 0))
+            last = bisect_right(partners, (arrival_ns + node.window_ns, MASK))
+            for partner_ns, partner in partners[first:last]:
                 left, right = (identity, partner) if port == 0 else (partner, identity)
                 mixed = mix(operator_salt ^ mix(left ^ mix(right)))
                 if mixed <= bound:
                     results.append((max(arrival_ns, partner_ns), mixed))
-            self._windows.setdefault(own, deque()).append((arrival_ns, identity))
+            insort(self._windows.setdefault(own, []), (arrival_ns, identity))
         return results
 
     def _append(self, log: LogId, results: list[Tuple], node: OperatorNode) -> LogCount:
@@ -207,10 +206,14 @@ class BoxExecutor:
         oldest_ns = min(arrival_ns for arrival_ns, _ in results)
         return LogCount(log, len(results), int(len(results) * node.row_bytes_out), oldest_ns)
 
-    def _emission(self, operator: OperatorId, results: list[Tuple], now_ns: int) -> Emission:
+    def _emit(self, operator: OperatorId, results: list[Tuple], cost_ns: int, now_ns: int, emissions: list[Emission]) -> None:
+        """Add the results of one call: the tuples of a train leave a root one after the other as it works through them."""
         self.rows_emitted += len(results)
         if len(results) == 1:
-            return Emission(operator, 1, now_ns, (results[0][0],), (1,))
-        counts = Counter(arrival_ns for arrival_ns, _ in results)
-        arrivals = tuple(sorted(counts))
-        return Emission(operator, len(results), now_ns, arrivals, tuple(counts[arrival_ns] for arrival_ns in arrivals))
+            emissions.append(Emission(operator, 1, now_ns, (results[0][0],), (1,)))
+            return
+        node = self._nodes[operator]
+        each_ns = (cost_ns - node.call_ns) / len(results)
+        for left, (arrival_ns, _) in enumerate(reversed(results)):
+            emissions.append(Emission(operator, 1, round(now_ns - left * each_ns), (arrival_ns,), (1,)))
+        emissions[-len(results) :] = reversed(emissions[-len(results) :])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.network import Topology
+from millstream.scheduler.estimates import Estimates
+from millstream.scheduler.network import Network
 
 
-def upstream_first(topology: Topology, members: Sequence[int]) -> list[int]:
+def upstream_first(network: Network, estimates: Estimates, members: Sequence[int]) -> list[int]:
     """Return the members as they are: a cut lists them children before parents."""
     return list(members)

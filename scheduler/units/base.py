@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
-from millstream.scheduler.ledger import Ledger
+from millstream.scheduler.estimates import Estimates
+from millstream.scheduler.ledger import Ledger, single_values
 from millstream.scheduler.limits import NEVER_NS
 from numpy.typing import NDArray
 
 IntColumn = NDArray[np.int64]
 BoolColumn = NDArray[np.bool_]
+FloatColumn = NDArray[np.float64]
 
 # Above so many changed operators one pass over all units in NumPy is cheaper than a loop over the changed ones.
 _VECTOR_CHANGES_MIN = 48
@@ -33,6 +35,9 @@ class UnitSet:
     interior_counts: ClassVar[bool] = True
     """Whether rows before an inner member make the unit ready (False where every operator is the entry of a unit of its own)."""
 
+    depends_on_estimates: ClassVar[bool] = False
+    """Whether the cut is made anew when the estimates moved."""
+
     name: ClassVar[str] = "units"
 
     def __init__(self, ledger: Ledger, members: Sequence[tuple[int, ...]], entries: Sequence[int] | None = None) -> None:
@@ -48,11 +53,25 @@ class UnitSet:
         self.ready: BoolColumn = np.zeros(self.count, dtype=np.bool_)
         self.locked: IntColumn = np.zeros(self.count, dtype=np.int64)
         self.available: BoolColumn = np.zeros(self.count, dtype=np.bool_)
+        self._open_views()
         self._units_with: dict[int, IntColumn] | None = None
         self._conflicts: dict[int, IntColumn] = {}
         self._exits: dict[int, tuple[int, ...]] = {}
 
+    def _open_views(self) -> None:
+        self._rows_at, self._head_at, self._locked_at = single_values(self.rows), single_values(self.head_ns), single_values(self.locked)
+        self._ready_at = memoryview(self.ready)  # type: ignore[arg-type]
+        self.available_at = memoryview(self.available)  # type: ignore[arg-type]
+
     # ---- shape
+
+    def query_came(self, operators: Sequence[int]) -> bool:
+        """Take in the operators of a new query; False when the cut must be made anew."""
+        return False
+
+    def adjust(self, name: str, column: FloatColumn) -> FloatColumn:
+        """Return an estimate's column as it holds for these units (for cuts whose units are not all of what lies below)."""
+        return column
 
     def members(self, unit: int) -> tuple[int, ...]:
         """Operators of the unit, children before parents."""
@@ -131,15 +150,15 @@ class UnitSet:
         members = self.members(unit)
         entry = int(self.entries[unit])
         rows = ledger.rows_at[entry]
-        self.rows[unit] = max(rows, 0)
-        self.head_ns[unit] = ledger.head_at[entry]
+        self._rows_at[unit] = rows if rows > 0 else 0
+        self._head_at[unit] = ledger.head_at[entry]
         ready = rows > self.threshold and not ledger.halted_at[entry] and not ledger.stalled_at[entry]
         if not ready:
             ready = any(self._has_work(member, member == entry) for member in members)
         if ready and ledger.full_count and not self.ignore_full:
             ready = not any(ledger.full_at[member] for member in self.exits(unit))
-        self.ready[unit] = ready
-        self.available[unit] = ready and self.locked[unit] == 0
+        self._ready_at[unit] = ready
+        self.available_at[unit] = ready and not self._locked_at[unit]
 
     def _has_work(self, member: int, is_entry: bool) -> bool:
         ledger = self.ledger
@@ -168,9 +187,12 @@ class UnitSet:
             self.available[unit] = self.locked[unit] == 0
         return found
 
+    def _may_go_on(self, operator: int) -> bool:
+        return not self.ledger.halted_at[operator] and not self.ledger.stalled_at[operator]
+
     def _may_run(self, operator: int) -> bool:
         ledger = self.ledger
-        if ledger.halted_at[operator] or ledger.stalled_at[operator]:
+        if not self._may_go_on(operator):
             return False
         return self.ignore_full or not ledger.full_at[operator]
 
@@ -183,27 +205,65 @@ class EntryUnits(UnitSet):
 
     interior_counts = False
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
+        self.estimates = estimates
         order = ledger.network.topology.order
         super().__init__(ledger, [()] * len(order), order)
-        self.unit_of: IntColumn = np.full(len(ledger.network.nodes), -1, dtype=np.int64)
-        self.unit_of[self.entries] = np.arange(self.count)
-        self._unit_at = self.unit_of.tolist()
-        self._forget_members()
-
-    def _forget_members(self) -> None:
         self._members = [None] * self.count
+        self._number(0, order)
+
+    def _number(self, first: int, operators: Sequence[int]) -> None:
+        if first == 0:
+            self._unit_at: list[int] = []
+            self.unit_of: IntColumn = np.zeros(0, dtype=np.int64)
+        missing = len(self.ledger.network.nodes) - len(self._unit_at)
+        self._unit_at.extend([-1] * missing)
+        self.unit_of = np.concatenate((self.unit_of, np.full(missing, -1, dtype=np.int64)))
+        for unit, operator in enumerate(operators, first):
+            self._unit_at[operator] = unit
+            self.unit_of[operator] = unit
+        self._entry_at: list[int] = self.entries.tolist()
+
+    def query_came(self, operators: Sequence[int]) -> bool:
+        """Add a unit for each new operator; what is above them has new members."""
+        first, added = self.count, len(operators)
+        self.count += added
+        self.entries = np.concatenate((self.entries, np.array(operators, dtype=np.int64)))
+        zeros = np.zeros(added, dtype=np.int64)
+        self.rows, self.locked = np.concatenate((self.rows, zeros)), np.concatenate((self.locked, zeros))
+        self.head_ns = np.concatenate((self.head_ns, np.full(added, NEVER_NS, dtype=np.int64)))
+        self.ready = np.concatenate((self.ready, zeros.astype(np.bool_)))
+        self.available = np.concatenate((self.available, zeros.astype(np.bool_)))
+        self._open_views()
+        self._members.extend([None] * added)
+        self._number(first, operators)
+        for above in self.topology.upstream(operators):
+            unit = self._unit_at[above]
+            self._members[unit] = None
+            self._exits.pop(unit, None)
+        self._conflicts.clear()
+        return True
 
     def _units_moved_by(self, operator: int) -> list[int]:
-        unit: int = self._unit_at[operator]
+        unit = self._unit_at[operator]
         return [unit] if unit >= 0 else []
 
     def _full_blocks(self) -> bool:
         """Whether a full queue behind the entry blocks the unit (not where the unit goes on to the consumer itself)."""
         return True
 
+    def update(self, operators: Sequence[int]) -> Sequence[int]:
+        """Bring the state up to date after these operators changed; return the units whose state was looked at."""
+        if len(operators) >= _VECTOR_CHANGES_MIN:
+            return self._update_many(operators)
+        unit_at = self._unit_at
+        changed = [unit for operator in operators if (unit := unit_at[operator]) >= 0]
+        for unit in changed:
+            self._update_unit(unit)
+        return changed
+
     def _update_many(self, operators: Sequence[int]) -> Sequence[int]:
-        units = self.unit_of[np.unique(np.array(operators, dtype=np.int64))]
+        units = self.unit_of[np.array(operators, dtype=np.int64)]
         units = units[units >= 0]
         self._update_columns(units)
         found: list[int] = units.tolist()
@@ -225,15 +285,12 @@ class EntryUnits(UnitSet):
         self.available[units] = ready & (self.locked[units] == 0)
 
     def _update_unit(self, unit: int) -> None:
-        ledger = self.ledger
-        entry = self.entries.item(unit)
+        ledger, entry = self.ledger, self._entry_at[unit]
         rows = ledger.rows_at[entry]
-        ready = (
-            (rows > self.threshold or ledger.controls_at[entry] > 0) and not ledger.halted_at[entry] and not ledger.stalled_at[entry]
-        )
-        if ready and ledger.full_count and ledger.full_at[entry] and self._full_blocks() and not self.ignore_full:
-            ready = False
-        self.rows[unit] = rows if rows > 0 else 0
-        self.head_ns[unit] = ledger.head_at[entry]
-        self.ready[unit] = ready
-        self.available[unit] = ready and self.locked.item(unit) == 0
+        ready = rows > self.threshold or ledger.controls_at[entry] > 0
+        if ready and (ledger.halted_count or ledger.stalled_count or ledger.full_count):
+            ready = self._may_run(entry) if self._full_blocks() else self._may_go_on(entry)
+        self._rows_at[unit] = rows if rows > 0 else 0
+        self._head_at[unit] = ledger.head_at[entry]
+        self._ready_at[unit] = ready
+        self.available_at[unit] = ready and not self._locked_at[unit]

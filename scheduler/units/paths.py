@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.network import Topology
 from millstream.scheduler.units.base import UnitSet
@@ -34,5 +35,5 @@ class PathUnits(UnitSet):
 
     name = "paths"
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
         super().__init__(ledger, leaf_to_root_paths(ledger.network.topology))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millstream.engine.graph import QueryId
+from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.units.base import UnitSet
 
@@ -12,7 +13,7 @@ class QueryUnits(UnitSet):
 
     name = "queries"
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
         slots = {query: members for query, members in ledger.network.topology.query_slots.items() if members}
         self.queries: list[QueryId] = list(slots)
         super().__init__(ledger, [tuple(members) for members in slots.values()])

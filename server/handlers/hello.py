@@ -17,7 +17,7 @@ def handle_hello(session: Session, message: Hello) -> None:
     application = session.application
     agreed = version.agree(message.versions)
     if agreed is None:
-        session.break_off("version", f"this server speaks protocol versions {version.spelled()}, the client {message.versions}")
+        session.break_off("version", f"this server speaks protocol versions {list(version.VERSIONS)}, the client {message.versions}")
         return
     role = role_of(application.config, message.token)
     if role is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.catalog import DerivedStream
 from millstream.engine.errors import Unsupported
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
+from millstream.engine.planner.plan import derived_stream
 from millstream.server import running, side_streams
 from millstream.server.lifecycle import QueryState
 from millstream.server.outcome import Outcome, said
@@ -21,6 +21,8 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"there is a stream {definition.name} already")
+    if definition.durability != "none":
+        raise Unsupported(f"DURABILITY {definition.durability} is not supported yet", hint="leave it out, or write DURABILITY none")
     sides = side_streams.definitions_for(host.catalog, definition)
     host.catalog.add(definition)
     host.register_stream(definition)
@@ -28,7 +30,7 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
         host.catalog.add(side)
         host.register_stream(side)
     if not context.restoring:
-        host.store.add_definition("stream", definition.name, context.text)
+        host.store.add_definition("stream", definition.name, context.text.strip())
     return said(f"stream {definition.name} created", *(f"stream {side.name} created" for side in sides))
 
 
@@ -37,7 +39,7 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     if statement.if_not_exists and host.catalog.find(statement.name) is not None:
         return said(f"there is a stream {statement.name} already")
     planned = running.plan(host, statement.query, {}, statement.text)
-    derived = DerivedStream(statement.name, planned.physical.schema, statement.text, (*planned.streams, *planned.tables), planned.times)
+    derived = derived_stream(statement.name, planned)
     host.catalog.add(derived)
     query = Query(statement.name, planned, QueryKind.DERIVED, text=statement.text, target=statement.name)
     host.derived[statement.name] = query
@@ -49,7 +51,7 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
         raise
     query.state = QueryState.RUNNING
     if not context.restoring:
-        host.store.add_definition("stream", statement.name, context.text)
+        host.store.add_definition("stream", statement.name, context.text.strip())
     return said(f"stream {statement.name} created", *planned.notes)
 
 
@@ -66,5 +68,5 @@ def create_class(host: EngineHost, statement: CreateClass, context: Context) -> 
     host.catalog.add(definition)
     host.register_class(definition)
     if not context.restoring:
-        host.store.add_definition("class", definition.name, context.text)
+        host.store.add_definition("class", definition.name, context.text.strip())
     return said(f"class {definition.name} created")

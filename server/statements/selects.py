@@ -10,6 +10,7 @@ from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.server import running
+from millstream.server.lifecycle import Verb
 from millstream.server.outcome import Outcome, said
 from millstream.server.queries import Query, QueryKind
 from millstream.server.store import StoredQuery
@@ -57,20 +58,38 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     """Start a durable query whose results enter a stream."""
     target = host.intake(statement.name.text)
     planned = running.plan(host, statement.query, {}, statement.text)
+    _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
     target.check_fits(planned.physical.schema, [c.text for c in statement.columns])
     name = context.name or host.queries.temporary_name()
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, options={}, target=statement.name.text)
     query.insert_columns = tuple(c.text for c in statement.columns)
     outcome = _entered(host, query, planned)
     if not context.restoring:
-        host.store.add_query(StoredQuery(name, text=context.text))
+        host.store.add_query(StoredQuery(name, text=context.text.strip()))
     return outcome
+
+
+def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
+    """Refuse a statement that would feed a stream with its own rows, over whatever derived streams and other INSERTs."""
+    seen: set[str] = set()
+    ahead = list(reads)
+    while ahead:
+        name = ahead.pop()
+        if name == target:
+            raise InvalidDefinition(f"INSERT INTO {target} reads what it writes, so it would never end")
+        if name in seen:
+            continue
+        seen.add(name)
+        derived = host.derived.get(name)
+        ahead += derived.reads if derived is not None else [r for q in host.queries if q.target == name for r in q.reads]
 
 
 def submit(host: EngineHost, submission: Submission, owner: object | None) -> Outcome:
     """Start a query for a program: durable when it has a name, else owned by `owner`."""
     source, text = _source_of(submission)
     name = submission.name
+    if name is None and submission.plan is not None and submission.plan.get("name"):
+        name = str(submission.plan["name"])
     if name is not None:
         host.queries.check_free(name)
     planned = running.plan(host, source, submission.options, text)
@@ -107,7 +126,7 @@ def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
     )  # fmt: skip
     running.enter(host, query, start=stored.desired != "stopped")
     if stored.desired == "paused":
-        running.move(host, query, running.Verb.PAUSE)
+        running.move(host, query, Verb.PAUSE)
 
 
 def _source_of(submission: Submission) -> tuple[Any, str | None]:

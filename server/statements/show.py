@@ -23,7 +23,7 @@ def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
 
 
 def _streams(host: EngineHost) -> Outcome:
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for stream in host.catalog.streams():
         spelled = ", ".join(f"{f.name} {f.type}" for f in stream.schema.fields)
         if isinstance(stream, StreamDefinition):
@@ -72,7 +72,7 @@ def _policies(host: EngineHost) -> Outcome:
         (row.name, row.name == host.policy.name, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in row.options.items()))
         for row in policies.CATALOG.values()
     ]
-    return table([("name", "TEXT"), ("in_force", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")], rows)
+    return table([("name", "TEXT"), ("in_use", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")], rows)
 
 
 def _sharing(host: EngineHost) -> Outcome:

@@ -269,9 +269,8 @@ async def test_a_wrong_token_is_refused() -> None:
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepted by the system, read by nobody
-        with pytest.raises(MillstreamError, match=r"did not answer within 0.05 s"):
-            await connect_async(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(MillstreamError, match=r"did not answer within 0.05 s"):
+        await connect_async(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.05)  # the system accepts, nobody reads
 
 
 async def test_a_server_that_speaks_something_else_is_named() -> None:
@@ -291,3 +290,18 @@ async def test_a_server_that_speaks_something_else_is_named() -> None:
 async def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(MillstreamError):
         await connect_async(address, timeout=0.5)
+
+
+async def test_columns_are_brought_into_the_streams_types_where_no_value_changes(server: FakeServer, ms: AsyncClient) -> None:
+    narrow = pa.table({"k": pa.array([1, None], pa.int8()), "v": pa.array([2, 3], pa.int64())})
+    coded = pa.table({"k": pa.array([4], pa.int64()).dictionary_encode(), "v": pa.array([1.5], pa.float32())})
+    for data in (narrow, coded, coded, narrow):
+        assert (await ms.publish("s", data)).accepted == len(data)
+    assert server.rows["s"] == [[1, 2.0], [None, 3.0], [4, 1.5], [4, 1.5], [1, 2.0], [None, 3.0]]
+    server.stream("t", ("k", "TEXT"))
+    assert (await ms.publish("t", pa.table({"k": pa.array(["é", None], pa.large_string()).dictionary_encode()}))).accepted == 2
+    server.stream("i", ("k", "INT"))
+    ack = await ms.publish("i", pa.table({"k": pa.array([1, 2**40], pa.int64())}))
+    assert [r.index for r in ack.rejected] == [1]
+    trains = [event for event in server.heard if isinstance(event, m.Train)]
+    assert trains[-1].rows == 2, "a value too large for the column goes over as it is, for the server to refuse"

@@ -11,6 +11,7 @@ from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.operators.recipes import ProjectRecipe, SelectRecipe, SplitRecipe, UnionRecipe
 from millstream.engine.planner.physical import InputRef, PhysicalNode
 from millstream.engine.types import BIGINT, TIMESTAMP
+
 from tests.support.engine_run import Engine, compare, node, ref, schema_of
 
 SCHEMA = schema_of(ts=TIMESTAMP, a=BIGINT, b=BIGINT)
@@ -185,6 +186,7 @@ def test_shedding_drops_the_same_rows_for_the_same_seed_and_is_accounted() -> No
 
 def test_an_operator_that_raises_takes_its_query_down_and_nothing_else() -> None:
     engine = Engine(fuse=False)
+    engine.failures_expected = True
     source = engine.stream("s", SCHEMA)
     bad = engine.query("bad", chain(source))
     engine.query("good", chain(source))

@@ -20,7 +20,7 @@ from millstream.engine.operators.recipes import EmitSpec, Recipe
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, QueryOptions, SourceNode
 from millstream.engine.schema import Field, Schema, StreamDefinition, TimeRule
 from millstream.engine.train import Train
-from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, DataType
+from millstream.engine.types import BOOLEAN, DataType
 from millstream.engine.work import OrderId, Step, WorkOrder, WorkReceipt
 
 SECOND = 1_000_000
@@ -112,6 +112,7 @@ class Engine:
         self._now = 0
         self._orders = 0
         self.now_us = 0
+        self.failures_expected = False
 
     def clock_ns(self) -> int:
         self._now += 1
@@ -170,10 +171,9 @@ class Engine:
                 return
 
     def rows(self, name: str) -> Rows:
+        if self.hooks.failures and not self.failures_expected:
+            raise self.hooks.failures[0]
         return rows_of(self.results[name])
 
     def account(self, name: str) -> dict[str, Any]:
         return {a.stream: a for a in self.network.conservation(self.deltas[name].query.id)}
-
-
-__all__ = ["BIGINT", "BOOLEAN", "DOUBLE", "TIMESTAMP"]

@@ -141,7 +141,7 @@ class Session(asyncio.BufferedProtocol):
             case m.Statement():
                 self.answer(event)
             case m.Submit():
-                self.server.queries[event.name or "temporary"] = (event.sql or "").split()[-1] or "s"
+                self.server.queries[event.name or "temporary"] = (event.sql or "FROM s").split()[-1]
                 self.say(m.Reply(event.request, info={"query": event.name or "temporary"}))
             case m.OpenChannel():
                 self.open_channel(event)
@@ -277,6 +277,8 @@ def fault_of(values: dict[str, Any], columns: list[Column]) -> str | None:
         wanted = PYTHON_TYPES.get(column.type.name)
         if value is not None and wanted is not None and not isinstance(value, wanted):
             return f"{column.name} is {column.type}, not {type(value).__name__}"
+        if column.type.name == "INT" and value is not None and not -(2**31) <= value < 2**31:
+            return f"{value} does not fit {column.name}, an INT"
     return None
 
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.arrow import arrow_type
-from millstream.engine.errors import InvalidDefinition
-from millstream.engine.schema import TimeRule
+from millstream.engine.errors import InvalidDefinition, TypeProblem
+from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
+from millstream.engine.schema import Field, Schema, TableDefinition, TimeRule
 from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP
 from millstream.engine.types import decimal as decimal_type
 
@@ -30,7 +31,7 @@ def test_case_c26_big_integers_keep_their_last_digits_on_every_path(one_type: An
     beyond = bigint.rows([[2**63], [1], [-(2**63) - 1], [True], [1.5], [2.0**60]])
     assert rows_of(beyond) == [(1,)]
     assert [r.index for r in beyond.rejected] == [0, 2, 3, 4, 5]
-    assert beyond.rejected[0].reason == "v: 9223372036854775808 is out of the range of BIGINT"
+    assert beyond.rejected[0].reason == "column v: 9223372036854775808 is out of the range of BIGINT"
 
 
 def test_case_c32_the_outcome_names_each_refused_row(coercer: Any, rows_of: Any) -> None:
@@ -46,14 +47,14 @@ def test_case_c32_the_outcome_names_each_refused_row(coercer: Any, rows_of: Any)
     allowed = coercer(*columns).rows(train)
     assert rows_of(allowed) == [(1, 10), (2, None), (5, 50), (6, 60)]
     assert [(r.index, r.reason) for r in allowed.rejected] == [
-        (2, "id: missing, and NOT NULL"),
-        (3, "n: text 'forty' is not INT"),
+        (2, "column id is missing"),
+        (3, "column n: text 'forty' is not INT"),
     ]
     assert allowed.ignored == ("surplus",)
     assert json.loads(allowed.rejected[1].raw) == {"id": 4, "n": "forty"}
     strict = coercer(*columns, extra="refuse").rows(train)
     assert [r.index for r in strict.rejected] == [2, 3, 4]
-    assert strict.rejected[2].reason == "unknown column 'surplus'"
+    assert strict.rejected[2].reason == "there is no column surplus"
     assert strict.rows == 3
     assert strict.index is not None
     assert strict.index.tolist() == [0, 1, 5]
@@ -75,10 +76,10 @@ def test_not_null_and_missing_columns_in_arrow(coercer: Any, rows_of: Any) -> No
     strict = coercer(("a", INT, False), ("b", INT))
     result = strict.arrow(pa.table({"a": pa.array([1, None, 3], pa.int32())}))
     assert rows_of(result) == [(1, None), (3, None)]
-    assert [r.reason for r in result.rejected] == ["a: NULL, and NOT NULL"]
+    assert [r.reason for r in result.rejected] == ["column a is NULL and NOT NULL"]
     none = strict.arrow(pa.table({"b": pa.array([1, 2], pa.int32())}))
     assert none.rows == 0
-    assert {r.reason for r in none.rejected} == {"a: missing, and NOT NULL"}
+    assert {r.reason for r in none.rejected} == {"column a is missing"}
 
 
 def test_names_match_exactly_or_by_case_alone(coercer: Any, rows_of: Any) -> None:
@@ -114,7 +115,7 @@ ARROW_SOURCES: list[tuple[Any, Any, Any, list[Any]]] = [
     (BOOLEAN, pa.bool_(), [True, None], [True, None]),
     (BOOLEAN, pa.int8(), [1], ["out"]),
     (TIMESTAMP, pa.timestamp("s"), [1, None, 2**60], [1_000_000, None, "out"]),
-    (TIMESTAMP, pa.timestamp("ns", "UTC"), [1_500, -1], [2, 0]),
+    (TIMESTAMP, pa.timestamp("ns", "UTC"), [1_500, -1_000], ["out", -1]),
     (TIMESTAMP, pa.date32(), [1], [86_400_000_000]),
     (TIMESTAMP, pa.string(), ["1970-01-01T00:00:01+01:00", "soon"], [-3_599_000_000, "out"]),
     (TIMESTAMP, pa.int64(), [5], ["out"]),
@@ -133,14 +134,14 @@ def test_arrow_types_convert_exactly_or_row_by_row_not_at_all(
     result = one_type(type_).arrow(pa.table({"v": pa.array(values, source)}))
     assert rows_of(result) == [(w,) for w in wanted if w != "out"]
     assert [r.index for r in result.rejected] == [i for i, w in enumerate(wanted) if w == "out"]
-    assert all(r.reason.startswith("v: ") for r in result.rejected)
+    assert all(r.reason.startswith("column v: ") for r in result.rejected)
 
 
 def test_arrow_text_that_is_not_utf8_is_a_bad_row(one_type: Any, rows_of: Any) -> None:
     broken = pa.array([b"good", b"\xff\xfe", b"fine"], pa.binary()).view(pa.string())
     result = one_type(TEXT).arrow(pa.table({"v": broken}))
     assert rows_of(result) == [("good",), ("fine",)]
-    assert [(r.index, r.reason) for r in result.rejected] == [(1, "v: invalid UTF-8 at byte 0")]
+    assert [(r.index, r.reason) for r in result.rejected] == [(1, "column v: invalid UTF-8 at byte 0")]
     assert json.loads(result.rejected[0].raw) == {"v": r"\xff\xfe"}
 
 
@@ -152,12 +153,12 @@ def test_arrow_text_that_is_not_utf8_is_a_bad_row(one_type: Any, rows_of: Any) -
         (TEXT, ["a", b"b", b"\xff", 5, "\ud800", ""], ["a", "b", "out", "out", "out", ""]),
         (BOOLEAN, [True, 1, "true", None], [True, "out", "out", None]),
         (decimal_type(4, 2), ["1.10", 1.1, 1, 100, "1.101", decimal.Decimal("9.99")], [110, 110, 100, "out", "out", 999]),
-        (DATE, ["1970-01-02", datetime.date(1970, 1, 3), datetime.datetime(1970, 1, 3), 5], [1, 2, "out", "out"]),
-        (INTERVAL, [datetime.timedelta(seconds=-1), "2 s", 5], [-1_000_000, 2_000_000, "out"]),
+        (DATE, ["1970-01-02", datetime.date(1970, 1, 3), datetime.datetime(1970, 1, 3), 5, 2**31], [1, 2, "out", 5, "out"]),
+        (INTERVAL, [datetime.timedelta(seconds=-1), "2 s", 5, True], [-1_000_000, 2_000_000, 5, "out"]),
         (
             TIMESTAMP,
             [datetime.datetime(1970, 1, 1, 0, 0, 1), datetime.datetime(1970, 1, 1, 1, tzinfo=datetime.UTC), "1970-01-01", 7, True],
-            [1_000_000, 3_600_000_000, 0, "out", "out"],
+            [1_000_000, 3_600_000_000, 0, 7, "out"],
         ),
     ],
     ids=lambda v: str(v) if not isinstance(v, list) else "",
@@ -177,49 +178,45 @@ def test_rows_that_are_no_rows_are_refused(coercer: Any, rows_of: Any) -> None:
     assert rows_of(result) == [(1, 2), (3, None), (4, 5), (None, None)]
     assert [r.reason for r in result.rejected] == [
         "1 values for 2 columns",
-        "a row must be a map or a list",
-        "a row must be a map or a list",
+        "a row is a list or a map, not int",
+        "a row is a list or a map, not NoneType",
     ]
 
 
-def test_a_null_event_time_is_a_bad_row(one_type: Any, rows_of: Any) -> None:
+def test_a_null_event_time_is_a_bad_row(one_type: Any, rows_of: Any, times_of: Any) -> None:
     stream = one_type(TIMESTAMP, unit=None)
     result = stream.arrow(pa.table({"v": pa.array([1, None], pa.timestamp("us", "UTC"))}))
     assert rows_of(result) == [(1,)]
-    assert [r.reason for r in result.rejected] == ["v: the event time is NULL"]
-    assert result.time_us is not None
-    assert result.time_us.tolist() == [1]
+    assert [r.reason for r in result.rejected] == ["column v is NULL and every row needs it"]
+    assert times_of(stream, result) == [1]
 
 
 @pytest.mark.parametrize(
     ("unit", "time_us", "hint"),
     [("s", 1_715_000_000_000_000, None), ("ms", 1_715_000_000_000, "UNIT s"), ("us", 1_715_000_000, "UNIT s"), ("ns", 1_715_000, "UNIT s")],
 )
-def test_case_c27_units_of_a_bare_integer(unit: str, time_us: int, hint: str | None, one_type: Any) -> None:
-    for result in (
-        one_type(BIGINT, unit=unit).rows([[1_715_000_000]]),
-        one_type(BIGINT, unit=unit).arrow(pa.table({"v": [1_715_000_000]})),
-        one_type(TIMESTAMP, unit=unit).rows([[1_715_000_000]]),
-    ):
-        assert result.time_us is not None
-        assert result.time_us.tolist() == [time_us]
-    warnings = one_type(BIGINT, unit=unit).rows([[1_715_000_000]]).warnings
+def test_case_c27_units_of_a_bare_integer(unit: str, time_us: int, hint: str | None, one_type: Any, times_of: Any) -> None:
+    whole, instant = one_type(BIGINT, unit=unit), one_type(TIMESTAMP, unit=unit)
+    assert times_of(whole, whole.rows([[1_715_000_000]])) == [time_us]
+    assert times_of(whole, whole.arrow(pa.table({"v": [1_715_000_000]}))) == [time_us]
+    assert times_of(instant, instant.rows([[1_715_000_000]])) == [time_us]
+    warnings = whole.rows([[1_715_000_000]]).warnings
     assert len(warnings) == (hint is not None)
     assert hint is None or hint in warnings[0]
 
 
 def test_case_c27_a_bare_integer_without_a_unit_is_refused(one_type: Any) -> None:
-    with pytest.raises(InvalidDefinition, match="needs a UNIT"):
+    with pytest.raises(InvalidDefinition, match="needs a unit"):
         one_type(BIGINT, unit=None)
-    with pytest.raises(InvalidDefinition, match="cannot be DOUBLE"):
+    with pytest.raises(InvalidDefinition, match="cannot carry event time"):
         one_type(DOUBLE, unit="s")
 
 
-def test_case_c27_times_out_of_range_are_refused_and_do_not_wrap(one_type: Any) -> None:
-    last_ns = 2**63 - 1
-    assert one_type(BIGINT, unit="ns").rows([[last_ns]]).time_us.tolist() == [9_223_372_036_854_776]
-    result = one_type(BIGINT, unit="s").rows([[2**62], [0], [-(2**62)]])
-    assert result.time_us.tolist() == [0]
+def test_case_c27_times_out_of_range_are_refused_and_do_not_wrap(one_type: Any, times_of: Any) -> None:
+    nanoseconds, seconds = one_type(BIGINT, unit="ns"), one_type(BIGINT, unit="s")
+    assert times_of(nanoseconds, nanoseconds.rows([[2**63 - 1]])) == [9_223_372_036_854_775]
+    result = seconds.rows([[2**62], [0], [-(2**62)]])
+    assert times_of(seconds, result) == [0]
     assert [r.index for r in result.rejected] == [0, 2]
     assert "out of the range of TIMESTAMP" in result.rejected[0].reason
 
@@ -270,3 +267,35 @@ def test_slices_of_arrow_arrays_read_right(values: list[Any], offset: int, one_t
 def test_time_rule_of_a_missing_column_is_refused(coercer: Any) -> None:
     with pytest.raises(InvalidDefinition, match="no column ts"):
         coercer(("a", INT), time=TimeRule("ts"))
+
+
+def test_integers_are_instants_for_plain_rows_only_and_not_for_json(one_type: Any, rows_of: Any) -> None:
+    for type_ in (TIMESTAMP, INTERVAL, DATE):
+        assert rows_of(one_type(type_).rows([[7], [None]])) == [(7,), (None,)]
+        assert one_type(type_).rows([[7]], bare_instants=False).rows == 0
+    least = one_type(TIMESTAMP).rows([[-(2**63)], [1]])
+    assert rows_of(least) == [(1,)]
+
+
+def test_nanoseconds_are_rounded_down_only_where_the_stream_says_so(coercer: Any, rows_of: Any) -> None:
+    batch = pa.table({"v": pa.array([1_999, -1], pa.timestamp("ns"))})
+    strict = coercer(("v", TIMESTAMP), time=TimeRule("v")).arrow(batch)
+    assert [r.reason for r in strict.rejected] == ["column v: not a whole number of microseconds (UNIT ns ROUND rounds down)"] * 2
+    rounding = coercer(("v", TIMESTAMP), time=TimeRule("v", unit="ns", unit_round=True))
+    assert rows_of(rounding.arrow(batch)) == [(1,), (-1,)]
+
+
+def test_a_column_that_stands_twice_is_refused(coercer: Any) -> None:
+    twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "A"])
+    assert coercer(("a", BIGINT)).arrow(twice).ignored == ("A",)
+    with pytest.raises(TypeProblem, match="column a stands twice"):
+        coercer(("a", BIGINT)).arrow(twice.rename_columns(["a", "a"]))
+
+
+def test_keys_of_tables_are_never_null(rows_of: Any) -> None:
+    table = TableDefinition("t", Schema((Field("k", INT), Field("v", INT))), ("k",))
+    result = coerce_rows([[1, None], [None, 2]], table)
+    assert rows_of(result) == [(1, None)]
+    assert result.rejected[0].reason == "column k is NULL and every row needs it"
+    assert coerce_batch(pa.table({"k": pa.array([1], pa.int32()), "x": [1]}), table).rows == 0
+    assert coerce_batch(pa.table({"k": pa.array([1], pa.int32()), "x": [1]}), table, ignore_extra=True).rows == 1

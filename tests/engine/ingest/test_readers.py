@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from millstream.engine.errors import InvalidDefinition, Unsupported
-from millstream.engine.ingest.readers import format_of, open_rows, rejections_as_text
+from millstream.engine.errors import InvalidDefinition, SyntaxProblem, Unsupported
+from millstream.engine.ingest.readers import file_format, open_reader
 from millstream.engine.schema import TimeRule
 from millstream.engine.types import BIGINT, TEXT, TIMESTAMP
 
@@ -21,7 +21,7 @@ ROWS = [(1, "a"), (2, None), (None, "é")]
 
 
 def write(path: Path) -> None:
-    kind, zipped = format_of(path)
+    kind, zipped = file_format(path), path.suffix == ".gz"
     text = {
         "csv": "id,s\n1,a\n2,\n,é\n",
         "tsv": "id\ts\n1\ta\n2\t\n\té\n",
@@ -59,30 +59,53 @@ def write(path: Path) -> None:
 def test_every_format_gives_the_same_rows(name: str, tmp_path: Path, coercer: Any, rows_of: Any) -> None:
     path = tmp_path / name
     write(path)
-    with open_rows(path, coercer(*COLUMNS)) as batches:
-        assert [row for b in batches for row in rows_of(b)] == ROWS
+    with open_reader(path, coercer(*COLUMNS).definition) as reader:
+        assert [row for chunk in reader.chunks() for row in rows_of(chunk)] == ROWS
+        assert reader.notes == []
 
 
-def test_unknown_extensions_are_refused() -> None:
-    for name in ("x.xlsx", "noextension", "x.parquet.gz", ".csv"):
-        with pytest.raises(Unsupported):
-            format_of(name)
+def test_unknown_extensions_are_refused(tmp_path: Path, coercer: Any) -> None:
+    for name in ("x.xlsx", "noextension", ".csv"):
+        assert file_format(Path(name)) is None
+        with pytest.raises(Unsupported, match="cannot tell the format"):
+            open_reader(tmp_path / name, coercer(*COLUMNS).definition)
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "x.csv.gz"])
 def test_damaged_files_are_named_in_one_sentence(name: str, tmp_path: Path, coercer: Any) -> None:
     path = tmp_path / name
     path.write_bytes(b"this is not what the name says, at all")
-    with pytest.raises(InvalidDefinition, match=f"{name} cannot be read"), open_rows(path, coercer(*COLUMNS)) as batches:
-        list(batches)
+    with pytest.raises(SyntaxProblem, match=f"{name} cannot be read as"), open_reader(path, coercer(*COLUMNS).definition) as reader:
+        list(reader.chunks())
 
 
-def test_rejections_name_file_and_line(tmp_path: Path, coercer: Any) -> None:
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.arrow", "stream.arrow"])
+def test_a_file_without_a_needed_column_is_refused(name: str, tmp_path: Path, coercer: Any) -> None:
+    path = tmp_path / name
+    write(path)
+    stream = coercer(("needed", BIGINT, False), ("id", BIGINT))
+    with (
+        pytest.raises(InvalidDefinition, match=f"{name} has no column needed; it has id, s"),
+        open_reader(path, stream.definition) as reader,
+    ):
+        list(reader.chunks())
+
+
+def test_places_and_notes_of_a_file(tmp_path: Path, coercer: Any, rows_of: Any) -> None:
     path = tmp_path / "x.csv"
-    path.write_text("id,s\n1,a\nx,b\n")
-    with open_rows(path, coercer(*COLUMNS)) as batches:
-        (result,) = batches
-    assert rejections_as_text(result, "x.csv") == ["x.csv, line 3: id: 'x' is not BIGINT"]
+    path.write_text('id,more,s\n1,,"a\nb"\nx,,b\n2,,c,d\n')
+    with open_reader(path, coercer(*COLUMNS).definition) as reader:
+        (result,) = list(reader.chunks())
+    assert [(reader.place(r.index), r.reason) for r in result.rejected] == [
+        ("line 4", "column id: 'x' is not BIGINT"),
+        ("line 5", "4 fields where the header has 3"),
+    ]
+    assert reader.notes == ["x.csv: ignored column more"]
+    assert reader.place(0) == "row 1"
+    empty = tmp_path / "empty.csv"
+    empty.write_text("")
+    with pytest.raises(SyntaxProblem, match=r"empty\.csv is empty"), open_reader(empty, coercer(*COLUMNS).definition) as reader:
+        list(reader.chunks())
 
 
 INSTANT = datetime.datetime(2020, 1, 1, 20, tzinfo=datetime.UTC)
@@ -93,32 +116,33 @@ def parquet(path: Path, array: Any, **options: Any) -> Path:
     return path
 
 
-def times(path: Path, stream: Any) -> list[int]:
-    with open_rows(path, stream) as batches:
-        return [t for b in batches for t in b.time_us.tolist()]
+def times(path: Path, stream: Any, times_of: Any) -> list[int]:
+    with open_reader(path, stream.definition) as reader:
+        return [t for chunk in reader.chunks() for t in times_of(stream, chunk)]
 
 
-def test_case_c29_int96_and_adjusted_timestamps_are_instants(tmp_path: Path, coercer: Any) -> None:
+def test_case_c29_int96_and_adjusted_timestamps_are_instants(tmp_path: Path, coercer: Any, times_of: Any) -> None:
     us = int(INSTANT.timestamp()) * 1_000_000
     adjusted = parquet(tmp_path / "a.parquet", pa.array([INSTANT], pa.timestamp("us", "UTC")))
     int96 = parquet(tmp_path / "b.parquet", pa.array([us], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
     for zone in (None, "Asia/Kolkata"):
         stream = coercer(("ts", TIMESTAMP), time=TimeRule("ts", zone=zone))
-        assert times(adjusted, stream) == [us]
-        assert times(int96, stream) == [us]
+        assert times(adjusted, stream, times_of) == [us]
+        assert times(int96, stream, times_of) == [us]
 
 
-def test_case_c29_local_timestamps_need_a_zone_for_the_event_time(tmp_path: Path, coercer: Any, texts_of: Any) -> None:
+def test_case_c29_local_timestamps_need_a_zone_for_the_event_time(tmp_path: Path, coercer: Any, texts_of: Any, times_of: Any) -> None:
     local = parquet(tmp_path / "c.parquet", pa.array([datetime.datetime(2020, 1, 1, 12)], pa.timestamp("us")))
     with pytest.raises(InvalidDefinition, match="local time without a zone"):
-        times(local, coercer(("ts", TIMESTAMP), time=TimeRule("ts")))
+        times(local, coercer(("ts", TIMESTAMP), time=TimeRule("ts")), times_of)
     zoned = coercer(("ts", TIMESTAMP), time=TimeRule("ts", zone="America/Los_Angeles"))
-    assert times(local, zoned) == [int(INSTANT.timestamp()) * 1_000_000]
-    with open_rows(local, coercer(("ts", TIMESTAMP))) as batches:
-        assert texts_of(next(batches)) == [("2020-01-01T12:00:00Z",)]
+    assert times(local, zoned, times_of) == [int(INSTANT.timestamp()) * 1_000_000]
+    unused = coercer(("ts", TIMESTAMP))
+    with open_reader(local, unused.definition) as reader:
+        assert texts_of(next(reader.chunks())) == [("2020-01-01T12:00:00Z",)]
 
 
-def test_case_c29_int96_of_the_year_3000_does_not_wrap(tmp_path: Path, coercer: Any) -> None:
+def test_case_c29_int96_of_the_year_3000_does_not_wrap(tmp_path: Path, coercer: Any, times_of: Any) -> None:
     far = int(datetime.datetime(3000, 1, 1, tzinfo=datetime.UTC).timestamp()) * 1_000_000
     path = parquet(tmp_path / "d.parquet", pa.array([far], pa.timestamp("us")), use_deprecated_int96_timestamps=True)
-    assert times(path, coercer(("ts", TIMESTAMP), time=TimeRule("ts"))) == [far]
+    assert times(path, coercer(("ts", TIMESTAMP), time=TimeRule("ts")), times_of) == [far]

@@ -1,4 +1,4 @@
 -- case: C03
--- must fail: slide
+-- must fail: SLIDE must be positive
 CREATE STREAM s (ts BIGINT) TIMESTAMP BY ts UNIT s;
 SELECT COUNT(*) AS n FROM s [RANGE 5 SECONDS SLIDE 0 SECONDS];

@@ -1,0 +1,121 @@
+"""The command `millstream`: finds its subcommands in all folders without importing them.
+
+Each folder declares its subcommands in the entry point group `millstream.commands`. Their one-line help is in the table below as
+well, so that `millstream --help` answers without importing any of them; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+import click
+
+GROUP = "millstream.commands"
+
+# In the order in which the help lists them.
+SUMMARIES = {
+    "serve": "Start the server.",
+    "sql": "Run statements, or talk to the server in a shell.",
+    "stream": "Create, list, show and drop streams.",
+    "query": "Submit, start, stop, drop, list, show and explain queries.",
+    "tail": "Print the results of a query as they come.",
+    "publish": "Send rows from a file or standard input to a stream.",
+    "feed": "Replay stored data into a stream with Spark.",
+    "policy": "List, show and set the scheduling policy.",
+    "top": "Watch queries, queues, latency, policy and shedding.",
+    "run": "Run a script on files, without a server.",
+    "record": "Record a running server's scheduling events to a file.",
+    "simulate": "Simulate a workload or a recording under policies.",
+    "experiment": "List and run the experiments.",
+    "bench": "Run a benchmark.",
+    "demo": "Start a server with a demo stream.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, without importing anything."""
+        return list(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command; None if there is none of that name."""
+        found = entry_points(group=GROUP, name=cmd_name)
+        for entry in found:
+            command = entry.load()
+            if isinstance(command, click.Command):
+                return command
+            raise click.ClickException(f"the entry point {entry.value} of command {cmd_name} is not a command")
+        if cmd_name in SUMMARIES:
+            raise click.ClickException(f"the command {cmd_name} is not part of this installation")
+        return None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. When the reader of our output has left, that is the end of it, not an error."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Nothing may be written any more, also not at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+
+def _version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"millstream {version('millstream')}")
+        ctx.exit()
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
+@click.option("--version", is_flag=True, callback=_version, expose_value=False, is_eager=True, help="Print the version and exit.")
+def cli() -> None:
+    """A data stream management system: continuous queries over streams, scheduled by the policy you choose.
+
+    Start with "millstream demo", or with "millstream serve" here and "millstream sql" in another terminal.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and exit: 0 done, 1 failed, 2 wrong usage. Every error is one line on stderr."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    from millstream.client.errors import MillstreamError
+
+    try:
+        result = cli.main(args=arguments, prog_name="millstream", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except MillstreamError as error:
+        return complain(str(error))
+    except (click.Abort, KeyboardInterrupt):
+        return 1
+    except Exception as error:
+        if os.environ.get("MILLSTREAM_TRACEBACK"):
+            raise
+        return complain(f"{type(error).__name__}: {error}; a fault of millstream itself, MILLSTREAM_TRACEBACK=1 shows where")
+    return result if isinstance(result, int) else 0
+
+
+def complain(text: str) -> int:
+    """Print an error on stderr and return the exit code of failure."""
+    click.echo(f"error: {text}", err=True)
+    return 1

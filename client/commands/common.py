@@ -1,0 +1,139 @@
+"""What the client's commands share: options to reach the server, formats, and where messages go.
+
+Results go to stdout. Messages go to stderr; mere courtesy ("stream created") only when stdout is a terminal, so that a pipe is quiet,
+losses and refusals always.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+from millstream.client.address import DEFAULT_HOST, DEFAULT_PORT
+from millstream.client.render import FORMATS, Renderer, renderer_for
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from millstream.client.blocking import BlockingSubscription, Client
+    from millstream.client.connection import Answer
+
+ADDRESS = f"{DEFAULT_HOST}:{DEFAULT_PORT}"
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def connection_options(command: Command) -> Command:
+    """Add --server, --token and --tls-ca; the command gets `connect`, a function that returns a connected client."""
+
+    @click.option(
+        "--server",
+        envvar="MILLSTREAM_SERVER",
+        default="127.0.0.1:7415",
+        show_default=True,
+        metavar="HOST:PORT",
+        help="Where the server is.",
+    )
+    @click.option("--token", envvar="MILLSTREAM_TOKEN", default=None, help="Token that grants a role.")
+    @click.option("--tls-ca", envvar="MILLSTREAM_TLS_CA", default=None, metavar="FILE", help="Use TLS and trust this authority.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, server: str, token: str | None, tls_ca: str | None, **options: Any) -> Any:
+        def connected() -> Client:
+            from millstream.client.blocking import connect
+
+            client = connect(server, token, tls_ca)
+            client.on_notice(lambda _code, message: courtesy(message))
+            return client
+
+        return command(*args, connect=connected, **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+format_option = click.option(
+    "--format", "format", type=click.Choice(FORMATS), default=None, help="Default: table on a terminal, csv in a pipe."
+)
+
+
+def chosen_format(format: str | None) -> str:
+    """Return the format to use when perhaps none was given."""
+    return format or ("table" if sys.stdout.isatty() else "csv")
+
+
+def output() -> IO[bytes]:
+    """Return stdout for bytes."""
+    return sys.stdout.buffer
+
+
+def courtesy(text: str) -> None:
+    """Say something nice to know, to people only."""
+    if sys.stdout.isatty():
+        click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    """Say something that must not be missed."""
+    click.echo(text, err=True)
+
+
+def show_table(table: pa.Table, format: str | None) -> None:
+    """Print a whole table."""
+    name = chosen_format(format)
+    renderer = renderer_for(name, table.schema, output(), colour=sys.stdout.isatty())
+    for batch in table.to_batches():
+        renderer.batch(batch)
+    renderer.finish()
+
+
+def in_force(table: pa.Table) -> pa.Table:
+    """Return the rows of SHOW POLICIES that are in force; all of them if it does not say."""
+    marks = [name for name in table.column_names if name in ("in_force", "in_use", "current", "active")]
+    return table.filter(table[marks[0]]) if marks else table
+
+
+def show_answer(answer: Answer, format: str | None) -> None:
+    """Print what a statement answered: its table if it has one, its notices."""
+    if answer.columns or len(answer):
+        show_table(answer.to_arrow(), format)
+    for notice in answer.notices:
+        courtesy(notice)
+
+
+def show_results(subscription: BlockingSubscription, format: str | None, limit: int | None = None) -> None:
+    """Print results until the subscription ends, `limit` rows are printed, or Ctrl-C."""
+    from millstream.client.subscriber import Lost
+    from millstream.protocol.batches import arrow_schema
+
+    schema = subscription.schema if subscription.schema is not None else arrow_schema(subscription.columns)
+    renderer = renderer_for(chosen_format(format), schema, output(), live=True, colour=sys.stdout.isatty())
+    left = limit
+    try:
+        while left is None or left > 0:
+            item = subscription.next_item()
+            if item is None:
+                break
+            if isinstance(item, Lost):
+                warn(f"gap: {item.rows} rows are missing here ({item.reason})")
+                continue
+            left = _print(renderer, item, left)
+    except KeyboardInterrupt:
+        courtesy("stopped")
+    finally:
+        renderer.finish()
+    _explain_end(subscription)
+
+
+def _print(renderer: Renderer, batch: pa.RecordBatch, left: int | None) -> int | None:
+    if left is not None and batch.num_rows > left:
+        batch = batch.slice(0, left)
+    renderer.batch(batch)
+    return None if left is None else left - batch.num_rows
+
+
+def _explain_end(subscription: BlockingSubscription) -> None:
+    end = subscription.end
+    if end is None or end.reason in ("finished", "unsubscribed"):
+        return
+    token = f"; go on with --resume {end.resume_token}" if end.resume_token else ""
+    warn(f"{subscription.query} ended: {end.reason}{f' ({end.message})' if end.message else ''}{token}")

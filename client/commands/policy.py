@@ -1,0 +1,72 @@
+"""`millstream policy`: list, show, set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+from millstream.client.commands.common import connection_options, courtesy, format_option, in_force, show_answer, show_table
+from millstream.client.errors import MillstreamError
+from millstream.client.queries import quoted
+
+if TYPE_CHECKING:
+    from millstream.client.blocking import Client
+
+Connect = Callable[[], "Client"]
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@click.group(name="policy")
+def command() -> None:
+    """List, show and set the scheduling policy."""
+
+
+@command.command(name="list")
+@format_option
+@connection_options
+def list_(format: str | None, connect: Connect) -> None:
+    """List all policies."""
+    with connect() as client:
+        show_answer(client.execute("SHOW POLICIES"), format)
+
+
+@command.command()
+@click.argument("name", required=False)
+@format_option
+@connection_options
+def show(name: str | None, format: str | None, connect: Connect) -> None:
+    """Show one policy; without NAME, the one in use."""
+    import pyarrow.compute as pc
+
+    with connect() as client:
+        table = client.execute("SHOW POLICIES").to_arrow()
+    if name is not None:
+        rows = table.filter(pc.equal(table["name"], name))
+        if not rows.num_rows:
+            raise MillstreamError("unknown_name", f"there is no policy {name}", "millstream policy list")
+    else:
+        rows = in_force(table)
+    show_table(rows, format)
+
+
+@command.command(name="set")
+@click.argument("name")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of the policy. May be repeated.")
+@connection_options
+def set_(name: str, options: tuple[str, ...], connect: Connect) -> None:
+    """Use policy NAME from now on."""
+    settings = ", ".join(_setting(option) for option in options)
+    with connect() as client:
+        client.execute(f"SET POLICY {quoted(name)}{f' WITH ({settings})' if settings else ''}")
+        courtesy(f"policy {name} is in use")
+
+
+def _setting(option: str) -> str:
+    name, equals, value = option.partition("=")
+    if not equals or not _WORD.fullmatch(name):
+        raise click.BadParameter(f"{option!r} is not NAME=VALUE", param_hint="--option")
+    literal = value if _NUMBER.fullmatch(value) or value.lower() in ("true", "false") else "'" + value.replace("'", "''") + "'"
+    return f"{name} = {literal}"

@@ -1,0 +1,69 @@
+"""`millstream sql`: statements from the command line, a file, standard input, or a shell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from millstream.client.commands.common import connection_options, format_option, output, show_answer, show_results
+from millstream.client.queries import statement as query_statement
+from millstream.client.statements import split_script
+
+if TYPE_CHECKING:
+    from millstream.client.blocking import BlockingSubscription, Client
+    from millstream.client.connection import Answer
+
+
+@click.command()
+@click.option("-c", "--command", "text", default=None, metavar="STATEMENT", help="Run these statements and exit.")
+@click.option("-f", "--file", "file", type=click.File(encoding="utf-8"), default=None, help="Run the statements of a file and exit.")
+@format_option
+@connection_options
+def command(text: str | None, file: Any, format: str | None, connect: Callable[[], Client]) -> None:
+    """Run statements, or talk to the server in a shell.
+
+    Results of a SELECT are printed until its inputs end or Ctrl-C. Several SELECTs of a script are printed one after the other, each
+    under a line with its name; queries made by CREATE QUERY run on without being printed.
+    """
+    if text is not None and file is not None:
+        raise click.UsageError("give -c or -f, not both")
+    if text is None and file is None and sys.stdin.isatty():
+        from millstream.client.shell import run_shell
+
+        with connect() as client:
+            run_shell(client, format)
+        return
+    script = text if text is not None else (file or sys.stdin).read()
+    with connect() as client:
+        run_script(client, script, format)
+
+
+def run_script(client: Client, script: str, format: str | None) -> None:
+    """Run all statements in order, then print the results of each SELECT."""
+    statements = split_script(script)
+    running: list[tuple[str, BlockingSubscription]] = []
+    for statement in statements:
+        answer = client.execute(statement)
+        if answer.continuous and answer.query is not None:
+            running.append((f"q{len(running) + 1}", follow(client, answer)))
+        else:
+            show_answer(answer, format)
+    for name, subscription in running:
+        if len(running) > 1:
+            output().write(f"-- {name}\n".encode())
+        show_results(subscription, format)
+        stop_following(client, subscription)
+
+
+def follow(client: Client, answer: Answer) -> BlockingSubscription:
+    """Subscribe to the query that a SELECT has just started, from its first result."""
+    assert answer.query is not None
+    return client.subscribe(answer.query.name, from_start=True)
+
+
+def stop_following(client: Client, subscription: BlockingSubscription) -> None:
+    """Drop the temporary query of a subscription that was broken off."""
+    if subscription.end is None and client.is_open:
+        client.execute(query_statement("DROP", subscription.query))

@@ -1,0 +1,88 @@
+"""`millstream stream`: create, list, show, drop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+from millstream.client.commands.common import connection_options, courtesy, format_option, show_answer
+from millstream.client.queries import name_of, quoted
+
+if TYPE_CHECKING:
+    from millstream.client.blocking import Client
+
+Connect = Callable[[], "Client"]
+
+
+@click.group(name="stream")
+def command() -> None:
+    """Create, list, show and drop streams."""
+
+
+@command.command()
+@click.argument("name")
+@click.argument("columns")
+@click.option("--timestamp-by", default=None, metavar="COLUMN", help="Column with the event time. Default: time of arrival.")
+@click.option("--unit", type=click.Choice(["s", "ms", "us", "ns"]), default=None, help="Unit of an integer event time.")
+@click.option("--delay", default=None, metavar="DURATION", help="How late rows may come, for example '2 SECONDS'.")
+@click.option("--idle", default=None, metavar="DURATION", help="Silence after which the stream no longer holds others back.")
+@click.option("--durability", type=click.Choice(["none", "journal", "sync"]), default=None, help="What an ack promises.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the name is taken.")
+@connection_options
+def create(
+    name: str,
+    columns: str,
+    timestamp_by: str | None,
+    unit: str | None,
+    delay: str | None,
+    idle: str | None,
+    durability: str | None,
+    if_not_exists: bool,
+    connect: Connect,
+) -> None:
+    """Create the stream NAME with COLUMNS, for example "ts TIMESTAMP, k BIGINT, v DOUBLE"."""
+    if unit is not None and timestamp_by is None:
+        raise click.UsageError("--unit needs --timestamp-by")
+    parts = [
+        f"CREATE STREAM {'IF NOT EXISTS ' if if_not_exists else ''}{quoted(name_of(name))} ({columns})",
+        f"TIMESTAMP BY {quoted(name_of(timestamp_by))}" if timestamp_by else None,
+        f"UNIT {unit}" if unit else None,
+        f"DELAY {delay}" if delay else None,
+        f"IDLE {idle}" if idle else None,
+        f"DURABILITY {durability}" if durability else None,
+    ]
+    with connect() as client:
+        client.execute(" ".join(part for part in parts if part))
+        courtesy(f"stream {name} is ready")
+
+
+@command.command(name="list")
+@format_option
+@connection_options
+def list_(format: str | None, connect: Connect) -> None:
+    """List all streams."""
+    with connect() as client:
+        show_answer(client.execute("SHOW STREAMS"), format)
+
+
+@command.command()
+@click.argument("name")
+@format_option
+@connection_options
+def show(name: str, format: str | None, connect: Connect) -> None:
+    """Show one stream with its columns."""
+    with connect() as client:
+        show_answer(client.execute(f"DESCRIBE {quoted(name_of(name))}"), format)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--cascade", is_flag=True, help="Stop and drop the queries that read them, too.")
+@connection_options
+def drop(names: tuple[str, ...], cascade: bool, connect: Connect) -> None:
+    """Drop streams."""
+    with connect() as client:
+        for name in names:
+            client.execute(f"DROP STREAM {quoted(name_of(name))}{' CASCADE' if cascade else ''}")
+            courtesy(f"stream {name} is dropped")

@@ -1,0 +1,28 @@
+"""`millstream tail`: the results of a query as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+from millstream.client.commands.common import connection_options, format_option, show_results
+from millstream.client.queries import name_of
+
+if TYPE_CHECKING:
+    from millstream.client.blocking import Client
+
+
+@click.command()
+@click.argument("query")
+@click.option("--limit", type=click.IntRange(min=0), default=None, metavar="N", help="Stop after N rows.")
+@click.option("--from-start", is_flag=True, help="Begin with the results that are kept.")
+@click.option("--resume", "resume_token", default=None, metavar="TOKEN", help="Go on after the result that carried the token.")
+@format_option
+@connection_options
+def command(
+    query: str, limit: int | None, from_start: bool, resume_token: str | None, format: str | None, connect: Callable[[], Client]
+) -> None:
+    """Print the results of QUERY as they come, until it ends or Ctrl-C. The query runs on."""
+    with connect() as client, client.subscribe(name_of(query), from_start=from_start, resume_token=resume_token) as subscription:
+        show_results(subscription, format, limit)

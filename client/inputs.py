@@ -1,0 +1,170 @@
+"""Live input for `millstream publish`: bytes of CSV or JSON lines as they arrive, turned into rows for a stream.
+
+Values get the stream's types where their text says so; what does not fit stays text, and the server refuses that row with a reason.
+Rows that cannot be read at all are refused here, with the line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from millstream.client.csvtext import BadRecord, CsvReader
+from millstream.client.errors import MillstreamError
+from millstream.protocol.types import Column
+
+SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+LINE_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Read:
+    """What one piece of input gave: rows, the line of each, and lines that could not be read with the reason."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class CsvInput:
+    """CSV with a header. Columns are found by name; others are left out, with one note."""
+
+    def __init__(self, columns: list[Column]) -> None:
+        self._columns = {column.name: column for column in columns}
+        self._reader = CsvReader()
+        self._header: list[str] | None = None
+        self._converters: list[tuple[int, str, Callable[[str], Any]]] = []
+
+    def feed(self, data: bytes, *, last: bool = False) -> Read:
+        """Return the rows that are whole with `data`."""
+        read = Read()
+        for line, record in self._reader.feed(data, last=last):
+            if isinstance(record, BadRecord):
+                if self._header is None:
+                    raise MillstreamError("data", f"the header (line {line}) is not CSV: {record}")
+                read.refused.append((line, str(record)))
+            elif self._header is None:
+                self._begin([name or "" for name in record], read)
+            elif len(record) != len(self._header):
+                read.refused.append((line, f"has {len(record)} fields, the header has {len(self._header)}"))
+            else:
+                read.rows.append({name: None if (text := record[i]) is None else convert(text) for i, name, convert in self._converters})
+                read.lines.append(line)
+        return read
+
+    def _begin(self, header: list[str], read: Read) -> None:
+        self._header = header
+        known = [(i, name) for i, name in enumerate(header) if name in self._columns]
+        if not known:
+            wanted = ", ".join(self._columns)
+            raise MillstreamError("data", f"the header names no column of the stream: {', '.join(header)}", f"its columns are {wanted}")
+        if len(known) < len(header):
+            left_out = [name for name in header if name not in self._columns]
+            read.notes.append(f"columns that the stream does not have are left out: {', '.join(left_out)}")
+        self._converters = [(i, name, converter(self._columns[name])) for i, name in known]
+
+
+def converter(column: Column) -> Callable[[str], Any]:
+    """Return a function that reads a column's text as its type, or leaves it as it is."""
+    match column.type.name:
+        case "INT" | "BIGINT":
+            return _integer
+        case "DOUBLE":
+            return _float
+        case "BOOLEAN":
+            return _boolean
+        case _:
+            return _text
+
+
+def _integer(text: str) -> Any:
+    try:
+        return int(text) if text.strip().lstrip("+-").isascii() and "_" not in text else text
+    except ValueError:
+        return text
+
+
+def _float(text: str) -> Any:
+    if text in SPECIAL_FLOATS:
+        return SPECIAL_FLOATS[text]
+    try:
+        return float(text) if text.strip()[-1:].isdigit() or text.strip().endswith(".") else text
+    except ValueError:
+        return text
+
+
+def _boolean(text: str) -> Any:
+    return {"true": True, "false": False}.get(text.strip().lower(), text)
+
+
+def _text(text: str) -> str:
+    return text
+
+
+class JsonLinesInput:
+    """One JSON object a line. Names that the stream does not have are left out, with a note.
+
+    Numbers keep all their digits where the column is a DECIMAL.
+    """
+
+    def __init__(self, columns: list[Column]) -> None:
+        self._known = {column.name for column in columns}
+        self._left_out: set[str] = set()
+        self._doubles = {column.name for column in columns if column.type.name == "DOUBLE"}
+        self._exact = any("DECIMAL" in str(column.type) for column in columns)
+        self._decimals = {column.name for column in columns if column.type.name == "DECIMAL"}
+        self._rest = b""
+        self._line = 0
+
+    def feed(self, data: bytes, *, last: bool = False) -> Read:
+        """Return the rows that are whole with `data`."""
+        read = Read()
+        for raw in self._lines(data, last):
+            self._line += 1
+            if not raw.strip():
+                continue
+            try:
+                row = self._row(raw)
+            except ValueError as error:
+                read.refused.append((self._line, f"is not a JSON object: {error}"))
+                continue
+            self._leave_out(row, read)
+            read.rows.append(row)
+            read.lines.append(self._line)
+        return read
+
+    def _leave_out(self, row: dict[str, Any], read: Read) -> None:
+        """Take out what the stream does not have, with one note for each such name."""
+        for name in [name for name in row if name not in self._known]:
+            del row[name]
+            if name not in self._left_out:
+                self._left_out.add(name)
+                read.notes.append(f"a column that the stream does not have is left out: {name}")
+
+    def _lines(self, data: bytes, last: bool) -> Iterator[bytes]:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        yield from whole
+        if self._rest and (last or len(self._rest) > LINE_BYTES_MAX):
+            rest, self._rest = self._rest, b""
+            yield rest
+
+    def _row(self, raw: bytes) -> dict[str, Any]:
+        row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else None)
+        if not isinstance(row, dict):
+            raise ValueError(f"it is a {type(row).__name__}")  # noqa: TRY004
+        if self._exact:
+            row = {name: self._number(name, value) for name, value in row.items()}
+        for name in self._doubles & row.keys():
+            value = row[name]
+            if isinstance(value, str):
+                row[name] = SPECIAL_FLOATS.get(value, value)
+        return row
+
+    def _number(self, name: str, value: Any) -> Any:
+        if isinstance(value, Decimal) and name not in self._decimals:
+            return float(value)
+        return [self._number(name, item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,106 @@
+"""What the operators of a query remember, and a warning where that has no bound (C41)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millstream.engine.language.durations import duration_text
+from millstream.engine.operators import recipes
+from millstream.engine.operators.recipes import Recipe, WindowKind, WindowSpec
+from millstream.engine.planner.physical import PhysicalNode, PhysicalQuery, SourceNode
+
+
+def operator_name(recipe: Recipe) -> str:
+    """Return the word for an operator: `select`, `window join` …"""
+    name = type(recipe).__name__.removesuffix("Recipe")
+    return "".join(f" {c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def _recipes(query: PhysicalQuery) -> Iterator[Recipe]:
+    """Yield the recipe of each operator once, inputs first."""
+    seen: set[PhysicalNode] = set()
+
+    def visit(node: PhysicalNode | SourceNode) -> Iterator[Recipe]:
+        if isinstance(node, SourceNode) or node in seen:
+            return
+        seen.add(node)
+        for ref in node.inputs:
+            yield from visit(ref.node)
+        yield node.recipe
+
+    yield from visit(query.root)
+
+
+def state_lines(query: PhysicalQuery) -> list[str]:
+    """Return what each operator that remembers anything holds at most."""
+    found = [(operator_name(recipe), state_bound(recipe)) for recipe in _recipes(query)]
+    return [f"{name}: {held}" for name, held in found if held is not None] or ["none"]
+
+
+def unbounded_state(query: PhysicalQuery) -> tuple[str, ...]:
+    """Return a sentence for each operator whose state may grow for ever."""
+    found = []
+    for recipe in _recipes(query):
+        if isinstance(recipe, recipes.AggregateRecipe) and recipe.keys and _is_endless(recipe.window):
+            found.append("the state of this GROUP BY grows with the number of keys; a window or [UNBOUNDED STATE n ROWS] bounds it")
+        elif isinstance(recipe, recipes.DistinctRecipe) and recipe.window is None:
+            found.append("the state of this DISTINCT grows with the number of different rows; a window bounds it")
+        elif isinstance(recipe, recipes.JoinRecipe) and None in (recipe.lower_us, recipe.upper_us):
+            found.append("the state of this join grows on one side, as its bound in time is one-sided; WITHIN bounds both")
+    return tuple(dict.fromkeys(found))
+
+
+def _is_endless(window: WindowSpec | None) -> bool:
+    if window is None:
+        return True
+    return window.kind in (WindowKind.UNBOUNDED, WindowKind.LANDMARK) and window.state_rows_max is None
+
+
+def state_bound(recipe: Recipe) -> str | None:
+    """Return the bound of an operator's state in words; None when it holds nothing."""
+    if isinstance(recipe, recipes.AggregateRecipe):
+        return _aggregate_state(recipe)
+    if isinstance(recipe, recipes.WindowRecipe):
+        return _window_state(recipe.window)
+    if isinstance(recipe, recipes.JoinRecipe):
+        return _join_state(recipe)
+    if isinstance(recipe, recipes.TableJoinRecipe):
+        return "the rows of the table"
+    if isinstance(recipe, recipes.AsofJoinRecipe):
+        return "the versions a left row may still need, and left rows until the right watermark passes them"
+    if isinstance(recipe, recipes.DistinctRecipe):
+        return "the different rows of open windows" if recipe.window else "every different row ever seen: GROWS WITHOUT BOUND"
+    if isinstance(recipe, recipes.TopRecipe):
+        return f"{recipe.limit} rows a window"
+    if isinstance(recipe, recipes.LagRecipe):
+        return f"{recipe.offset} rows a partition, rows above the watermark"
+    if isinstance(recipe, recipes.RelationToStreamRecipe):
+        return "the changes of one instant" if recipe.stream != "r" else "the relation"
+    return None
+
+
+def _aggregate_state(recipe: recipes.AggregateRecipe) -> str:
+    groups = "one group" if not recipe.keys else "the groups"
+    if recipe.window is None:
+        bound = "" if not recipe.keys else ": GROWS WITH THE NUMBER OF KEYS"
+        return f"{groups} ever seen{bound}"
+    return f"{groups} of {_window_state(recipe.window)}"
+
+
+def _window_state(spec: WindowSpec) -> str:
+    if spec.kind in (WindowKind.HOPPING, WindowKind.CUMULATE, WindowKind.SLIDING):
+        return f"the last {duration_text(spec.range_us)} plus the delay of the watermark"
+    if spec.kind is WindowKind.ROWS:
+        return f"the last {spec.rows} rows{' of each partition' if spec.partition else ''}, rows above the watermark"
+    if spec.kind is WindowKind.SESSION:
+        return "open sessions"
+    if spec.kind is WindowKind.UNBOUNDED:
+        most = spec.state_rows_max
+        return f"at most {most} rows" if most is not None else "everything: GROWS WITH THE NUMBER OF KEYS"
+    return "the landmark's span" if spec.kind is WindowKind.LANDMARK else "one instant"
+
+
+def _join_state(recipe: recipes.JoinRecipe) -> str:
+    left = "without bound" if recipe.upper_us is None else duration_text(max(recipe.upper_us, 0))
+    right = "without bound" if recipe.lower_us is None else duration_text(max(-recipe.lower_us, 0))
+    return f"left rows for {left}, right rows for {right}, plus the delay of the watermarks"

@@ -1,0 +1,118 @@
+"""Small plan-building steps that the binder of SELECT and the reader of plan objects share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from millstream.engine.errors import Unsupported
+from millstream.engine.expressions.ir import Expression, Literal
+from millstream.engine.operators.recipes import WindowSpec
+from millstream.engine.planner.aggregate_binder import AggregateBinder, projected
+from millstream.engine.planner.expression_binder import conjunction
+from millstream.engine.planner.logical import Attribute, Filter, Node, OrderKey, Project, Role, Top, Window
+from millstream.engine.types import BOOLEAN, TEXT
+
+WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column to be: its name and its expression over the node below."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBy:
+    """An ordering key as an expression over the node below."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+def filtered(node: Node, conditions: Iterable[Expression]) -> Node:
+    """Return the node behind a filter on all conditions; itself when there is nothing to ask."""
+    condition = conjunction([c for c in conditions if c != Literal(BOOLEAN, True)])
+    return node if condition is None else Filter(attributes=node.attributes, input=node, condition=condition)
+
+
+def project_to(node: Node, outputs: list[Output], keep_roles: bool = False) -> Project:
+    """Return the projection to the outputs. Without `keep_roles` the bounds of windows become plain columns."""
+    attributes = []
+    for output in outputs:
+        attribute = projected(node, output.expression, output.name)
+        if not keep_roles and attribute.role is not Role.CHANGE:
+            attribute = replace(attribute, role=Role.PLAIN)
+        attributes.append(attribute)
+    return Project(attributes=tuple(attributes), input=node, expressions=tuple(o.expression for o in outputs))
+
+
+def split_conditions(
+    conditions: Iterable[Expression], attributes: tuple[Attribute, ...], binder: AggregateBinder
+) -> tuple[list[Expression], list[Expression]]:
+    """Conditions of WHERE on the window's bounds alone act on whole groups and go above the aggregate; return (below, above)."""
+    from millstream.engine.expressions.ir import columns_used
+
+    windows = {i for i, a in enumerate(attributes) if a.role in WINDOW_ROLES}
+    below: list[Expression] = []
+    above: list[Expression] = []
+    for condition in conditions:
+        used = columns_used(condition)
+        if used & windows and not used <= windows:
+            raise Unsupported(
+                "a condition in WHERE cannot mix the window's bounds with other columns of an aggregated query",
+                hint="compute it in a derived table, or put it in FILTER",
+            )
+        if used & windows:
+            found = binder.over_group(condition)
+            assert found is not None
+            above.append(found)
+        else:
+            below.append(condition)
+    return below, above
+
+
+def top_of(node: Node, outputs: list[Output], order: list[OrderBy], limit: int, with_ties: bool) -> Node:
+    """Return the first `limit` of `outputs` per window of the node; ordering keys and bounds ride along as hidden columns."""
+    windows = [i for i, a in enumerate(node.attributes) if a.role in WINDOW_ROLES]
+    if not windows:
+        raise Unsupported("ORDER BY … LIMIT without a window is not supported", hint="write a window after the stream's name")
+    columns = list(outputs)
+    keys = tuple(OrderKey(_column_for(k.expression, columns), k.descending, k.nulls_first) for k in order)
+    partition = tuple(_column_for(node.attributes[i].reference(i), columns) for i in windows)
+    inner = project_to(node, columns, keep_roles=True)
+    top = Top(attributes=inner.attributes, input=inner, order=keys, limit=limit, with_ties=with_ties, partition=partition)
+    return project_to(top, [Output(o.name, top.attributes[i].reference(i)) for i, o in enumerate(outputs)])
+
+
+def _column_for(expression: Expression, columns: list[Output]) -> int:
+    """Return the position of a column that has this value, appending a hidden one if there is none."""
+    for i, output in enumerate(columns):
+        if output.expression == expression:
+            return i
+    columns.append(Output(f"hidden_{len(columns)}", expression))
+    return len(columns) - 1
+
+
+def window_of(node: Node) -> WindowSpec | None:
+    """Return the window whose rows the node carries, looking down through what keeps it."""
+    while not isinstance(node, Window):
+        if len(node.inputs) != 1:
+            return None
+        node = node.inputs[0]
+    return node.spec
+
+
+def append_only_change(node: Node) -> Node:
+    """Return the rows as a change log: every one is a '+'."""
+    attributes = (*node.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
+    expressions: tuple[Expression, ...] = (*(a.reference(i) for i, a in enumerate(node.attributes)), Literal(TEXT, "+"))
+    return Project(attributes=attributes, input=node, expressions=expressions)
+
+
+def is_append_only_change(node: Node) -> bool:
+    """The node is what `append_only_change` makes."""
+    return isinstance(node, Project) and node.attributes[-1].role is Role.CHANGE and node.expressions[-1] == Literal(TEXT, "+")

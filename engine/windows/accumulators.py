@@ -1,0 +1,132 @@
+"""What an aggregate keeps per pane and group, and how panes become a window's answer: the contract, and the counting ones.
+
+DOUBLE sums are a strict sequential fold per pane, in order of rows: the accumulator goes first and each value is added to it, so the
+bits do not depend on where trains were cut. Panes are then added in order of time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.column import Column
+from millstream.engine.types import DataType
+from millstream.engine.windows.batch import Batch
+from millstream.engine.windows.grids import Grid, PaneTable
+
+Int64Array = npt.NDArray[np.int64]
+NEVER = np.iinfo(np.int64).max
+
+
+class Accumulator(ABC):
+    """State of one aggregate over all panes. `type` is the type of the answer."""
+
+    def __init__(self, type_: DataType) -> None:
+        self.type = type_
+
+    @abstractmethod
+    def update(self, batch: Batch) -> None:
+        """Fold rows in."""
+
+    @abstractmethod
+    def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
+        """Return the answer for groups `ids` over panes in order of time."""
+
+    def clear(self, slot: int) -> None:
+        """Reset what is kept outside of grids, when a pane closes."""
+
+
+class RowCounts:
+    """Rows per pane and group, and the ordinal of the first: present in every table, as they say which groups a window has."""
+
+    def __init__(self, table: PaneTable) -> None:
+        self.counts: Grid = table.grid(np.int64, 0)
+        self.first: Grid = table.grid(np.int64, NEVER)
+
+    def update(self, batch: Batch) -> Int64Array:
+        """Count, and return the flat cells that had no row before."""
+        counts, first = self.counts.flat[batch.lo : batch.hi], self.first.flat[batch.lo : batch.hi]
+        if batch.is_sparse:
+            new = np.unique(batch.cells[counts[batch.cells] == 0])
+            np.add.at(counts, batch.cells, 1)
+        else:
+            added = batch.counts()
+            new = np.flatnonzero((counts == 0) & (added > 0))
+            counts += added
+        if len(new):
+            # Written from the last row to the first, so that the first one's ordinal stays.
+            first[batch.cells[::-1]] = np.minimum(
+                first[batch.cells[::-1]], np.arange(batch.ordinal + batch.rows - 1, batch.ordinal - 1, -1, dtype=np.int64)
+            )
+        return new + batch.lo
+
+    def present(self, slots: Sequence[int]) -> Int64Array:
+        """Return the groups that have rows in any of the panes, by the arrival of their first row there."""
+        first = self.first.array[slots[0]] if len(slots) == 1 else self.first.array[list(slots)].min(axis=0)
+        ids = np.flatnonzero(first != NEVER)
+        return ids[np.argsort(first[ids], kind="stable")]
+
+    def total(self, slots: Sequence[int], ids: Int64Array) -> Int64Array:
+        """Return rows per group over panes."""
+        return sum_panes(self.counts, slots, ids)
+
+
+def sum_panes(grid: Grid, slots: Sequence[int], ids: Int64Array) -> Int64Array:
+    """Return integer sums over panes; order does not matter."""
+    if len(slots) == 1:
+        one: Int64Array = grid.array[slots[0]][ids]
+        return one
+    total: Int64Array = grid.array[list(slots)].sum(axis=0)[ids]
+    return total
+
+
+class ValueCounts:
+    """Rows that count for one (argument, FILTER): kept only once some row did not, until then the row counts serve."""
+
+    def __init__(self, table: PaneTable, rows: RowCounts, position: int | None, filter_: int | None) -> None:
+        self._table, self._rows = table, rows
+        self._position, self._filter = position, filter_
+        self._grid: Grid | None = None
+
+    @property
+    def are_row_counts(self) -> bool:
+        """No row has been left out yet."""
+        return self._grid is None
+
+    def update(self, batch: Batch) -> None:
+        """Count; called after the row counts have taken the batch in."""
+        mask = batch.chosen(self._position, self._filter)
+        if self._grid is None:
+            if mask is None or mask.all():
+                return
+            self._grid = self._table.grid(np.int64, 0)
+            self._grid.array[:] = self._rows.counts.array
+            np.subtract.at(self._grid.flat[batch.lo : batch.hi], batch.cells[~mask], 1)
+            return
+        counts = self._grid.flat[batch.lo : batch.hi]
+        cells = batch.cells if mask is None else batch.cells[mask]
+        if batch.is_sparse:
+            np.add.at(counts, cells, 1)
+        else:
+            counts += np.bincount(cells, minlength=len(counts))
+
+    def total(self, slots: Sequence[int], ids: Int64Array) -> Int64Array:
+        """Return rows that count per group over panes."""
+        return self._rows.total(slots, ids) if self._grid is None else sum_panes(self._grid, slots, ids)
+
+
+class Count(Accumulator):
+    """COUNT(*) and COUNT(x), with or without FILTER. The counting itself is done by the shared `ValueCounts`."""
+
+    def __init__(self, type_: DataType, counts: ValueCounts) -> None:
+        super().__init__(type_)
+        self._counts = counts
+
+    def update(self, batch: Batch) -> None:
+        """Nothing of its own."""
+
+    def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
+        """Return the counts, never NULL."""
+        return Column(self.type, self._counts.total(slots, ids))

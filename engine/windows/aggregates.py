@@ -1,0 +1,83 @@
+"""From aggregate calls to accumulators over one pane table; equal counts and sums are kept once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.engine.column import Column
+from millstream.engine.errors import Unsupported
+from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.schema import Schema
+from millstream.engine.windows.accumulators import Accumulator, Count, Int64Array, RowCounts, ValueCounts
+from millstream.engine.windows.batch import Batch
+from millstream.engine.windows.extremes import Extreme, ObjectExtreme
+from millstream.engine.windows.grids import PaneTable
+from millstream.engine.windows.sums import Average, SharedSums, Sum, sums_of
+
+
+class Aggregates:
+    """The accumulators of one operator. `update` folds a batch into all of them, `combine` answers for one window."""
+
+    def __init__(self, calls: Sequence[AggregateCall], inputs: Schema) -> None:
+        self.table = PaneTable()
+        self.rows = RowCounts(self.table)
+        self._inputs = inputs
+        self._counts: dict[tuple[int | None, int | None], ValueCounts] = {}
+        self._sums: dict[tuple[int, int | None], SharedSums] = {}
+        self._accumulators = [self._accumulator(call) for call in calls]
+
+    def update(self, batch: Batch) -> Int64Array:
+        """Fold rows in; return the flat cells that had no row before."""
+        new = self.rows.update(batch)
+        for counts in self._counts.values():
+            counts.update(batch)
+        for sums in self._sums.values():
+            sums.update(batch)
+        for accumulator in self._accumulators:
+            accumulator.update(batch)
+        return new
+
+    def combine(self, slots: Sequence[int], ids: Int64Array) -> list[Column]:
+        """Return a column per aggregate for groups `ids` over panes in order of time."""
+        return [a.combine(slots, ids) for a in self._accumulators]
+
+    def close(self, pane: int) -> None:
+        """Free a pane."""
+        slot = self.table.slots[pane]
+        for accumulator in self._accumulators:
+            accumulator.clear(slot)
+        self.table.close(pane)
+
+    def _value_counts(self, position: int | None, filter_: int | None) -> ValueCounts:
+        key = (position, filter_)
+        if key not in self._counts:
+            self._counts[key] = ValueCounts(self.table, self.rows, position, filter_)
+        return self._counts[key]
+
+    def _shared_sums(self, position: int, filter_: int | None) -> SharedSums:
+        key = (position, filter_)
+        if key not in self._sums:
+            argument = self._inputs.fields[position].type
+            self._sums[key] = SharedSums(sums_of(self.table, argument), position, filter_)
+        return self._sums[key]
+
+    def _accumulator(self, call: AggregateCall) -> Accumulator:
+        position = call.arguments[0] if call.arguments else None
+        counts = self._value_counts(position, call.filter)
+        if call.distinct and call.function not in ("min", "max"):
+            raise Unsupported(f"{call.function.upper()}(DISTINCT …) is not supported in this window")
+        if call.function == "count":
+            return Count(call.type, counts)
+        if position is None:
+            raise Unsupported(f"{call.function.upper()} needs an argument")
+        argument = self._inputs.fields[position].type
+        if call.function == "sum":
+            return Sum(call.type, self._shared_sums(position, call.filter), counts)
+        if call.function == "avg":
+            return Average(call.type, argument, self._shared_sums(position, call.filter), counts)
+        if call.function in ("min", "max"):
+            greatest = call.function == "max"
+            if argument.is_arrow or argument.is_wide:
+                return ObjectExtreme(call.type, self.table, position, call.filter, greatest=greatest)
+            return Extreme(call.type, self.table, counts, position, call.filter, greatest=greatest)
+        raise Unsupported(f"the aggregate {call.function.upper()} is not supported in this window")

@@ -1,0 +1,174 @@
+"""Which windows a time belongs to (K1), in terms of panes: stretches of time inside which all rows have the same windows.
+
+Windows and panes are numbered in order of time. All arithmetic floors, so times before 1970 are ordinary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.errors import InvalidDefinition, Unsupported
+from millstream.engine.limits import PANES_PER_WINDOW_MAX
+from millstream.engine.operators.recipes import WindowKind, WindowSpec
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class Assigner(ABC):
+    """The contract. Windows are [start, end) and numbered so that their ends grow strictly."""
+
+    @abstractmethod
+    def panes(self, times: Int64Array) -> Int64Array:
+        """Return the pane number of each time."""
+
+    @abstractmethod
+    def pane_start(self, pane: int) -> int:
+        """Return where a pane begins."""
+
+    @abstractmethod
+    def windows_of(self, pane: int) -> tuple[int, int]:
+        """Return the first and the last window that contain a pane; first > last in a gap between windows."""
+
+    @abstractmethod
+    def panes_of(self, window: int) -> tuple[int, int]:
+        """Return the first pane of a window and the one after its last."""
+
+    @abstractmethod
+    def start(self, window: int) -> int:
+        """Return where a window begins."""
+
+    @abstractmethod
+    def end(self, window: int) -> int:
+        """Return where a window ends (excluded)."""
+
+    @abstractmethod
+    def last_closed(self, watermark_us: int) -> int:
+        """Return the greatest window whose end is at or below W (K4)."""
+
+    @abstractmethod
+    def closings(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return for each time the end of its first window and of its last; both TIME_MIN where it is in none."""
+
+
+class Hopping(Assigner):
+    """[RANGE w SLIDE s OFFSET o]: starts are the multiples of s, moved by o. Tumbling when w = s; s may exceed w."""
+
+    def __init__(self, range_us: int, slide_us: int, offset_us: int = 0) -> None:
+        if range_us <= 0 or slide_us <= 0:
+            word, value = ("size", range_us) if range_us <= 0 else ("slide", slide_us)
+            raise InvalidDefinition(f"a window's {word} must be positive, not {value} µs")
+        self.range_us, self.slide_us, self.offset_us = range_us, slide_us, offset_us
+        self.pane_us = gcd(range_us, slide_us)
+        self.per_window = range_us // self.pane_us
+        self.per_slide = slide_us // self.pane_us
+        if self.per_window > PANES_PER_WINDOW_MAX:
+            raise Unsupported(
+                f"a window of {range_us} µs that slides by {slide_us} µs needs {self.per_window} panes of state per group",
+                hint="choose a slide that shares a greater divisor with the range",
+            )
+
+    def panes(self, times: Int64Array) -> Int64Array:
+        """Floor division by the pane."""
+        shifted = times - self.offset_us if self.offset_us else times
+        result: Int64Array = np.floor_divide(shifted, self.pane_us)
+        return result
+
+    def pane_start(self, pane: int) -> int:
+        """Multiples of the pane."""
+        return pane * self.pane_us + self.offset_us
+
+    def windows_of(self, pane: int) -> tuple[int, int]:
+        """Window k covers the panes k * per_slide … k * per_slide + per_window - 1."""
+        return (pane - self.per_window) // self.per_slide + 1, pane // self.per_slide
+
+    def panes_of(self, window: int) -> tuple[int, int]:
+        """See `windows_of`."""
+        first = window * self.per_slide
+        return first, first + self.per_window
+
+    def start(self, window: int) -> int:
+        """Multiples of the slide."""
+        return window * self.slide_us + self.offset_us
+
+    def end(self, window: int) -> int:
+        """Start plus range."""
+        return window * self.slide_us + self.offset_us + self.range_us
+
+    def last_closed(self, watermark_us: int) -> int:
+        """Solve end <= W."""
+        return (watermark_us - self.range_us - self.offset_us) // self.slide_us
+
+    def closings(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Ends of the first and the last window of each time."""
+        shifted = times - self.offset_us
+        last = np.floor_divide(shifted, self.slide_us)
+        first = np.floor_divide(shifted - self.range_us, self.slide_us) + 1
+        inside = first <= last
+        reach = self.range_us + self.offset_us
+        return (
+            np.where(inside, first * self.slide_us + reach, TIME_MIN),
+            np.where(inside, last * self.slide_us + reach, TIME_MIN),
+        )
+
+
+class Cumulate(Assigner):
+    """CUMULATE: windows that begin at multiples of the size and end at each step inside it. Window k ends with pane k."""
+
+    def __init__(self, size_us: int, step_us: int, offset_us: int = 0) -> None:
+        if size_us <= 0 or step_us <= 0:
+            raise InvalidDefinition("a cumulating window's size and step must be positive")
+        if size_us % step_us:
+            raise InvalidDefinition(f"a cumulating window's size ({size_us} µs) must be a multiple of its step ({step_us} µs)")
+        self.size_us, self.step_us, self.offset_us = size_us, step_us, offset_us
+        self.per_window = size_us // step_us
+
+    def panes(self, times: Int64Array) -> Int64Array:
+        """One pane a step."""
+        result: Int64Array = np.floor_divide(times - self.offset_us, self.step_us)
+        return result
+
+    def pane_start(self, pane: int) -> int:
+        """Multiples of the step."""
+        return pane * self.step_us + self.offset_us
+
+    def windows_of(self, pane: int) -> tuple[int, int]:
+        """All windows that end with this pane or a later one of the same size."""
+        return pane, (pane // self.per_window + 1) * self.per_window - 1
+
+    def panes_of(self, window: int) -> tuple[int, int]:
+        """From the size's beginning."""
+        return window // self.per_window * self.per_window, window + 1
+
+    def start(self, window: int) -> int:
+        """The size's beginning."""
+        return window // self.per_window * self.size_us + self.offset_us
+
+    def end(self, window: int) -> int:
+        """The step's end."""
+        return (window + 1) * self.step_us + self.offset_us
+
+    def last_closed(self, watermark_us: int) -> int:
+        """Solve end <= W."""
+        return (watermark_us - self.offset_us) // self.step_us - 1
+
+    def closings(self, times: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The step's end and the size's end."""
+        panes = self.panes(times)
+        last = (np.floor_divide(panes, self.per_window) + 1) * self.size_us + self.offset_us
+        return (panes + 1) * self.step_us + self.offset_us, last
+
+
+def assigner_for(window: WindowSpec) -> Assigner:
+    """Return the assigner of a window made of panes. Unsupported for other kinds."""
+    if window.kind is WindowKind.HOPPING and window.zone is None:
+        return Hopping(window.range_us, window.slide_us, window.offset_us)
+    if window.kind is WindowKind.CUMULATE and window.zone is None:
+        return Cumulate(window.range_us, window.slide_us, window.offset_us)
+    raise Unsupported(f"a {window.kind.value} window{' with a time zone' if window.zone else ''} is not supported here")
+
+
+assert TIME_MIN < 0 < TIME_MAX

@@ -1,0 +1,100 @@
+"""State per pane and group: two-dimensional arrays, a row per pane slot and a column per group id.
+
+A table hands out slots for panes and grows all its arrays together; accumulators hold `Grid`s of the table and only say how to fold
+rows in and how to combine panes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+GROUPS_MIN = 1
+SLOTS_MIN = 2
+
+
+class Grid:
+    """One value per pane slot and group. `flat` is the same memory in one dimension: cell = slot * capacity + group."""
+
+    __slots__ = ("_fill", "array", "flat")
+
+    def __init__(self, slots: int, capacity: int, dtype: Any, fill: Any) -> None:
+        self._fill = fill
+        self.array = self._new(slots, capacity, dtype)
+        self.flat = self.array.reshape(-1)
+
+    def _new(self, slots: int, capacity: int, dtype: Any) -> npt.NDArray[Any]:
+        array = np.empty((slots, capacity), dtype=dtype)
+        array[:] = self._fill
+        return array
+
+    def resize(self, slots: int, capacity: int) -> None:
+        """Keep what is there, at the same slot and group."""
+        old = self.array
+        self.array = self._new(slots, capacity, old.dtype)
+        self.array[: old.shape[0], : old.shape[1]] = old
+        self.flat = self.array.reshape(-1)
+
+    def clear(self, slot: int) -> None:
+        """Reset a slot."""
+        self.array[slot] = self._fill
+
+    def clear_groups(self, ids: Int64Array) -> None:
+        """Reset groups in all slots; cells of closed panes are reset with their slot already."""
+        self.array[:, ids] = self._fill
+
+
+class PaneTable:
+    """Slots of the live panes. `slots` maps a pane's number to its row."""
+
+    def __init__(self) -> None:
+        self.slots: dict[int, int] = {}
+        self.slot_count = SLOTS_MIN
+        self.capacity = GROUPS_MIN
+        self.grids: list[Grid] = []
+        self._free: list[int] = list(range(SLOTS_MIN))
+
+    def grid(self, dtype: Any, fill: Any) -> Grid:
+        """Return a new grid that grows with the table."""
+        grid = Grid(self.slot_count, self.capacity, dtype, fill)
+        self.grids.append(grid)
+        return grid
+
+    def reserve_groups(self, size: int) -> None:
+        """Make room for group ids below `size`."""
+        if size > self.capacity:
+            capacity = self.capacity
+            while capacity < size:
+                capacity *= 2
+            self._resize(self.slot_count, capacity)
+
+    def open(self, pane: int) -> int:
+        """Return the slot of a pane, a fresh one when it is new."""
+        slot = self.slots.get(pane)
+        if slot is None:
+            if not self._free:
+                self._free.extend(range(self.slot_count, 2 * self.slot_count))
+                self._resize(2 * self.slot_count, self.capacity)
+            slot = self._free.pop()
+            self.slots[pane] = slot
+        return slot
+
+    def close(self, pane: int) -> None:
+        """Free a pane's slot."""
+        slot = self.slots.pop(pane)
+        for grid in self.grids:
+            grid.clear(slot)
+        self._free.append(slot)
+
+    def _resize(self, slots: int, capacity: int) -> None:
+        self.slot_count, self.capacity = slots, capacity
+        for grid in self.grids:
+            grid.resize(slots, capacity)
+
+    def nbytes(self) -> int:
+        """Return the bytes of all grids."""
+        return sum(g.array.nbytes for g in self.grids)

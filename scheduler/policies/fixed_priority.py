@@ -1,0 +1,42 @@
+"""Fixed priority (Carney 2005, 4.4.1).
+
+    rank(b) = -slack(b),   slack(b) = deadline - Σ over k in D(b) of cost(k)
+
+    deadline  the first critical point of the query's QoS graph (the nearest where several lie below b)
+    D(b)      b and all boxes below it
+
+The least slack first; it does not change with the queues, hence the name. Moves with time: no.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from millstream.scheduler.contracts import FloatColumn
+from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.qos import first_critical_ns
+from millstream.scheduler.view import View
+
+
+class FixedPriority(RankingBase):
+    """The least slack first."""
+
+    def rank(self, view: View, now_ns: int) -> FloatColumn:
+        """Return -slack."""
+        return -slacks_ns(view)
+
+
+def slacks_ns(view: View) -> FloatColumn:
+    """Return the fixed slack of each unit, in ns."""
+    topology, cost = view.units.topology, view.estimates.cost_ns
+    below: dict[int, float] = {}
+    chain = all(len(consumers) <= 1 for consumers in topology.consumers)
+    for slot in reversed(topology.order):
+        if chain:
+            below[slot] = cost.item(slot) + sum(below[consumer] for consumer in topology.consumers[slot])
+        else:
+            below[slot] = sum(cost.item(one) for one in topology.downstream(slot))
+    slacks = [
+        min(first_critical_ns(query.qos) for query in view.queries_of(unit)) - below[int(view.units.entries[unit])]
+        for unit in view.index.tolist()
+    ]
+    return np.array(slacks, dtype=np.float64)

@@ -1,0 +1,113 @@
+"""Slope-slack (Carney 2005, 4.4.2).
+
+    latency(b)  mean age of the tuples queued at b
+    ect(b)      Σ over k in D(b) of train(k) cost(k) / o_sel(k): time until they could be out, D(b) being b and all boxes below it,
+                train(k) the tuples queued at k now, o_sel(k) the outputs per tuple from k on
+    eol(b)      latency(b) + ect(b): the latency to expect
+    utility(b)  gradient of the query's QoS graph at eol: utility lost per second that b is not run
+    slack(b)    from eol to the next critical point of the graph, infinite when there is none
+
+The greatest utility first, equal ones by the least slack; what is at or past its last useful point has no utility and goes last.
+The mean age is taken from the oldest and the newest tuple. Moves with time: yes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from millstream.engine.graph import NS_PER_S
+from millstream.scheduler.contracts import FloatColumn
+from millstream.scheduler.limits import NEVER_NS
+from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.qos import Graph, critical_points_ns, gradient, last_useful_ns
+from millstream.scheduler.view import View
+
+
+class GraphTable:
+    """A QoS graph prepared for columns of latencies."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.criticals = np.array([*critical_points_ns(graph), np.inf])
+        self.last_ns = last_useful_ns(graph)
+        self.starts = np.array([0.0, *critical_points_ns(graph)])
+        self.slopes = np.array([gradient(graph, start) for start in self.starts.tolist()])
+
+    def utility(self, latency_ns: FloatColumn) -> FloatColumn:
+        """Return the gradient at each latency, -1 at or past the last useful point."""
+        slopes: FloatColumn = self.slopes[np.searchsorted(self.starts, np.maximum(latency_ns, 0.0), side="right") - 1]
+        return np.where(latency_ns >= self.last_ns, -1.0, slopes)
+
+    def slack_ns(self, latency_ns: FloatColumn) -> FloatColumn:
+        """Return the distance to the next critical point."""
+        places = np.searchsorted(self.criticals, latency_ns, side="right")
+        following: FloatColumn = self.criticals[np.minimum(places, len(self.criticals) - 1)]
+        return following - latency_ns
+
+
+class SlopeSlack(RankingBase):
+    """Utility first, then slack."""
+
+    moves_with_time: ClassVar[bool] = True
+    moves_with_queue: ClassVar[bool] = True
+
+    def rank(self, view: View, now_ns: int) -> FloatColumn:
+        """Return numbers that order as (utility descending, slack ascending, unit)."""
+        utility, slack = self.urgency(view, now_ns)
+        order = np.lexsort((slack, -utility))
+        ranks = np.empty(len(order))
+        ranks[order] = -np.arange(len(order), dtype=np.float64)
+        return ranks
+
+    def urgency(self, view: View, now_ns: int) -> tuple[FloatColumn, FloatColumn]:
+        """Return utility (per second; -1 for too late) and slack (ns) of each unit."""
+        latency = mean_age_ns(view, now_ns) + expected_completion_ns(view)
+        utility, slack = np.zeros(len(latency)), np.zeros(len(latency))
+        numbers, tables = self.tables(view)
+        for number, table in enumerate(tables):
+            own = np.flatnonzero(numbers == number) if len(tables) > 1 else slice(None)
+            utility[own], slack[own] = table.utility(latency[own]), table.slack_ns(latency[own])
+        return utility, slack
+
+    def tables(self, view: View) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[GraphTable]]:
+        """Return the number of each unit's graph, and the graphs."""
+        graphs: dict[tuple[tuple[float, float], ...], int] = {}
+
+        def number(unit: int) -> float:
+            return float(graphs.setdefault(view.query_of(unit).qos, len(graphs)))
+
+        numbers = view.remembered("qos", lambda: np.array([number(unit) for unit in range(view.units.count)]))
+        tables = view.shared.get("qos_tables")
+        if tables is None:
+            tables = view.shared["qos_tables"] = [GraphTable(graph) for graph in graphs]
+        assert isinstance(tables, list)
+        return numbers.astype(np.int64), tables
+
+
+def mean_age_ns(view: View, now_ns: int) -> FloatColumn:
+    """Return the mean age of each entry's queued tuples, 0 for an empty queue."""
+    rows, head = view.rows, view.head_ns
+    middle = np.where(rows > 1, head / 2.0 + np.maximum(view.newest_ns, 0) / 2.0, head.astype(np.float64))
+    return np.where(head == NEVER_NS, 0.0, now_ns - middle)
+
+
+def expected_completion_ns(view: View) -> FloatColumn:
+    """Return ect of each entry."""
+    ledger, estimates = view.ledger, view.estimates
+    size = len(estimates.cost_ns)
+    work = np.maximum(ledger.rows[:size], 0) * estimates.cost_ns[: len(ledger.rows)] / estimates.output_per_tuple[: len(ledger.rows)]
+    for slots, producers, consumers, _ in view.units.topology.levels:
+        if len(producers):
+            work[slots] += np.bincount(producers, weights=work[consumers], minlength=len(slots))
+    column: FloatColumn = work[view.units.entries[view.index]]
+    return column
+
+
+def steepest(tables: list[GraphTable]) -> float:
+    """Return the greatest gradient of the graphs, in utility per second."""
+    return max((float(table.slopes.max()) for table in tables), default=0.0)
+
+
+def farthest_ns(tables: list[GraphTable]) -> float:
+    """Return the last critical point of the graphs."""
+    return max((float(table.criticals[-2]) for table in tables if len(table.criticals) > 1), default=float(NS_PER_S))

@@ -1,0 +1,46 @@
+"""Two levels (Aurora; Sharaf 2007, 3.2): queries in turn, inside the query the unit of the greatest rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.view import View
+
+
+class TwoLevelSelector:
+    """Keeps a cursor over queries. A shared operator belongs to the query that came first."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking = ranking
+        self.evaluations = 0
+        self.moves = 0
+        self._cursor = 0
+        self._query_of = np.zeros(0, dtype=np.int64)
+
+    def reset(self, view: View, now_ns: int) -> None:
+        """Number the queries anew."""
+        numbers = {query: number for number, query in enumerate(view.ledger.network.query_order)}
+        self._query_of = np.array([numbers[view.query_of(unit).id] for unit in range(view.units.count)], dtype=np.int64)
+        self._cursor = self._cursor % max(1, len(numbers))
+
+    def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
+        """Nothing is kept."""
+
+    def pick(self, view: View, now_ns: int, count: int) -> list[int]:
+        """Return the best unit of each of the next queries that have one."""
+        candidates = np.flatnonzero(view.units.available)
+        if not len(candidates):
+            return []
+        queries = self._query_of[candidates]
+        turn = (queries - self._cursor) % max(1, int(self._query_of.max()) + 1)
+        picked: list[int] = []
+        for next_turn in np.unique(turn)[:count].tolist():
+            own = candidates[turn == next_turn]
+            ranks = self.ranking.rank(view.only(own), now_ns)
+            self.evaluations += len(own)
+            picked.append(int(own[ranks.argmax()]))
+        self._cursor = int(self._query_of[picked[-1]]) + 1
+        self.moves += len(picked)
+        return picked

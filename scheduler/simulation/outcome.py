@@ -1,0 +1,167 @@
+"""What a simulated run gave: every result with its times, memory samples, counts; and the papers' measures over them.
+
+Measures (Sharaf 2007, 3.1–3.2 and 4.1; Carney 2005, 3.2; Pajjuri 2004, 6.1): response time R = D − A of an emitted tuple; slowdown
+R / T, for a joined tuple 1 + (R − ideal) / T; l2 norm sqrt(Σ x²); utility by the query's graph at R; staleness the share of time in
+which a waiting tuple would make a result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntColumn = NDArray[np.int64]
+FloatColumn = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """What measures need of a query: T in ns, the ideal way of one tuple in ns (T but for joins), its graph, weight, class."""
+
+    name: str
+    ideal_ns: float
+    way_ns: float
+    qos: tuple[tuple[float, float], ...]
+    weight: float
+    class_id: int
+    deadline_ns: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run. `query`, `arrival_ns` and `finished_ns` have one entry a result, in the order results left."""
+
+    policy: str
+    queries: tuple[QueryFacts, ...]
+    query: IntColumn
+    arrival_ns: IntColumn
+    finished_ns: IntColumn
+    sample_ns: IntColumn
+    sample_bytes: IntColumn
+    span_ns: int
+    end_ns: int
+    arrived: int
+    decisions: int
+    orders: int
+    busy_ns: int
+    scheduling_ns: int
+    waiting: int = 0
+    notes: dict[str, float] = field(default_factory=dict)
+
+    # ---- columns
+
+    @property
+    def response_ns(self) -> IntColumn:
+        """R of every result."""
+        return self.finished_ns - self.arrival_ns
+
+    @property
+    def slowdown(self) -> FloatColumn:
+        """H of every result."""
+        ideal = np.array([one.ideal_ns for one in self.queries])
+        way = np.array([one.way_ns for one in self.queries])
+        return np.asarray(1.0 + (self.response_ns - way[self.query]) / ideal[self.query], dtype=np.float64)
+
+    @property
+    def utility(self) -> FloatColumn:
+        """Utility of every result at its response time."""
+        found = np.zeros(len(self.query))
+        seconds = self.response_ns / 1e9
+        graphs: dict[tuple[tuple[float, float], ...], list[int]] = {}
+        for index, one in enumerate(self.queries):
+            graphs.setdefault(one.qos, []).append(index)
+        for points, members in graphs.items():
+            mask = np.isin(self.query, members)
+            found[mask] = np.interp(seconds[mask], [at for at, _ in points], [value for _, value in points])
+        return found
+
+    # ---- measures
+
+    def average_by_application(self, column: FloatColumn) -> float:
+        """Average first per query with results, then over queries."""
+        sums = np.bincount(self.query, weights=column, minlength=len(self.queries))
+        counts = np.bincount(self.query, minlength=len(self.queries))
+        made = counts > 0
+        return float((sums[made] / counts[made]).mean()) if made.any() else 0.0
+
+    def missed(self) -> NDArray[np.bool_]:
+        """Tell for every result whether it came after the first critical point of its graph, where utility begins to fall."""
+        late = np.array([first_critical_s(one.qos) for one in self.queries])
+        return np.asarray(self.response_ns / 1e9 > late[self.query], dtype=np.bool_)
+
+    def staleness(self, *, weighted: bool = False) -> float:
+        """Average over queries of the share of time in which a waiting tuple would make a result (Sharaf 2007, eq. 4.1–4.3).
+
+        Results of one query leave in the order of their arrivals, so the stale times are a union of intervals in order.
+        """
+        order = np.lexsort((self.finished_ns, self.query))
+        query, begin, end = self.query[order], self.arrival_ns[order], self.finished_ns[order]
+        stale = np.zeros(len(self.queries))
+        if len(query):
+            before = np.concatenate(([0], end[:-1]))
+            before[np.concatenate(([True], query[1:] != query[:-1]))] = 0
+            stale = np.bincount(query, weights=np.maximum(0, end - np.maximum(begin, before)), minlength=len(self.queries))
+        weights = np.array([one.weight for one in self.queries]) if weighted else np.ones(len(self.queries))
+        return float((stale / max(self.end_ns, 1) * weights).sum() / weights.sum()) if len(weights) else 0.0
+
+    def memory(self) -> tuple[int, float]:
+        """Return the greatest and the time-weighted average of the sampled bytes in queues."""
+        if not len(self.sample_ns):
+            return 0, 0.0
+        if self.sample_ns[-1] == self.sample_ns[0]:
+            return int(self.sample_bytes.max()), float(self.sample_bytes.mean())
+        mean = np.trapezoid(self.sample_bytes, self.sample_ns) / (self.sample_ns[-1] - self.sample_ns[0])
+        return int(self.sample_bytes.max()), float(mean)
+
+    def per_second(self) -> IntColumn:
+        """Return the results of every second from 0 on."""
+        return np.bincount(self.finished_ns // 1_000_000_000)
+
+    def summary(self) -> dict[str, float]:
+        """Return every measure under its name with the unit last."""
+        response, slowdown = self.response_ns / 1e6, self.slowdown
+        memory_max, memory_mean = self.memory()
+        seconds = max(self.end_ns, 1) / 1e9
+        found: dict[str, float] = {"results": float(len(response))}
+        for name, column in (("response_ms", response), ("slowdown", slowdown)):
+            found.update(_spread(name, column))
+        found["memory_bytes_max"], found["memory_bytes_mean"] = float(memory_max), memory_mean
+        utility = self.utility
+        found["utility_per_tuple"] = float(utility.mean()) if len(utility) else 0.0
+        found["utility_per_application"] = self.average_by_application(utility)
+        found["missed"] = float(self.missed().sum())
+        found["throughput_per_s"] = len(response) / seconds
+        found["throughput_deviation_per_s"] = float(self.per_second().std()) if len(response) else 0.0
+        found["staleness"] = self.staleness()
+        found["decisions"], found["orders"] = float(self.decisions), float(self.orders)
+        found["busy_share"] = self.busy_ns / max(self.end_ns, 1)
+        found["decision_share"] = self.scheduling_ns / max(self.scheduling_ns + self.busy_ns, 1)
+        return found
+
+
+def _spread(name: str, column: NDArray[np.generic]) -> dict[str, float]:
+    values = np.asarray(column, dtype=np.float64)
+    if not len(values):
+        return {f"{name}_{part}": 0.0 for part in ("mean", "max", "l2", "p50", "p95", "p99")}
+    p50, p95, p99 = np.percentile(values, (50, 95, 99))
+    return {
+        f"{name}_mean": float(values.mean()),
+        f"{name}_max": float(values.max()),
+        f"{name}_l2": float(np.sqrt((values * values).sum())),
+        f"{name}_p50": float(p50),
+        f"{name}_p95": float(p95),
+        f"{name}_p99": float(p99),
+    }
+
+
+def first_critical_s(points: tuple[tuple[float, float], ...]) -> float:
+    """Return the last latency at which a graph still gives what it gives at 0; infinite for one that never falls."""
+    first = points[0][1]
+    found = float("inf")
+    for (at, value), (_, following) in zip(points, points[1:], strict=False):
+        if value >= first and following < first:
+            found = at
+            break
+    return found

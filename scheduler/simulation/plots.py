@@ -1,0 +1,66 @@
+"""Draws panels of findings with matplotlib, which is imported only here and only when something is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from millstream.scheduler.errors import SimulationError
+from millstream.scheduler.simulation.experiments import Panel
+
+# Colours that differ in lightness as well, with a marker each, so that curves can be told apart in print.
+_STYLES = (
+    ("#1f5fa8", "o"), ("#c8452f", "s"), ("#2f8f5b", "^"), ("#8b5fb0", "D"), ("#d99a1c", "v"), ("#4d4d4d", "P"), ("#24a3a8", "X"),
+    ("#d46aa5", "<"), ("#7a8f1f", ">"), ("#8c564b", "*"),
+)  # fmt: skip
+
+
+def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
+    """Write one picture with all panels; the ending of the name says the format. Raises `SimulationError` without matplotlib."""
+    try:
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        from matplotlib import pyplot
+    except ImportError as problem:
+        raise SimulationError("a plot needs matplotlib", hint="install millstream[experiments]") from problem
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    # A fixed salt and no date: the same findings give the same bytes.
+    with mpl.rc_context({"svg.hashsalt": "millstream", "svg.fonttype": "none", "font.size": 9}):
+        figure, axes = pyplot.subplots(rows, columns, figsize=(5.2 * columns, 3.6 * rows), squeeze=False, layout="constrained")
+        for index, axis in enumerate(axes.flat):
+            if index < len(panels):
+                _panel(axis, panels[index])
+            else:
+                axis.set_visible(False)
+        figure.suptitle(title, fontsize=11)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(path, metadata=metadata, dpi=110)
+        pyplot.close(figure)
+
+
+def _panel(axis: Any, panel: Panel) -> None:
+    for index, line in enumerate(panel.lines):
+        colour, marker = _STYLES[index % len(_STYLES)]
+        if panel.kind == "bar":
+            width = 0.8 / len(panel.lines)
+            places = [place + (index - (len(panel.lines) - 1) / 2) * width for place in range(len(line.x))]
+            axis.bar(places, line.y, width, label=line.label, color=colour)
+            axis.set_xticks(range(len(line.x)), [str(one) for one in line.x], rotation=20 if len(line.x) > 4 else 0)
+        elif panel.kind == "step":
+            axis.plot(line.x, line.y, label=line.label, color=colour, linewidth=0.9)
+        else:
+            axis.plot(line.x, line.y, label=line.label, color=colour, marker=marker, markersize=4, linewidth=1.4)
+    if panel.x_log:
+        axis.set_xscale("log")
+    if panel.y_log:
+        axis.set_yscale("log")
+    axis.set_title(panel.title, fontsize=10)
+    axis.set_xlabel(panel.x_label)
+    axis.set_ylabel(panel.y_label)
+    axis.grid(visible=True, alpha=0.3)
+    if len(panel.lines) > 1:
+        axis.legend(fontsize=7)

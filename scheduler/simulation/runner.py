@@ -1,0 +1,100 @@
+"""Runs the cases of scenarios on several processes, keeps every result in a file, and takes up where it stopped.
+
+The name of a result's file is a digest of the case and of the code that makes it (everything in the scheduler but the scenarios'
+judging), so a changed policy is never answered from an old run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+from millstream.scheduler.simulation.experiments import Case, Result
+
+Progress = Callable[[int, int, Case], None]
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of the scheduler's code: what a result depends on beside its case."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if name.startswith("simulation/scenarios/") and not name.endswith("_runs.py"):
+            continue
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+class Store:
+    """Results in a folder, or only in memory."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._known: dict[str, Result] = {}
+
+    def _path(self, case: Case) -> Path | None:
+        if self._folder is None:
+            return None
+        digest = hashlib.sha256((code_digest() + case.key).encode()).hexdigest()[:32]
+        return self._folder / f"{digest}.json"
+
+    def get(self, case: Case) -> Result | None:
+        """Return what is kept of a case."""
+        if case.key in self._known:
+            return self._known[case.key]
+        path = self._path(case)
+        if path is None or not path.is_file():
+            return None
+        kept: Result = json.loads(path.read_text())["result"]
+        self._known[case.key] = kept
+        return kept
+
+    def put(self, case: Case, result: Result) -> None:
+        """Keep a result; a file appears whole or not at all."""
+        # Through JSON in memory as well, so that a run and its repetition from a file are judged on the same values.
+        text = json.dumps({"case": json.loads(case.key), "result": result})
+        self._known[case.key] = json.loads(text)["result"]
+        path = self._path(case)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_text(text)
+            part.replace(path)
+
+    def result(self, case: Case) -> Result:
+        """Return the result of a case that was run."""
+        found = self.get(case)
+        if found is None:
+            found = case.run()
+            self.put(case, found)
+        return found
+
+
+def run_cases(cases: Iterable[Case], store: Store, *, processes: int = 1, progress: Progress | None = None) -> None:
+    """Run what is not kept yet, longest expected first as listed; equal cases run once."""
+    missing = [case for case in {case.key: case for case in cases}.values() if store.get(case) is None]
+    if processes <= 1 or len(missing) <= 1:
+        for done, case in enumerate(missing, 1):
+            store.put(case, case.run())
+            if progress is not None:
+                progress(done, len(missing), case)
+        return
+    _run_apart(missing, store, processes, progress)
+
+
+def _run_apart(missing: Sequence[Case], store: Store, processes: int, progress: Progress | None) -> None:
+    # Fresh interpreters: nothing of the parent's state reaches a run.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=20) as pool:
+        waiting = {pool.submit(case.run): case for case in missing}
+        for done, future in enumerate(as_completed(waiting), 1):
+            store.put(waiting[future], future.result())
+            if progress is not None:
+                progress(done, len(missing), waiting[future])

@@ -1,0 +1,248 @@
+"""One run of a workload under a policy: the shipped core in virtual time, over the express lane where the network allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from millstream.engine.graph import GraphDelta, LogId, OperatorId
+from millstream.engine.work import Emission, WorkReceipt
+from millstream.scheduler.contracts import Selector
+from millstream.scheduler.core import CoreSettings, SchedulerCore
+from millstream.scheduler.errors import SchedulerError, SimulationError
+from millstream.scheduler.estimates import is_join
+from millstream.scheduler.events import Arrived, QueryAdded
+from millstream.scheduler.express import Charge, ExpressLane
+from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.limits import AGING, WINDOW_TUPLES
+from millstream.scheduler.simulation.driver import DecisionCost, VirtualDriver
+from millstream.scheduler.simulation.executor import BoxExecutor
+from millstream.scheduler.simulation.outcome import Outcome, QueryFacts
+from millstream.scheduler.simulation.outcomes import PathOutcomes
+from millstream.scheduler.simulation.workloads import Workload
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.trains import Train
+
+_FOREVER_NS = 1 << 62
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a workload is run.
+
+    `train` for policies that name none; `charge` what deciding costs; `adapt` whether measurements replace what is declared; `lane`
+    False keeps to one order at a time; `sample_ns` how often memory is looked at beside at arrivals; `until_ns` stops there, else the
+    run ends when nothing waits; `setup` is called with the core before the first arrival.
+    """
+
+    train: Train = field(default_factory=lambda: Train(count=1))
+    charge: Charge = field(default_factory=Charge)
+    adapt: bool = False
+    lane: bool = True
+    sample_ns: int | None = None
+    until_ns: int | None = None
+    keep_dropped: bool = False
+    window: int = WINDOW_TUPLES
+    aging: float = AGING
+    selector: Callable[[ExpressLane], Selector] | None = None
+
+
+def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, settings: RunSettings | None = None) -> Outcome:
+    """Run a workload under a policy; the same arguments give the same outcome."""
+    return _Run(work, PolicySpec.parse(policy) if isinstance(policy, str) else policy, seed, settings or RunSettings()).run()
+
+
+class _Run:
+    def __init__(self, work: Workload, policy: PolicySpec, seed: int, settings: RunSettings) -> None:
+        self.work, self.policy, self.seed, self.settings = work, policy, seed, settings
+        self.core = SchedulerCore(policy, CoreSettings(train=settings.train, adapt=settings.adapt))
+        self.core.estimates.set_aging(settings.window, settings.aging)
+        self.executor = BoxExecutor(seed)
+        self.emissions: list[Emission] = []
+        self.problems: list[str] = []
+        self.busy_ns = 0
+        self.samples: tuple[list[int], list[int]] = ([], [])
+        charge = settings.charge
+        costs = DecisionCost(charge.decision_ns, charge.evaluation_ns, charge.move_ns, charge.order_ns)
+        self.driver = VirtualDriver(
+            self.core, self.executor, on_splice=self.executor.splice, on_receipt=self._receipt, on_instruction=self._instruction, charge=costs
+        )
+        self._add(work)
+        self.facts = self._facts()
+
+    def _add(self, work: Workload) -> None:
+        # All queries at once: the network is cut once, not once a query.
+        for delta in work.deltas:
+            self.driver.post(QueryAdded(delta))
+        self.driver.run_until(0)
+        if self.problems:
+            raise SimulationError(self.problems[0])
+        # What it took to take the queries in is not the policy's doing.
+        self.driver.now_ns = self.driver.scheduling_ns = 0
+
+    def _receipt(self, receipt: WorkReceipt) -> None:
+        self.emissions.extend(receipt.emissions)
+        self.busy_ns += receipt.finished_ns - receipt.started_ns
+
+    def _instruction(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Report) and instruction.kind in ("refused", "policy_failed", "query_failed"):
+            self.problems.append(instruction.message)
+
+    def _facts(self) -> tuple[QueryFacts, ...]:
+        network, estimates = self.core.network, self.core.estimates
+        estimates.refresh(force=True)
+        facts = []
+        for delta in self.work.deltas:
+            query = delta.query
+            ideal = estimates.ideal_of_query[query.id]
+            joins = any(is_join(network, slot) for slot in network.topology.query_slots[query.id])
+            way = _way_ns(delta) if joins else ideal
+            facts.append(QueryFacts(query.name, ideal, way, query.qos, query.weight, int(query.class_id), query.deadline_ns))
+        return tuple(facts)
+
+    # ---- running
+
+    def run(self) -> Outcome:
+        lane = self._lane()
+        if lane is None:
+            self._run_orders()
+            return self._outcome_of_orders()
+        end_ns = self._run_lane(lane)
+        return self._outcome_of_lane(lane, end_ns)
+
+    def _lane(self) -> ExpressLane | None:
+        if not self.settings.lane or self.settings.until_ns is not None:
+            return None
+        try:
+            lane = self.core.express_lane(PathOutcomes(self.work.draws_for(self.seed)), self.settings.charge)
+        except SimulationError:
+            if self.work.draws is not None or self.settings.keep_dropped or self.settings.selector is not None:
+                raise
+            return None
+        lane.keep_dropped = self.settings.keep_dropped
+        if self.settings.selector is not None:
+            self.core.use_selector(self.settings.selector(lane))
+        return lane
+
+    def _size(self, log: LogId) -> int:
+        return self.work.row_bytes.get(log, 1)
+
+    def _run_lane(self, lane: ExpressLane) -> int:
+        core, ledger = self.core, self.core.ledger
+        columns = self.work.in_order()
+        times, logs = columns[0].tolist(), [LogId(log) for log in columns[1].tolist()]
+        count, place, now_ns = len(times), 0, 0
+        sample_at, sample_size = self.samples[0].append, self.samples[1].append
+        readers = {log: len(core.network.log_readers[core.network.logs.slot_of[log]].edges) for log in self.work.arrivals}
+        while place < count:
+            now_ns = max(now_ns, times[place])
+            waiting = ledger.bytes_waiting
+            sample_at(now_ns)
+            sample_size(waiting)
+            events = []
+            while place < count and times[place] <= now_ns:
+                log = logs[place]
+                lane.arrive(log, (times[place],))
+                events.append(Arrived(log, 1, self._size(log), times[place]))
+                waiting += readers[log] * self._size(log)
+                place += 1
+            sample_at(now_ns)
+            sample_size(waiting)
+            now_ns = core.express(lane, events, now_ns, times[place] if place < count else _FOREVER_NS)
+        lane.settle()
+        return now_ns
+
+    def _run_orders(self) -> None:
+        times, logs = self.work.in_order()
+        for at_ns, log in zip(times.tolist(), logs.tolist(), strict=True):
+            self.driver.post(Arrived(LogId(log), 1, self._size(LogId(log)), at_ns), at_ns)
+        span, until_ns = self.work.span_ns, self.settings.until_ns
+        step = self.settings.sample_ns or max(1, span // 2_000)
+        for at_ns in range(step, span + step, step):
+            if until_ns is not None and at_ns > until_ns:
+                break
+            self.driver.run_until(at_ns)
+            self.samples[0].append(at_ns)
+            self.samples[1].append(self.core.ledger.bytes_waiting)
+        if until_ns is None:
+            self._drain(span + step, step)
+        if self.problems:
+            raise SchedulerError(self.problems[0])
+
+    def _drain(self, at_ns: int, step: int) -> None:
+        """Go on until nothing waits, looking at memory as often as before."""
+        while not self.core.idle:
+            at_ns = max(at_ns, self.driver.now_ns)
+            self.driver.run_until(at_ns)
+            self.samples[0].append(at_ns)
+            self.samples[1].append(self.core.ledger.bytes_waiting)
+            at_ns += step
+            if self.core.next_wake_ns() is None and not self.core.ledger.rows_waiting:
+                break
+        self.driver.run_until_idle()
+
+    # ---- what came of it
+
+    def _queries_of_root(self) -> dict[OperatorId, list[int]]:
+        found: dict[OperatorId, list[int]] = {}
+        for index, delta in enumerate(self.work.deltas):
+            found.setdefault(delta.query.root, []).append(index)
+        return found
+
+    def _outcome_of_lane(self, lane: ExpressLane, end_ns: int) -> Outcome:
+        passed = lane.passed()
+        slot_of = self.core.network.operators.slot_of
+        query_of = np.full(len(self.core.network.nodes), -1, dtype=np.int64)
+        for operator, queries in self._queries_of_root().items():
+            query_of[slot_of[operator]] = queries[0]
+        return self._outcome(
+            query_of[passed.operator], passed.arrival_ns, passed.finished_ns, end_ns, lane.decisions, lane.runs, lane.busy_ns, lane.scheduling_ns
+        )
+
+    def _outcome_of_orders(self) -> Outcome:
+        queries_of = self._queries_of_root()
+        query: list[int] = []
+        columns: list[tuple[int, int, int]] = []
+        for one in self.emissions:
+            for index in queries_of[one.operator]:
+                for arrival_ns, count in zip(one.arrivals_ns, one.counts, strict=True):
+                    query.append(index)
+                    columns.append((arrival_ns, one.finished_ns, count))
+        table = np.array(columns, dtype=np.int64).reshape(-1, 3)
+        repeats = table[:, 2]
+        statistics = self.core.statistics()
+        return self._outcome(
+            np.repeat(np.array(query, dtype=np.int64), repeats),
+            np.repeat(table[:, 0], repeats),
+            np.repeat(table[:, 1], repeats),
+            self.driver.now_ns,
+            statistics.decisions,
+            statistics.orders,
+            self.busy_ns,
+            self.driver.scheduling_ns,
+        )
+
+    def _outcome(self, query: np.ndarray, arrival_ns: np.ndarray, finished_ns: np.ndarray, end_ns: int, decisions: int, orders: int,
+                 busy_ns: int, scheduling_ns: int) -> Outcome:
+        return Outcome(
+            str(self.policy), self.facts, query, arrival_ns, finished_ns, np.array(self.samples[0], dtype=np.int64),
+            np.array(self.samples[1], dtype=np.int64), self.work.span_ns, end_ns, self.work.tuples, decisions, orders, busy_ns,
+            scheduling_ns, self.core.ledger.rows_waiting,
+        )  # fmt: skip
+
+
+def _way_ns(delta: GraphDelta) -> float:
+    """Return the mean cost of the ways from a leaf to the root: what a joined tuple's later parent passes alone in the system."""
+    costs = {node.id: node.cost_ns + node.call_ns if node.inputs else 0.0 for node in delta.operators}
+    consumer = {edge.producer: edge.consumer for edge in delta.edges}
+    ways = []
+    for node in delta.operators:
+        if node.inputs:
+            continue
+        total, at = 0.0, consumer.get(node.id)
+        while at is not None:
+            total += costs[at]
+            at = consumer.get(at)
+        ways.append(total)
+    return sum(ways) / len(ways) if ways else 0.0

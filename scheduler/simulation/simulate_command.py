@@ -1,0 +1,144 @@
+"""The command `millstream simulate`. Nothing heavy is imported before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from millstream.scheduler.simulation.simulate import RunSettings
+    from millstream.scheduler.simulation.workloads import Workload
+
+# What the table shows; json and csv give everything.
+_COLUMNS = (
+    ("policy", "policy"),
+    ("results", "results"),
+    ("response_ms_mean", "resp ms avg"),
+    ("response_ms_max", "max"),
+    ("response_ms_l2", "l2"),
+    ("response_ms_p50", "p50"),
+    ("response_ms_p95", "p95"),
+    ("response_ms_p99", "p99"),
+    ("slowdown_mean", "slowdown avg"),
+    ("slowdown_max", "max"),
+    ("slowdown_l2", "l2"),
+    ("memory_bytes_max", "memory max"),
+    ("memory_bytes_mean", "avg"),
+    ("utility_per_application", "utility"),
+    ("throughput_per_s", "results/s"),
+    ("decision_share", "deciding"),
+)
+
+
+@click.command("simulate")
+@click.argument("workload", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--policy", "policies", default="round-robin,fcfs,hr,hnr", show_default=True, help="Policies, separated by commas; options of one by + (hnr:level=operator+train=10).")
+@click.option("--seed", default=1, show_default=True, help="Seed of arrivals and outcomes.")
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="Form of the output.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the distributions of response times into this file (svg or png).")
+@click.option("--train", help="Train of policies that name none: a count, a share of the queue, all.")
+@click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), help="Scale the costs to this load.")
+@click.option("--adapt", is_flag=True, help="Let measurements replace declared costs and selectivities.")
+@click.option("--decision-us", type=click.FloatRange(0), default=0.0, help="Charge this for a decision.")
+@click.option("--evaluation-us", type=click.FloatRange(0), default=0.0, help="Charge this for a rank computed.")
+def simulate(workload: Path, policies: str, seed: int, form: str, plot: Path | None, train: str | None, utilisation: float | None,
+             adapt: bool, decision_us: float, evaluation_us: float) -> None:
+    """Simulate a workload or a recording under policies.
+
+    WORKLOAD is a TOML file of streams and queries, or a recording of a live server. The real scheduler decides; boxes with a cost and
+    a selectivity stand for operators. The same seed gives the same bytes.
+    """
+    from millstream.scheduler.errors import SchedulerError
+    from millstream.scheduler.simulation.simulate import simulate as run
+
+    try:
+        work = read_input(workload, seed)
+        if utilisation is not None:
+            work = work.at_utilisation(utilisation)
+        settings = _settings(train, adapt, decision_us, evaluation_us)
+        outcomes = [run(work, policy, seed=seed, settings=settings) for policy in split_policies(policies)]
+        rows: list[dict[str, Any]] = [{"policy": one.policy, "seed": seed, **one.summary()} for one in outcomes]
+        click.echo(f"{work.name}: {len(work.deltas)} queries, {work.tuples} tuples, seed {seed}", err=True)
+        click.echo(_shown(rows, form), nl=False)
+        if plot is not None:
+            _plot(work, outcomes, plot)
+    except SchedulerError as problem:
+        raise click.ClickException(str(problem)) from problem
+
+
+def read_input(path: Path, seed: int) -> Workload:
+    """Read a workload or a recording, told apart by the first character."""
+    from millstream.scheduler.simulation import recording
+    from millstream.scheduler.simulation.workload_files import read_workload
+
+    with path.open("rb") as file:
+        first = file.read(1)
+    return recording.load(path).workload(path.stem) if first == b"{" else read_workload(path, seed)
+
+
+def split_policies(text: str) -> list[str]:
+    """Split at commas; within one policy `+` stands for the comma between its options."""
+    return [one.strip().replace("+", ",") for one in text.split(",") if one.strip()]
+
+
+def _settings(train: str | None, adapt: bool, decision_us: float, evaluation_us: float) -> RunSettings:
+    from millstream.scheduler.express import Charge
+    from millstream.scheduler.simulation.simulate import RunSettings
+    from millstream.scheduler.spec import read_value
+    from millstream.scheduler.trains import Train
+
+    shape = Train(count=1) if train is None else Train.parse(read_value(train))
+    charge = Charge(decision_ns=round(decision_us * 1_000), evaluation_ns=round(evaluation_us * 1_000))
+    return RunSettings(train=shape, charge=charge, adapt=adapt)
+
+
+def _shown(rows: Sequence[Mapping[str, Any]], form: str) -> str:
+    import csv
+    import io
+    import json
+
+    if form == "json":
+        return "".join(json.dumps(row) + "\n" for row in rows)
+    text = io.StringIO()
+    if form == "csv":
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+    cells = [[title for _, title in _COLUMNS]]
+    cells += [[_cell(row[name]) for name, _ in _COLUMNS] for row in rows]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(_COLUMNS))]
+    for line in cells:
+        parts = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+        text.write("  ".join(parts).rstrip() + "\n")
+    return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if float(value).is_integer() and abs(value) < 1e9:
+        return f"{int(value)}"
+    return f"{value:.4g}"
+
+
+def _plot(work: Workload, outcomes: Sequence[Any], path: Path) -> None:
+    import numpy as np
+    from millstream.scheduler.simulation.experiments import Line, Panel
+    from millstream.scheduler.simulation.plots import draw
+
+    shares = np.linspace(0.0, 100.0, 201)
+    made = [one for one in outcomes if len(one.query)]
+    response = [Line(one.policy, shares.tolist(), np.percentile(one.response_ns / 1e6, shares).tolist()) for one in made]
+    slowdown = [Line(one.policy, shares.tolist(), np.percentile(one.slowdown, shares).tolist()) for one in made]
+    memory = [Line(one.policy, (one.sample_ns / 1e9).tolist(), one.sample_bytes.tolist()) for one in outcomes]
+    panels = [
+        Panel("Response time", "share of results, %", "ms", response, kind="step", y_log=True),
+        Panel("Slowdown", "share of results, %", "times the ideal", slowdown, kind="step", y_log=True),
+        Panel("Memory in queues", "time, s", "bytes", memory, kind="step"),
+    ]
+    draw(panels, work.name, path)

@@ -1,0 +1,90 @@
+"""Files replayed into streams by `millstream run`: read in blocks, bad rows refused alone and remembered for the message."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import numpy as np
+from millstream.engine.column import Column, concat_columns
+from millstream.engine.event_time import event_times, time_position
+from millstream.engine.ingest.readers import file_format, read_stream
+from millstream.engine.schema import OnError
+from millstream.engine.train import Int64Array
+from millstream.server.errors import BadInput
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import EngineHost
+    from millstream.server.intake import StreamIntake
+
+REFUSALS_REMEMBERED_MAX = 5
+
+
+class InputFile:
+    """One file for one stream. `rows` were offered, `refused` of them refused; `first_refusals` are (place, reason)."""
+
+    def __init__(self, intake: StreamIntake, path: Path, file: BinaryIO, form: str) -> None:
+        self.intake = intake
+        self.rows = 0
+        self.refused = 0
+        self.first_refusals: list[tuple[str, str]] = []
+        self._reader = read_stream(file, path.name, form, intake.definition)
+        self._warnings: dict[str, None] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the file as a whole, once it has been read."""
+        return [*self._reader.notes, *self._warnings]
+
+    def chunks(self) -> Iterator[tuple[list[Column], int]]:
+        """Yield blocks of accepted rows. BadInput at the first bad row of a stream that says ON ERROR FAIL."""
+        for coerced in self._reader.chunks():
+            self.rows += coerced.rows + len(coerced.rejected)
+            self._warnings.update(dict.fromkeys(coerced.warnings))
+            if coerced.rejected:
+                places = [(self._reader.place(r.index), r.reason) for r in coerced.rejected]
+                if self.intake.definition.on_error is OnError.FAIL:
+                    raise BadInput(f"{self.intake.name}: {places[0][0]}: {places[0][1]}", hint="the stream says ON ERROR FAIL")
+                self.refused += len(places)
+                self.first_refusals += places[: REFUSALS_REMEMBERED_MAX - len(self.first_refusals)]
+                self.intake.note_refused(coerced.rejected)
+            if coerced.rows:
+                yield coerced.columns, coerced.rows
+
+    def read_all(self) -> tuple[list[Column], int]:
+        """Return all accepted rows as one block."""
+        blocks = list(self.chunks())
+        if not blocks:
+            return [], 0
+        width = len(blocks[0][0])
+        return [concat_columns([block[0][i] for block in blocks]) for i in range(width)], sum(block[1] for block in blocks)
+
+    def event_times(self, columns: list[Column], rows: int, now_us: int) -> Int64Array:
+        """Return the event times of rows; a stream by ARRIVAL has the present."""
+        position = time_position(self.intake.definition)
+        if position is None or not rows:
+            return np.full(rows, now_us, dtype=np.int64)
+        return event_times(columns[position], self.intake.definition.time)
+
+
+@contextmanager
+def open_input(host: EngineHost, stream: str, path: Path) -> Iterator[InputFile]:
+    """Open a file for a stream; BadInput or the engine's errors when that cannot be."""
+    intake = host.intake(stream)
+    form = file_format(path)
+    if form is None:
+        raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
+    try:
+        with _opened(path) as file:
+            yield InputFile(intake, path, file, form)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.suffix.lower() in (".gz", ".gzip"):
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")

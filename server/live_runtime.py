@@ -1,0 +1,71 @@
+"""The live runtime: the scheduler's thread and its workers, on the machine's clocks."""
+
+from __future__ import annotations
+
+import time
+
+from millstream.engine.graph import GraphDelta, OperatorId, QueryId
+from millstream.engine.network import Network
+from millstream.engine.sources import Ingested
+from millstream.scheduler.core import SchedulerStatistics
+from millstream.scheduler.events import QueryPaused, QueryResumed
+from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+from millstream.scheduler.live import LiveScheduler
+from millstream.scheduler.spec import PolicySpec
+from millstream.server.runtime import NS_PER_US, arrivals, splicer
+
+
+class LiveRuntime:
+    """The scheduler's thread and its workers."""
+
+    def __init__(
+        self, executor: OrderExecutor, network: Network, policy: PolicySpec, workers: int, on_instruction: InstructionHandler
+    ) -> None:
+        self.scheduler = LiveScheduler(executor, policy=policy, workers=workers, on_splice=splicer(network), on_instruction=on_instruction)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.scheduler.start()
+
+    def stop(self, drain_s: float) -> bool:
+        """Stop the threads, after at most `drain_s` for what is queued. Returns whether everything was worked off."""
+        drained = self.scheduler.quiesce(drain_s) if drain_s > 0 else False
+        self.scheduler.stop(drain=False)
+        return drained
+
+    def now_us(self) -> int:
+        """Return the system's clock."""
+        return time.time_ns() // NS_PER_US
+
+    def arrival_ns(self) -> int:
+        """Return the monotonic clock."""
+        return time.monotonic_ns()
+
+    def arrived(self, ingested: Ingested) -> None:
+        """Post it to the scheduler's mailbox."""
+        for event in arrivals(ingested):
+            self.scheduler.post(event)
+
+    def add(self, delta: GraphDelta) -> None:
+        """Splice in and wait."""
+        self.scheduler.add_query(delta)
+
+    def remove(self, query: QueryId, operators: tuple[OperatorId, ...]) -> None:
+        """Splice out and wait."""
+        self.scheduler.remove_query(query, operators)
+
+    def pause(self, query: QueryId) -> None:
+        """Post it."""
+        self.scheduler.post(QueryPaused(query))
+
+    def resume(self, query: QueryId) -> None:
+        """Post it."""
+        self.scheduler.post(QueryResumed(query))
+
+    def set_policy(self, spec: PolicySpec) -> None:
+        """Check it here and post it."""
+        self.scheduler.set_policy(spec)
+
+    def statistics(self) -> SchedulerStatistics:
+        """Return the counts as of the scheduler's last breath."""
+        return self.scheduler.statistics()

@@ -1,0 +1,279 @@
+"""The command line against a small server: output on stdout, messages on stderr, exit codes, one clear line for each error."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from millstream.client import cli
+from millstream.protocol import messages as m
+
+from tests.support.fake_server import FakeServer, ThreadedServer
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def threaded() -> Iterator[ThreadedServer]:
+    fake = FakeServer()
+    fake.stream("s", ("k", "BIGINT"), ("t", "TEXT"))
+    with ThreadedServer(fake) as running:
+        yield running
+
+
+@pytest.fixture
+def run(threaded: ThreadedServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in this process; returns exit code, stdout, stderr."""
+    monkeypatch.setenv("MILLSTREAM_SERVER", threaded.server.address)
+
+    def call(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        read, write = os.pipe()
+        os.write(write, stdin)
+        os.close(write)
+        with os.fdopen(read) as source:
+            monkeypatch.setattr(sys, "stdin", source)
+            capfd.readouterr()
+            code = cli.run(list(arguments))
+            out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+def statements(threaded: ThreadedServer) -> list[str]:
+    return [event.text for event in threaded.server.heard if isinstance(event, m.Statement)]
+
+
+def test_the_help_lists_every_command_without_importing_any() -> None:
+    heavy = "{'pyarrow', 'rich', 'asyncio', 'numpy', 'msgpack'}"
+    code = f"import sys; from millstream.client import cli; cli.run(['--help']); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in cli.SUMMARIES)
+    assert done.stdout.endswith("[]\n")
+
+
+def test_the_summaries_in_the_help_are_those_of_the_commands() -> None:
+    for entry in entry_points(group=cli.GROUP):
+        command = entry.load()
+        first = (command.help or "").partition("\n")[0]
+        assert entry.name in cli.SUMMARIES
+        if entry.value.startswith("millstream.client"):
+            assert first, entry.name
+
+
+def test_a_statement_is_run_and_its_table_printed(threaded: ThreadedServer, run: Run) -> None:
+    threaded.server.answers["SHOW STREAMS"] = lambda request: m.Reply(
+        request, [["name", "TEXT", False], ["rows", "BIGINT", True]], [["s", None]]
+    )
+    assert run("sql", "-c", "SHOW STREAMS") == (0, "name,rows\ns,\n", "")
+    assert run("sql", "-c", "SHOW STREAMS", "--format", "json") == (0, '{"name": "s", "rows": null}\n', "")
+    assert run("stream", "list", "--format", "csv") == (0, "name,rows\ns,\n", "")
+    code, out, _ = run("sql", "-c", "SHOW STREAMS", "--format", "table")
+    assert (code, [line.split() for line in out.splitlines()][0::2]) == (0, [["name", "rows"], ["s", "NULL"]])
+
+
+def test_a_script_comes_from_a_file_or_standard_input(threaded: ThreadedServer, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "script.sql"
+    file.write_text("CREATE STREAM a (k INT); -- one; two\nSHOW QUERIES;")
+    assert run("sql", "-f", str(file))[0] == 0
+    assert run("sql", stdin=b"SHOW CLASSES")[0] == 0
+    assert [text.strip() for text in statements(threaded)] == ["CREATE STREAM a (k INT)", "-- one; two\nSHOW QUERIES", "SHOW CLASSES"]
+
+
+def test_results_of_several_selects_come_one_after_the_other_under_their_names(threaded: ThreadedServer, run: Run) -> None:
+    fake = threaded.server
+    fake.rows["s"] = [[1, "a"], [2, ""]]
+    for text in ("SELECT 1", "SELECT 2"):
+        fake.answers[text] = lambda request: m.Reply(request, info={"query": "q_s", "continuous": True})
+    fake.answers["FINISH"] = lambda request: (fake.end("q_s", "finished"), m.Reply(request))[1]
+    fake.queries["q_two"] = "s"
+    fake.answers["SELECT 2"] = lambda request: m.Reply(request, info={"query": "q_two", "continuous": True})
+    fake.answers["FINISH"] = lambda request: (fake.end("q_s", "finished"), fake.end("q_two", "finished"), m.Reply(request))[2]
+    code, out, err = run("sql", "-c", "SELECT 1;SELECT 2;FINISH")
+    assert (code, out, err) == (0, '-- q1\nk,t\n1,a\n2,""\n-- q2\nk,t\n1,a\n2,""\n', "")
+
+
+def test_errors_are_one_line_and_exit_with_one(threaded: ThreadedServer, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    threaded.server.answers["SELCT"] = lambda request: m.Failure("syntax", "SELCT is no statement", request, "did you mean SELECT?", 1, 1)
+    assert run("sql", "-c", "SELCT") == (1, "", "error: SELCT is no statement (line 1, column 1); did you mean SELECT?\n")
+    assert run("tail", "nowhere") == (1, "", "error: there is no query nowhere\n")
+    code, out, err = run("query", "list", "--server", "127.0.0.1:1")
+    assert (code, out, err) == (1, "", "error: no server answers at 127.0.0.1:1; start one with: millstream serve\n")
+    assert run("query", "list", "--tls-ca", "/nowhere.pem")[0] == 1
+
+
+def test_a_fault_of_our_own_is_one_line_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.client.commands.sql.run_script", lambda *_: 1 / 0)
+    code, out, err = run("sql", "-c", "SHOW STREAMS")
+    assert (code, out) == (1, "")
+    assert err == "error: ZeroDivisionError: division by zero; a fault of millstream itself, MILLSTREAM_TRACEBACK=1 shows where\n"
+
+
+def test_wrong_usage_exits_with_two(run: Run) -> None:
+    for arguments in (
+        ["query", "stop"],
+        ["nonsense"],
+        ["sql", "-c", "x", "-f", "/dev/null"],
+        ["query", "submit"],
+        ["tail", "q", "--limit", "-1"],
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("Usage:")
+
+
+def test_tail_prints_rows_until_the_limit(threaded: ThreadedServer, run: Run) -> None:
+    threaded.server.rows["s"] = [[i, None] for i in range(10)]
+    assert run("tail", "Q_S", "--from-start", "--limit", "2", "--format", "json") == (0, '{"k": 0, "t": null}\n{"k": 1, "t": null}\n', "")
+    assert run("tail", "q_s", "--resume", "t9", "--limit", "1", "--format", "csv") == (0, "k,t\n9,\n", "")
+
+
+def test_the_verbs_of_queries_quote_names_and_stay_quiet_in_a_pipe(threaded: ThreadedServer, run: Run) -> None:
+    for verb in ("start", "stop", "pause", "resume", "drop"):
+        assert run("query", verb, "Avg", "a/b") == (0, "", "")
+    run("query", "drop", "x", "--cascade")
+    run("query", "explain", "x", "--analyze")
+    run("query", "explain", "SELECT 1 FROM s")
+    run("stream", "create", "new", "k BIGINT", "--timestamp-by", "ts", "--delay", "2 SECONDS", "--if-not-exists")
+    run("stream", "drop", "new")
+    run("policy", "set", "bsd", "--option", "quantum=5", "--option", "mode=it's")
+    assert statements(threaded) == [
+        *(f'{verb} QUERY "{name}"' for verb in ("START", "STOP", "PAUSE", "RESUME", "DROP") for name in ("avg", "a/b")),
+        'DROP QUERY "x" CASCADE',
+        'EXPLAIN ANALYZE "x"',
+        "EXPLAIN SELECT 1 FROM s",
+        'CREATE STREAM IF NOT EXISTS "new" (k BIGINT) TIMESTAMP BY "ts" DELAY 2 SECONDS',
+        'DROP STREAM "new"',
+        "SET POLICY \"bsd\" WITH (quantum = 5, mode = 'it''s')",
+    ]
+
+
+def test_submit_takes_text_or_a_plan(threaded: ThreadedServer, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"version": 1, "name": "p", "root": {"op": "source", "stream": "s"}}))
+    assert run("query", "submit", "SELECT * FROM s", "--name", "Q", "--class", "gold", "--lifetime", "1.5") == (0, "", "")
+    assert run("query", "submit", "--plan", str(file))[0] == 0
+    text, plan = (event for event in threaded.server.heard if isinstance(event, m.Submit))
+    assert (text.sql, text.name, text.options, text.lifetime_us) == ("SELECT * FROM s", "q", {"class": "gold"}, 1_500_000)
+    assert plan.plan == json.loads(file.read_text())
+    file.write_text("{")
+    assert run("query", "submit", "--plan", str(file))[0] == 1
+
+
+def test_explain_prints_a_plan_object_as_json(threaded: ThreadedServer, run: Run) -> None:
+    threaded.server.answers['EXPLAIN "q"'] = lambda request: m.Reply(
+        request, [["plan", "TEXT", False]], [["source s"]], info={"plan": {"version": 1}}
+    )
+    assert json.loads(run("query", "explain", "q", "--format", "json")[1]) == {"version": 1}
+    assert run("query", "explain", "q", "--format", "csv")[1] == "plan\nsource s\n"
+
+
+def test_policies_are_listed_and_the_one_in_use_is_shown(threaded: ThreadedServer, run: Run) -> None:
+    columns = [["name", "TEXT", False], ["in_force", "BOOLEAN", False]]
+    threaded.server.answers["SHOW POLICIES"] = lambda request: m.Reply(request, columns, [["hnr", True], ["bsd", False]])
+    assert run("policy", "show")[1] == "name,in_force\nhnr,true\n"
+    assert run("policy", "show", "bsd")[1] == "name,in_force\nbsd,false\n"
+    assert run("policy", "show", "x")[0] == 1
+    assert "hnr" in run("top")[1]
+
+
+CSV = b'k,t\n1,"a,b"\nx,c\n3,\n4\n5,""\n'
+
+
+def test_publish_counts_and_names_the_refused_lines(threaded: ThreadedServer, run: Run) -> None:
+    code, out, err = run("publish", "s", stdin=CSV)
+    assert (code, out) == (0, "")
+    assert threaded.server.rows["s"] == [[1, "a,b"], [3, None], [5, ""]]
+    assert err.splitlines() == [
+        "s: 3 rows accepted, 2 refused",
+        "  line 5: has 1 fields, the header has 2",
+        "  line 3: k is BIGINT, not str",
+    ]
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "arrow", "arrows"])
+def test_publish_reads_every_format(threaded: ThreadedServer, run: Run, tmp_path: Path, format: str) -> None:
+    table = pa.table({"k": pa.array([9007199254740993, None], pa.int64()), "t": ["测试", "b"]})
+    file = tmp_path / f"data.{format}"
+    match format:
+        case "csv":
+            file.write_text("t,k\n测试,9007199254740993\nb,\n")
+        case "jsonl":
+            file.write_text('{"k": 9007199254740993, "t": "测试"}\n{"t": "b"}\n')
+        case "parquet":
+            pq.write_table(table, file)
+        case _:
+            sink = io.BytesIO()
+            with (pa.ipc.new_file if format == "arrow" else pa.ipc.new_stream)(sink, table.schema) as writer:
+                writer.write_table(table)
+            file.write_bytes(sink.getvalue())
+    assert run("publish", "s", str(file), "--finish") == (0, "", "")
+    assert threaded.server.rows["s"] == [[9007199254740993, "测试"], [None, "b"]]
+    assert [event.stream for event in threaded.server.heard if isinstance(event, m.Finish)] == ["s"]
+
+
+def test_publish_refuses_files_that_are_not_what_they_say(run: Run, tmp_path: Path) -> None:
+    for name in ("x.parquet", "x.arrow"):
+        (tmp_path / name).write_bytes(b"junk" * 10)
+        code, _, err = run("publish", "s", str(tmp_path / name))
+        assert code == 1
+        assert err.startswith("error: ")
+    assert run("publish", "s", "--format", "parquet")[0] == 2
+
+
+def environment(threaded: ThreadedServer) -> dict[str, str]:
+    return {**os.environ, "MILLSTREAM_SERVER": threaded.server.address, "PYTHONWARNINGS": "error"}
+
+
+START = [sys.executable, "-c", "from millstream.client.cli import main; main()"]
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_a_tail_quietly(threaded: ThreadedServer) -> None:
+    threaded.server.rows["s"] = [[1, "a"]]
+    with subprocess.Popen(
+        [*START, "tail", "q_s", "--from-start"], env=environment(threaded), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"k,t\n"
+        assert process.stdout.readline() == b"1,a\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, b"", b"")
+
+
+@pytest.mark.process
+def test_a_reader_that_leaves_ends_the_command_without_a_word(threaded: ThreadedServer) -> None:
+    threaded.server.rows["s"] = [[i, "x" * 100] for i in range(20_000)]
+    with subprocess.Popen(
+        [*START, "tail", "q_s", "--from-start"], env=environment(threaded), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"k,t\n"
+        process.stdout.close()
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(20)) == (b"", 0)
+
+
+@pytest.mark.process
+def test_rows_are_published_as_they_are_typed(threaded: ThreadedServer) -> None:
+    with subprocess.Popen([*START, "publish", "s"], env=environment(threaded), stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        for i in range(3):
+            process.stdin.write(b"k,t\n1,a\n" if i == 0 else b"2,b\n")
+            process.stdin.flush()
+            while len(threaded.call(lambda: list(threaded.server.rows["s"]))) <= i:
+                assert process.poll() is None
+        process.stdin.close()
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(20)) == (b"", 0)

@@ -1,0 +1,216 @@
+"""Text in and out: scripts cut into statements, CSV and JSON lines as they arrive, tables for people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from millstream.client.csvtext import BadRecord, CsvReader
+from millstream.client.errors import MillstreamError
+from millstream.client.inputs import CsvInput, JsonLinesInput
+from millstream.client.queries import name_of, quoted
+from millstream.client.render import ArrowRenderer, LiveTable, WholeTable, renderer_for
+from millstream.client.statements import first_word, is_complete, split_script
+from millstream.protocol.types import Column, parse_schema
+
+# --- statements ---
+
+
+def test_a_script_is_cut_at_semicolons_outside_quotes_and_comments() -> None:
+    script = "CREATE STREAM s (t TEXT); -- a; b\nINSERT INTO s VALUES ('x;''y');\n/* c; */ SELECT \"a;b\" FROM s\n;;-- end"
+    assert [s.strip() for s in split_script(script)] == [
+        "CREATE STREAM s (t TEXT)",
+        "-- a; b\nINSERT INTO s VALUES ('x;''y')",
+        '/* c; */ SELECT "a;b" FROM s',
+    ]
+
+
+def test_a_statement_keeps_its_line_numbers() -> None:
+    statements = split_script("SELECT 1;\n\nSELECT\n2;\nSELECT 3")
+    assert [statement.count("\n", 0, statement.index("SELECT")) for statement in statements] == [0, 2, 4]
+
+
+@given(st.text(alphabet="a;'\"-/* \n"))
+def test_cutting_loses_nothing_but_semicolons_and_blanks(text: str) -> None:
+    joined = "".join(split_script(text))
+    assert set(joined) <= set(text) | {"\n"}
+    assert joined.count("a") <= text.count("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("SELECT 1;", True),
+        ("SELECT 1", False),
+        ("SELECT ';", False),
+        ("SELECT ';';", True),
+        ("SELECT 1; -- x", True),
+        ("", False),
+        ("/* ;", False),
+    ],
+)
+def test_a_statement_is_complete_with_a_semicolon_outside_quotes(text: str, complete: bool) -> None:
+    assert is_complete(text) is complete
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("select 1", "SELECT"), ("-- x\n( SELECT 1)", "SELECT"), ("'a'", ""), ("", ""), ("/* */ WITH", "WITH")]
+)
+def test_the_first_word_is_found_behind_comments(text: str, word: str) -> None:
+    assert first_word(text) == word
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"), [("Avg", "avg"), ('"Avg"', "Avg"), ("a/b", "a/b"), (" x ", " x "), ('"a""b"', 'a"b'), ("DROP", "drop"), ("", "")]
+)
+def test_names_on_the_command_line_fold_as_in_the_language(typed: str, name: str) -> None:
+    assert name_of(typed) == name
+    assert name_of(quoted(name)) == name or name == ""
+
+
+# --- csv ---
+
+
+def records(data: bytes, sizes: list[int] | None = None) -> list[Any]:
+    reader, result, at = CsvReader(), [], 0
+    for size in sizes or [len(data)]:
+        result.extend(reader.feed(data[at : at + size]))
+        at += size
+    result.extend(reader.feed(data[at:], last=True))
+    return [(line, str(fields) if isinstance(fields, BadRecord) else fields) for line, fields in result]
+
+
+QUIRKS = b'\xef\xbb\xbfid,s\r\n1,"a,b"\r\n2,"line1\nline2"\r\n3,""\r\n4,\r\n5,"say ""hi"""\r\n6,"x",\r\n7,last'
+QUIRK_RECORDS = [
+    (1, ["id", "s"]),
+    (2, ["1", "a,b"]),
+    (3, ["2", "line1\nline2"]),
+    (5, ["3", ""]),
+    (6, ["4", None]),
+    (7, ["5", 'say "hi"']),
+    (8, ["6", "x", None]),
+    (9, ["7", "last"]),
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_csv_with_its_quirks_is_read_however_it_is_cut(size: int) -> None:
+    assert records(QUIRKS, [size] * (len(QUIRKS) // size)) == QUIRK_RECORDS
+
+
+@given(st.lists(st.lists(st.text(alphabet='a,"\n x'), min_size=2, max_size=4), max_size=6), st.integers(1, 9))
+def test_what_the_standard_library_writes_is_read_back(rows: list[list[str]], size: int) -> None:
+    out = io.StringIO()
+    csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    data = out.getvalue().encode()
+    assert [fields for _, fields in records(data, [size] * (len(data) // size))] == rows
+
+
+@pytest.mark.parametrize("line", [b'a,b"c\n', b'"a"b,c\n', b"\xff,1\n"])
+def test_a_record_that_is_not_csv_is_refused_and_the_next_is_read(line: bytes) -> None:
+    data = line + (b'"\n' if line.count(b'"') % 2 else b"") + b"1,2\n"
+    result = records(data)
+    assert isinstance(result[0][1], str)
+    assert result[-1][1] == ["1", "2"]
+
+
+COLUMNS = parse_schema(
+    [["k", "BIGINT", True], ["v", "DOUBLE", True], ["s", "TEXT", True], ["d", "DECIMAL(38, 2)", True], ["b", "BOOLEAN", True]]
+)
+
+
+def test_csv_values_get_the_types_of_the_stream_where_their_text_says_so() -> None:
+    reader = CsvInput(COLUMNS)
+    read = reader.feed(b's,k,v,d,b,more\nx,9007199254740993,NaN,12345678901234567890.10,TRUE,1\n"",x,-Infinity,,no,2\n,1_0,nan,1,,3\n7,8\n')
+    assert [{k: str(v) for k, v in row.items()} for row in read.rows[:1]] == [
+        {"s": "x", "k": "9007199254740993", "v": "nan", "d": "12345678901234567890.10", "b": "True"}
+    ]
+    assert read.rows[1] == {"s": "", "k": "x", "v": -math.inf, "d": None, "b": "no"}
+    assert read.rows[2] == {"s": None, "k": "1_0", "v": "nan", "d": "1", "b": None}
+    assert (read.lines, read.refused) == ([2, 3, 4], [(5, "has 2 fields, the header has 6")])
+    assert read.notes == ["columns that the stream does not have are left out: more"]
+
+
+def test_a_header_that_fits_nothing_is_refused() -> None:
+    with pytest.raises(MillstreamError, match="names no column of the stream: x, y"):
+        CsvInput(COLUMNS).feed(b"x,y\n")
+
+
+def test_a_malformed_line_of_json_does_not_take_the_next_with_it() -> None:
+    reader = JsonLinesInput([Column("t", COLUMNS[0].type), Column("v", COLUMNS[1].type)])
+    data = b'{"t":1}\n{"t":1234567890iiii,"w":1}\n{"t":9223372036854775807,"v":"NaN"}\n{"t":"\xff"}\n[1]\n\n{"t":3,"x":1}'
+    read = reader.feed(data[:20])
+    rest = reader.feed(data[20:], last=True)
+    rows = read.rows + rest.rows
+    assert [row["t"] for row in rows] == [1, 9223372036854775807, 3]
+    assert math.isnan(rows[1]["v"])
+    assert [line for line, _ in rest.refused] == [2, 4, 5]
+    assert rest.lines == [3, 7]
+    assert rest.notes == ["a column that the stream does not have is left out: x"]
+
+
+def test_decimals_in_json_keep_their_digits() -> None:
+    read = JsonLinesInput(COLUMNS).feed(b'{"d": 12345678901234567890.10, "v": 0.1}\n')
+    assert (str(read.rows[0]["d"]), read.rows[0]["v"]) == ("12345678901234567890.10", 0.1)
+
+
+# --- tables ---
+
+BATCH = pa.record_batch([pa.array(["a", "", None, "\x1b[2Jb"]), pa.array([1, None, 9007199254740993, 3])], names=["s", "n"])
+
+
+def shown(renderer_class: Any, *batches: pa.RecordBatch, colour: bool = False) -> list[str]:
+    out = io.BytesIO()
+    renderer = renderer_class(BATCH.schema, out, colour)
+    for batch in batches:
+        renderer.batch(batch)
+    renderer.finish()
+    return out.getvalue().decode().splitlines()
+
+
+def test_a_table_shows_null_unlike_an_empty_string_and_lets_no_escape_through() -> None:
+    lines = [line.split() for line in shown(WholeTable, BATCH)]
+    assert lines[0] == ["s", "n"]
+    assert lines[2:] == [["a", "1"], ["NULL"], ["NULL", "9007199254740993"], ["\\x1b[2Jb", "3"]]
+
+
+def test_a_live_table_writes_rows_as_they_come() -> None:
+    lines = shown(LiveTable, BATCH.slice(0, 1), BATCH.slice(2, 1))
+    assert [line.split() for line in lines] == [["s", "n"], ["─", "─"], ["a", "1"], ["NULL", "9007199254740993"]]
+    assert shown(LiveTable)[0].split() == ["s", "n"]
+
+
+def test_long_text_is_not_cut_when_it_goes_to_a_file() -> None:
+    out = io.BytesIO()
+    schema = pa.schema([("s", pa.string())])
+    renderer = WholeTable(schema, out, False)
+    renderer.batch(pa.record_batch([pa.array(["x" * 1000])], schema=schema))
+    renderer.finish()
+    assert "x" * 1000 in out.getvalue().decode()
+
+
+def test_arrow_output_is_one_stream_that_can_be_read_back() -> None:
+    out = io.BytesIO()
+    renderer = ArrowRenderer(BATCH.schema, out)
+    for _ in range(2):
+        renderer.batch(BATCH.replace_schema_metadata({"millstream.resume_token": "t"}))
+    renderer.finish()
+    assert pa.ipc.open_stream(out.getvalue()).read_all().num_rows == 8
+
+
+def test_csv_and_json_are_the_forms_of_the_contract() -> None:
+    for name, wanted in (
+        ("csv", b's,n\na,1\n"",\n,9007199254740993\n'),
+        ("json", b'{"s": "a", "n": 1}\n{"s": "", "n": null}\n{"s": null, "n": 9007199254740993}\n'),
+    ):
+        out = io.BytesIO()
+        renderer = renderer_for(name, BATCH.schema, out)
+        renderer.batch(BATCH.slice(0, 3))
+        renderer.finish()
+        assert out.getvalue() == wanted

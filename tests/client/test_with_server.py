@@ -1,0 +1,67 @@
+"""The command line and the blocking client against the real server, in this process over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from millstream.client import cli, connect
+
+from tests.support.live_server import Harness, run
+
+
+def test_from_a_stream_to_results_on_the_command_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "rows.csv"
+    data.write_text("ts,k,v\n2024-01-01T00:00:00Z,1,1.5\n2024-01-01T00:00:01.25Z,9007199254740993,NaN\nbad,1,1\n2024-01-01T00:00:02Z,3,\n")
+
+    async def test(harness: Harness) -> None:
+        monkeypatch.setenv("MILLSTREAM_SERVER", harness.address)
+
+        async def command(*arguments: str) -> tuple[int, str, str]:
+            code = await asyncio.to_thread(cli.run, list(arguments))
+            return code, *capfd.readouterr()
+
+        assert await command("stream", "create", "s", "ts TIMESTAMP, k BIGINT, v DOUBLE", "--timestamp-by", "ts") == (0, "", "")
+        assert await command("query", "submit", "SELECT ts, k, v FROM s", "--name", "all") == (0, "", "")
+        code, _, err = await command("publish", "s", str(data), "--finish")
+        assert (code, err.splitlines()[0]) == (0, "s: 3 rows accepted, 1 refused")
+        assert err.splitlines()[1].startswith("  line 4: ")
+        assert await command("tail", "all", "--from-start", "--format", "json") == (
+            0,
+            '{"ts": "2024-01-01T00:00:00Z", "k": 1, "v": 1.5}\n'
+            '{"ts": "2024-01-01T00:00:01.250000Z", "k": 9007199254740993, "v": "NaN"}\n'
+            '{"ts": "2024-01-01T00:00:02Z", "k": 3, "v": null}\n',
+            "",
+        )
+        assert (await command("query", "drop", "all"))[0] == 0
+        assert await command("tail", "all") == (1, "", "error: there is no query all\n")
+
+    run(test)
+
+
+def test_the_blocking_client_sees_every_row_that_was_acked_and_leaves_nothing_behind() -> None:
+    async def test(harness: Harness) -> None:
+        def talk() -> tuple[list[int], str]:
+            with connect(harness.address) as ms:
+                ms.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us")
+                ms.submit("SELECT v FROM s WHERE v % 2 = 0", name="even")
+                results = ms.subscribe("even")
+                ack = ms.publish("s", pa.table({"ts": range(50_000), "v": range(50_000)}))
+                assert (ack.accepted, ack.rejected) == (50_000, [])
+                ms.finish("s")
+                values = results.to_arrow().column("v").to_pylist()
+                assert results.end is not None
+                return values, results.end.reason
+
+        before = set(threading.enumerate())
+        values, reason = await asyncio.to_thread(talk)
+        assert values == list(range(0, 50_000, 2))
+        assert reason == "finished"
+        assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "millstream-client"]
+
+    run(test)

@@ -1,0 +1,68 @@
+"""Tokens and their roles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from millstream.client.errors import MillstreamError
+
+from tests.support.live_server import Harness, run
+
+TOKENS = {"admin_token": "a", "writer_token": "w", "reader_token": "r"}
+STREAM = "CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us"
+
+
+async def code_of(call: object) -> str:
+    try:
+        await call  # type: ignore[misc]
+    except MillstreamError as error:
+        return error.code
+    return "done"
+
+
+def test_each_role_may_do_what_it_may_and_no_more() -> None:
+    async def test(harness: Harness) -> None:
+        admin, writer, reader = [await harness.client(token=t) for t in ("a", "w", "r")]
+        assert (admin.role, writer.role, reader.role) == ("admin", "writer", "reader")
+        await admin.execute(STREAM)
+        may: dict[str, list[str]] = {}
+        for client in (admin, writer, reader):
+            may[client.role] = [
+                await code_of(client.execute("SHOW STREAMS")),
+                await code_of(client.execute("SELECT v FROM s")),
+                await code_of(client.publish("s", [{"ts": 1, "v": 1}])),
+                await code_of(client.submit("SELECT v FROM s", name=f"q_{client.role}")),
+                await code_of(client.execute(f"CREATE STREAM t_{client.role} (v INT)")),
+            ]
+        assert may == {
+            "admin": ["done"] * 5,
+            "writer": ["done"] * 3 + ["forbidden"] * 2,
+            "reader": ["done"] * 2 + ["forbidden"] * 3,
+        }
+
+    run(test, **TOKENS)
+
+
+@pytest.mark.parametrize("token", [None, "", "x"])
+def test_a_missing_or_unknown_token_is_turned_away(token: str | None) -> None:
+    async def test(harness: Harness) -> None:
+        with pytest.raises(MillstreamError) as caught:
+            await harness.client(token=token)
+        assert caught.value.code == "unauthorized"
+
+    run(test, **TOKENS)
+
+
+def test_with_a_certificate_only_tls_is_spoken() -> None:
+    certificates = Path(__file__).parents[1] / "support" / "tls"
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client(tls=certificates / "cert.pem")
+        await client.execute(STREAM)
+        ack = await client.publish("s", [{"ts": 1, "v": 1}])
+        assert ack.accepted == 1
+        with pytest.raises(MillstreamError):
+            await harness.client(timeout=2.0)
+
+    run(test, tls_cert=str(certificates / "cert.pem"), tls_key=str(certificates / "key.pem"), frame_s=0.5)

@@ -1,0 +1,272 @@
+"""The live driver with real threads over the cost model: nothing is lost, errors stay where they happen, a run can be replayed."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from millstream.engine.graph import EdgeId, LogId, OperatorId, QueryId
+from millstream.engine.work import WorkOrder, WorkReceipt
+from millstream.scheduler.core import CoreSettings, SchedulerCore
+from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, SchedulerError
+from millstream.scheduler.events import Arrived, QueryPaused, QueryResumed, Tick
+from millstream.scheduler.executor import ClockNs
+from millstream.scheduler.instructions import Instruction, Report, Splice
+from millstream.scheduler.live import LiveScheduler
+from millstream.scheduler.mailbox import Mailbox
+from millstream.scheduler.simulation.executor import BoxExecutor
+from millstream.scheduler.simulation.networks import Box, NetworkBuilder, Source
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.story import Story
+
+
+class SharedBoxes:
+    """The cost model made safe for threads; `broken` operators raise."""
+
+    def __init__(self) -> None:
+        self.boxes = BoxExecutor(1)
+        self.lock = threading.Lock()
+        self.broken: dict[OperatorId, Exception] = {}
+        self.results: list[tuple[OperatorId, int]] = []
+
+    def run(self, order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
+        for step in order.steps:
+            if step.operator in self.broken:
+                raise self.broken[step.operator]
+        with self.lock:
+            receipt = self.boxes.run(order, clock_ns)
+            for emission in receipt.emissions:
+                self.results.append((emission.operator, emission.rows))
+        return receipt
+
+    def splice(self, splice: Splice) -> dict[EdgeId, int]:
+        with self.lock:
+            return self.boxes.splice(splice)
+
+    def arrive(self, live: LiveScheduler, log: LogId, rows: int, at_ns: int = 0) -> None:
+        event = Arrived(log, rows, rows, at_ns)
+        with self.lock:
+            self.boxes.accept(event)
+        live.post(event)
+
+    def emitted(self, operator: OperatorId) -> int:
+        with self.lock:
+            return sum(rows for one, rows in self.results if one == operator)
+
+
+class Rig:
+    """A live scheduler over boxes, stopped at the end of the test."""
+
+    def __init__(self, policy: str = "round-robin", workers: int = 1) -> None:
+        self.executor = SharedBoxes()
+        self.told: list[Instruction] = []
+        self.builder = NetworkBuilder()
+        self.live = LiveScheduler(
+            self.executor,
+            policy=PolicySpec.parse(policy),
+            workers=workers,
+            on_splice=self.executor.splice,
+            on_instruction=self.told.append,
+            record=True,
+        )
+        self.live.start()
+
+    def chain(self, name: str, source: Source, length: int = 3) -> OperatorId:
+        box: Box | Source = source
+        for index in range(length):
+            box = Box(1_000, 1.0, box, label=f"{name}{index}")
+        assert isinstance(box, Box)
+        self.live.add_query(self.builder.query(name, box))
+        return self.builder.operator(box)
+
+    def reports(self, kind: str) -> list[Report]:
+        return [one for one in self.told if isinstance(one, Report) and one.kind == kind]
+
+
+@pytest.fixture(params=[1, 3])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    made = Rig(workers=request.param)
+    yield made
+    made.live.stop(drain=False)
+
+
+def test_everything_posted_from_many_threads_comes_out_once(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    roots = [rig.chain(f"q{index}", source) for index in range(4)]
+    log = rig.builder.log(source)
+
+    def publish() -> None:
+        for _ in range(50):
+            rig.executor.arrive(rig.live, log, 3)
+
+    threads = [threading.Thread(target=publish) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert rig.live.quiesce(30)
+    assert [rig.executor.emitted(root) for root in roots] == [450] * 4
+
+
+def test_a_query_added_while_rows_flow_sees_only_rows_after_it_is_in_force(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    first = rig.chain("first", source)
+    log = rig.builder.log(source)
+    for _ in range(20):
+        rig.executor.arrive(rig.live, log, 5)
+    late = rig.chain("late", source)
+    rig.executor.arrive(rig.live, log, 7)
+    assert rig.live.quiesce(30)
+    assert rig.executor.emitted(first) == 107
+    assert rig.executor.emitted(late) == 7
+
+
+def test_a_removed_query_leaves_the_others_alone(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    kept = rig.chain("kept", source)
+    gone = rig.builder.query("gone", Box(1_000, 1.0, source))
+    rig.live.add_query(gone)
+    log = rig.builder.log(source)
+    rig.executor.arrive(rig.live, log, 5)
+    rig.live.remove_query(gone.query.id, (gone.query.root,))
+    rig.executor.arrive(rig.live, log, 5)
+    assert rig.live.quiesce(30)
+    assert rig.executor.emitted(kept) == 10
+    with pytest.raises(GraphError, match="not in the network"):
+        rig.live.remove_query(gone.query.id, ())
+
+
+def test_a_failing_operator_stops_its_query_and_no_other(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    good, bad = rig.chain("good", source), rig.chain("bad", source)
+    rig.executor.broken[bad] = RuntimeError("division by zero in column v")
+    log = rig.builder.log(source)
+    for _ in range(5):
+        rig.executor.arrive(rig.live, log, 2)
+    assert rig.live.quiesce(30)
+    assert rig.executor.emitted(good) == 10
+    failed = rig.reports("query_failed")
+    assert [one.query for one in failed] == [QueryId(2)]
+    assert "division by zero in column v" in failed[0].message
+
+
+def test_a_failure_keeps_the_receipt_of_the_steps_before_it(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    bad = rig.chain("bad", source, length=1)
+    log = rig.builder.log(source)
+
+    class Partly(Exception):
+        pass
+
+    def run(order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
+        raise OrderFailed("overflow in SUM(v)", operator=bad, receipt=WorkReceipt(order.id, (), order.steps, (), 0, 0))
+
+    rig.executor.run = run  # type: ignore[method-assign]
+    rig.executor.arrive(rig.live, log, 1)
+    assert rig.live.quiesce(30)
+    assert [(one.operator, one.message) for one in rig.reports("query_failed")] == [(bad, "overflow in SUM(v)")]
+
+
+def test_a_policy_can_be_changed_while_rows_flow(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    roots = [rig.chain(f"q{index}", source) for index in range(3)]
+    log = rig.builder.log(source)
+    for policy in ("hnr", "fcfs", "hr:level=operator", "weighted-round-robin"):
+        rig.executor.arrive(rig.live, log, 4)
+        rig.live.set_policy(PolicySpec.parse(policy))
+        rig.executor.arrive(rig.live, log, 4)
+    assert rig.live.quiesce(30)
+    assert [rig.executor.emitted(root) for root in roots] == [32] * 3
+    with pytest.raises(PolicyError, match="unknown policy 'best'"):
+        rig.live.set_policy(PolicySpec("best"))
+
+
+def test_a_paused_query_keeps_its_rows_and_goes_on(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    root = rig.chain("q", source)
+    log = rig.builder.log(source)
+    rig.live.post(QueryPaused(QueryId(1)))
+    rig.executor.arrive(rig.live, log, 6)
+    assert rig.live.quiesce(30)
+    assert rig.executor.emitted(root) == 0
+    rig.live.post(QueryResumed(QueryId(1)))
+    assert rig.live.quiesce(30)
+    assert rig.executor.emitted(root) == 6
+
+
+def test_a_recorded_live_run_replays_to_the_same_decisions() -> None:
+    rig = Rig("hnr", workers=2)
+    source = rig.builder.source("s")
+    for index in range(3):
+        rig.chain(f"q{index}", source)
+    log = rig.builder.log(source)
+    for _ in range(30):
+        rig.executor.arrive(rig.live, log, 3)
+    rig.live.set_policy(PolicySpec.parse("fcfs"))
+    for _ in range(30):
+        rig.executor.arrive(rig.live, log, 3)
+    rig.live.stop(drain=True)
+    assert rig.live.story is not None
+    text = io.StringIO()
+    rig.live.story.save(text)
+    story = Story.load(text.getvalue().splitlines())
+    again = SchedulerCore(PolicySpec.parse("hnr"), rig.live.settings)
+    for entry in story:
+        assert tuple(again.handle(entry.events, entry.now_ns)) == entry.instructions
+    again.ledger.validate()
+
+
+def test_a_refused_query_says_why(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    delta = rig.builder.query("q", Box(1_000, 1.0, source))
+    rig.live.add_query(delta)
+    with pytest.raises(GraphError, match="query 1 is in the network already"):
+        rig.live.add_query(delta)
+
+
+def test_an_error_of_the_scheduler_itself_is_not_silent() -> None:
+    told: list[Instruction] = []
+    live = LiveScheduler(SharedBoxes(), policy=PolicySpec(), on_instruction=told.append)
+    live.start()
+    live.post("no event")  # type: ignore[arg-type]
+    live._thread.join(30)
+    assert live.quiesce(30) is False
+    with pytest.raises(SchedulerError, match="the scheduler has stopped"):
+        live.post(Tick())
+    with pytest.raises(SchedulerError, match="the scheduler thread ended"):
+        live.stop()
+    assert [one.kind for one in told if isinstance(one, Report)] == ["fatal"]
+
+
+def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text("class Slow:\n    def rank(self, unit, now_ns):\n        return float(sum(range(400_000)))\n")
+    rig = Rig(f"user:file={file}")
+    source = rig.builder.source("s")
+    root = rig.chain("q", source, length=1)
+    for _ in range(12):
+        rig.executor.arrive(rig.live, rig.builder.log(source), 1)
+        assert rig.live.quiesce(30)
+    rig.live.stop()
+    assert rig.executor.emitted(root) == 12
+    assert [report.kind for report in rig.reports("policy_failed")] == ["policy_failed"]
+    assert rig.live.statistics().policy == "round-robin"
+
+
+def test_arrivals_of_one_log_merge_and_the_mailbox_is_bounded() -> None:
+    box = Mailbox(events_max=2)
+    box.post(Arrived(LogId(1), 2, 20, 50))
+    box.post(Arrived(LogId(1), 3, 30, 40, controls=1))
+    box.post(Tick())
+    with pytest.raises(SchedulerError, match="2 events wait"):
+        box.post(Tick())
+    assert box.take(0) == [Arrived(LogId(1), 5, 50, 40, 1), Tick()]
+    assert box.take(0) == []
+
+
+def test_the_core_settings_follow_the_workers() -> None:
+    live = LiveScheduler(SharedBoxes(), policy=PolicySpec(), workers=3)
+    assert live.settings == CoreSettings(orders_max=6, train=live.settings.train, budget_ns=live.settings.budget_ns)

@@ -1,0 +1,135 @@
+"""`millstream run` as its users meet it: output, messages, exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from millstream.server.run_command import command
+
+STREAM = "CREATE STREAM s (ts BIGINT, v INT) TIMESTAMP BY ts UNIT s;\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "rows.csv").write_text("ts,v\n1715000001,10\n1715000002,20\n", "utf-8")
+    (tmp_path / "bad.csv").write_text("ts,v\n1,10\n2,x\n3,30\n", "utf-8")
+    return tmp_path
+
+
+def run(folder: Path, script: str, *arguments: str) -> Result:
+    path = folder / "script.sql"
+    path.write_text(script, "utf-8")
+    return CliRunner().invoke(command, [str(path), *arguments])
+
+
+def with_rows(folder: Path, name: str = "rows.csv") -> Sequence[str]:
+    return ("--input", f"s={folder / name}")
+
+
+def test_one_result_stands_alone_and_several_stand_under_their_names(files: Path) -> None:
+    one = run(files, STREAM + "SELECT v FROM s;", *with_rows(files), "--format", "json")
+    assert (one.exit_code, one.stdout, one.stderr) == (0, '{"v": 10}\n{"v": 20}\n', "")
+    two = run(files, STREAM + "SELECT v FROM s WHERE v > 50; SELECT v FROM s;", *with_rows(files), "--format", "json")
+    assert two.stdout == '-- q1\n-- q2\n{"v": 10}\n{"v": 20}\n'
+
+
+def test_csv_has_a_header_also_without_rows(files: Path) -> None:
+    result = run(files, STREAM + 'SELECT v, v + 1 AS "w,x" FROM s WHERE v > 50;', *with_rows(files), "--format", "csv")
+    assert result.stdout == 'v,"w,x"\n'
+
+
+def test_arrow_is_a_stream_with_the_types(files: Path) -> None:
+    result = run(files, STREAM + "SELECT v FROM s;", *with_rows(files), "--format", "arrow")
+    table = pa.ipc.open_stream(result.stdout_bytes).read_all()
+    assert table.column("v").to_pylist() == [10, 20]
+    assert table.schema.field("v").type == pa.int32()
+
+
+def test_a_table_is_aligned(files: Path) -> None:
+    result = run(files, STREAM + "SELECT v, 'é' AS word FROM s;", *with_rows(files))
+    assert result.stdout.splitlines() == ["v  | word", "---+-----", "10 | é", "20 | é", "(2 rows)"]
+
+
+def test_bad_rows_are_counted_and_the_run_succeeds(files: Path) -> None:
+    result = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, "bad.csv"), "--format", "json")
+    assert (result.exit_code, result.stdout) == (0, '{"v": 10}\n{"v": 30}\n')
+    assert "s: 1 of 3 rows refused: line 3" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("SELECT v FROM nothing;", "nothing"),
+        (STREAM + "SELECT v\nFRM s;", "line 3"),
+        (STREAM + "SELECT w FROM s;", "w"),
+        (STREAM.replace(";", " ON ERROR FAIL;") + "SELECT v FROM s;", "line 3"),
+        (STREAM + "CREATE STREAM t (v INT) DURABILITY sync;", "DURABILITY sync"),
+        ("CREATE TABLE t (k INT, PRIMARY KEY (k));", "CREATE TABLE t"),
+    ],
+)
+def test_what_cannot_be_done_fails_with_one_line_and_no_output(files: Path, script: str, said: str) -> None:
+    arguments = with_rows(files, "bad.csv") if "STREAM s" in script else ()
+    result = run(files, script, *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--input", "s"], ["--input", "s=nowhere.csv"], ["--format", "xml"], ["--train", "0"], ["--timeline", "nowhere.jsonl"]],
+)
+def test_wrong_usage_is_exit_code_2(files: Path, arguments: list[str]) -> None:
+    assert run(files, STREAM, *arguments).exit_code == 2
+
+
+def test_an_input_for_an_unknown_stream_and_an_unknown_policy_fail(files: Path) -> None:
+    unknown = run(files, STREAM, "--input", f"t={files / 'rows.csv'}")
+    assert (unknown.exit_code, "there is no stream t" in unknown.stderr) == (1, True)
+    policy = run(files, STREAM, "--policy", "fastest")
+    assert (policy.exit_code, "fastest" in policy.stderr) == (1, True)
+
+
+def test_a_timeline_interleaves_rows_time_ends_and_cancels(files: Path) -> None:
+    events = [
+        {"stream": "s", "row": {"ts": 1, "v": 1}},
+        {"advance": "3 s"},
+        {"stream": "s", "row": {"ts": 2, "v": 2}},
+        {"cancel": "q1"},
+        {"stream": "s", "row": {"ts": 3, "v": 3}},
+        {"end": "s"},
+    ]
+    (files / "t.jsonl").write_text("\n".join(json.dumps(e) for e in events), "utf-8")
+    script = STREAM + "SELECT v FROM s; SELECT v AS w FROM s WHERE v > 1;"
+    result = run(files, script, "--timeline", str(files / "t.jsonl"), "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == '-- q1\n{"v": 1}\n{"v": 2}\n-- q2\n{"w": 2}\n{"w": 3}\n'
+    assert "q1 was cancelled" in result.stderr
+
+
+@pytest.mark.parametrize("line", ["{", '{"stream": "s"}', '{"advance": "soon"}', '{"advance": "-1 s"}', "[]", '{"stream": "s", "row": 1}'])
+def test_a_malformed_timeline_is_refused_with_its_line(files: Path, line: str) -> None:
+    (files / "t.jsonl").write_text('{"advance": "1 s"}\n' + line + "\n", "utf-8")
+    result = run(files, STREAM, "--timeline", str(files / "t.jsonl"))
+    assert (result.exit_code, "t.jsonl line 2" in result.stderr) == (1, True)
+
+
+def test_rows_of_a_timeline_for_a_stream_that_has_ended_fail_with_the_reason(files: Path) -> None:
+    (files / "t.jsonl").write_text('{"end": "s"}\n{"stream": "s", "row": {"ts": 1, "v": 1}}\n', "utf-8")
+    result = run(files, STREAM + "SELECT v FROM s;", "--timeline", str(files / "t.jsonl"))
+    assert "has ended" in result.stderr
+
+
+def test_inputs_are_merged_by_event_time_and_compressed_files_are_read(files: Path) -> None:
+    import gzip
+
+    with gzip.open(files / "other.csv.gz", "wt") as out:
+        out.write("ts,v\n1715000001,11\n1715000002,21\n1715000003,31\n")
+    script = STREAM + STREAM.replace("STREAM s", "STREAM t") + "SELECT v FROM s UNION ALL SELECT v FROM t;"
+    result = run(files, script, *with_rows(files), "--input", f"t={files / 'other.csv.gz'}", "--format", "json")
+    assert [json.loads(line)["v"] for line in result.stdout.splitlines()] == [10, 11, 20, 21, 31]

@@ -1,0 +1,122 @@
+"""`millstream serve` as a process: listening, a port in use, signals, what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.client import connect
+
+pytestmark = pytest.mark.process
+START_S = 30.0
+COMMAND = [sys.executable, "-c", "from millstream.server.serve_command import command; command()"]
+
+
+def start(*arguments: str) -> tuple[subprocess.Popen[str], int]:
+    """Start a server; return it and its port once it listens."""
+    process = subprocess.Popen([*COMMAND, "--port", "0", *arguments], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        event = json.loads(line)
+        if event["event"] == "listening":
+            return process, int(event["port"])
+    raise AssertionError(f"the server left with {process.wait()}")
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    process, port = start(*arguments)
+    try:
+        yield process, port
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=START_S)
+
+
+def test_it_listens_answers_and_leaves_on_sigterm_with_what_was_queued_answered() -> None:
+    with serving() as (process, port):
+        with connect(f"127.0.0.1:{port}") as client:
+            client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s")
+            client.submit("SELECT v FROM s", name="everything")
+            subscription = client.subscribe("everything")
+            client.publish("s", [{"ts": 1, "v": 1}])
+            process.send_signal(signal.SIGTERM)
+            rows = [row for batch in subscription for row in batch.to_pylist()]
+            assert rows == [{"v": 1}]
+            assert subscription.end.reason == "stopping"
+        _, said = process.communicate(timeout=START_S)
+        assert process.returncode == 0
+        (stopped,) = [e for e in map(json.loads, said.splitlines()) if e["event"] == "stopped"]
+        assert stopped["drained"] is True
+
+
+def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = subprocess.run([*COMMAND, "--port", str(port)], capture_output=True, text=True, timeout=START_S, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    assert f"port {port} on 127.0.0.1 is in use" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--host", "0.0.0.0"], "MILLSTREAM_ADMIN_TOKEN"), (["--workers", "x"], "whole number"), (["--policy", "fastest"], "fastest")],
+)
+def test_settings_that_cannot_be_used_are_one_clear_line(arguments: list[str], said: str) -> None:
+    result = subprocess.run([*COMMAND, "--port", "0", *arguments], capture_output=True, text=True, timeout=START_S, check=False)
+    assert result.returncode == 1
+    assert said in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+def states(port: int) -> dict[str, tuple[str, str]]:
+    with connect(f"127.0.0.1:{port}") as client:
+        return {row["name"]: (row["state"], row["class"]) for row in client.execute("SHOW QUERIES")}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_restart_keeps_desired_states(tmp_path: Path, number: int) -> None:
+    with serving("--data-dir", str(tmp_path)) as (process, port):
+        with connect(f"127.0.0.1:{port}") as client:
+            client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s")
+            client.execute("CREATE CLASS gold PRIORITY 6")
+            client.submit("SELECT v FROM s", name="first", class_="gold")
+            client.execute("CREATE QUERY second AS SELECT v FROM s WHERE v > 1")
+            client.execute("STOP QUERY first")
+        os.kill(process.pid, number)
+        process.wait(START_S)
+    with serving("--data-dir", str(tmp_path)) as (_, port):
+        assert states(port) == {"first": ("stopped", "gold"), "second": ("running", "default")}
+
+
+def test_metrics_and_health_are_served() -> None:
+    import urllib.request
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        metrics_port = free.getsockname()[1]
+
+    def page(path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    with serving("--metrics-port", str(metrics_port)) as (_, port):
+        with connect(f"127.0.0.1:{port}") as client:
+            client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s")
+            client.submit("SELECT v FROM s", name="everything")
+            client.publish("s", [{"ts": 1, "v": 1}, {"ts": 2, "v": "x"}])
+            text = page("/metrics")
+        assert 'millstream_stream_accepted_total{stream="s"} 1.0' in text
+        assert 'millstream_stream_refused_total{stream="s"} 1.0' in text
+        assert 'millstream_query_accepted_total{query="everything"} 1.0' in text
+        assert (page("/healthz"), page("/readyz")) == ("ok\n", "ready\n")
