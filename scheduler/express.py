@@ -27,7 +27,8 @@ from millstream.scheduler.selectors.marked_turns import MarkedTurnsSelector
 from millstream.scheduler.selectors.order import OrderSelector
 from millstream.scheduler.selectors.scan import ScanSelector
 from millstream.scheduler.selectors.turns import TurnsSelector
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.selectors.two_level import TwoLevelSelector
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
@@ -87,7 +88,7 @@ def quick_selector(selector: Selector, ranking: Ranking | None, *, single: bool)
 
     `single` says that tuples come to one unit a query only, so that turns of queries are turns of these units.
     """
-    if type(selector) is TurnsSelector or (type(selector).__name__ == "TwoLevelSelector" and single):
+    if type(selector) is TurnsSelector or (type(selector) is TwoLevelSelector and single):
         return MarkedTurnsSelector()
     if ranking is None or ranking.oldest_first:
         return selector

@@ -9,7 +9,7 @@ import numpy as np
 from millstream.engine.graph import QueryNode
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]
