@@ -118,6 +118,8 @@ def _extreme(type_: DataType, column: Column, starts: Int64Array, stops: Int64Ar
         return object_column(type_, best)
     operation = np.maximum if greatest else np.minimum
     reduced = reduce_ranges(operation, column.values, starts, stops, np.zeros(1, dtype=column.values.dtype)[0])
+    if reduced.dtype == np.float64:
+        reduced += 0.0  # as in extremes.py
     valid = stops > starts
     return Column(type_, reduced, None if valid.all() else valid)
 
