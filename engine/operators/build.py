@@ -24,7 +24,10 @@ from millstream.engine.operators.recipes import (
     WindowKind,
     WindowRecipe,
 )
+from millstream.engine.operators.retracting_aggregate import RetractingAggregate
+from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.operators.select import Select
+from millstream.engine.operators.session_aggregate import SessionAggregate, SessionedRows
 from millstream.engine.operators.sink import Sink
 from millstream.engine.operators.split import Split
 from millstream.engine.operators.union import Union
@@ -34,6 +37,7 @@ from millstream.engine.train import Train
 
 Deliver = Callable[[Train], None]
 ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)
+ENDLESS_WINDOWS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
 
 _KINDS: dict[type[Recipe], str] = {
@@ -80,6 +84,13 @@ def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
         return WindowAggregate(recipe, inputs)
     if window is not None and window.kind in ORDERED_WINDOWS and recipe.emit.kind is not EmitKind.EVERY:
         return OrderedAggregate(recipe, inputs)
+    if window is not None and window.kind is WindowKind.SESSION and recipe.emit == EmitSpec():
+        return SessionAggregate(recipe, inputs)
+    if window is None or window.kind in ENDLESS_WINDOWS:
+        if recipe.retracts is None:
+            return RunningAggregate(recipe, inputs)
+        if window is None and recipe.emit.kind is not EmitKind.EVERY:
+            return RetractingAggregate(recipe, inputs)
     raise Unsupported("this combination of window and EMIT is not supported")
 
 
@@ -97,6 +108,8 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Sink(recipe, deliver)
     if isinstance(recipe, JoinRecipe):
         return WindowJoin(recipe, inputs)
+    if isinstance(recipe, WindowRecipe) and recipe.window.kind is WindowKind.SESSION:
+        return SessionedRows(recipe, inputs[0])
     if isinstance(recipe, AggregateRecipe):
         return build_aggregate(recipe, inputs[0])
     raise Unsupported(f"{kind_of(recipe)} is not supported in this place")
