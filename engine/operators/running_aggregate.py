@@ -173,7 +173,7 @@ class RunningAggregate(Operator):
     def _moments(self, watermark: int, track: object) -> list[tuple[int, int]]:
         """Return the multiples of d that W crosses now, not beyond the newest row, with the seq of the item that moved it."""
         every = self._recipe.emit.every_us
-        last = min(watermark, self._newest) // every
+        last = (max(self._newest, self._watermark) if watermark == TIME_MAX else watermark) // every
         if self._newest == TIME_MIN:
             return []
         oldest = int(self._waiting.time.min()) if self._watermark == TIME_MIN and len(self._waiting) else self._watermark
