@@ -26,6 +26,7 @@ from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.engine_host import Context, EngineHost
+from millstream.server.fed_streams import base_streams
 from millstream.server.intake import StreamIntake
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
@@ -283,12 +284,3 @@ def _role_for(statement: Statement) -> Role:
     if isinstance(statement, _READER_STATEMENTS):
         return Role.READER
     return Role.WRITER if isinstance(statement, InsertValues) else Role.ADMIN
-
-
-def base_streams(host: EngineHost, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the streams that rows are published to and that these names, derived streams among them, come from."""
-    found: dict[str, None] = {}
-    for name in names:
-        derived = host.derived.get(name)
-        found.update(dict.fromkeys(base_streams(host, derived.reads) if derived is not None else (name,)))
-    return tuple(found)

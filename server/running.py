@@ -50,6 +50,7 @@ def begin(host: EngineHost, query: Query) -> None:
     if query.run:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
+    host.note_order(query.name)
     query.run += 1
     query.failure = None
     query.last_counts = {}
