@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-
-DEFAULT_SERVER = "127.0.0.1:7415"
+from millstream.client.commands.common import connection_options
 
 
 @click.command("feed")
@@ -52,24 +51,19 @@ DEFAULT_SERVER = "127.0.0.1:7415"
     "--state", type=click.Path(path_type=Path, dir_okay=False), help="File that keeps the position: a stopped feed goes on from there."
 )
 @click.option("--finish/--no-finish", default=True, show_default=True, help="End the streams after their last row.")
-@click.option("--server", default=DEFAULT_SERVER, envvar="MILLSTREAM_SERVER", show_default=True, metavar="HOST:PORT")
-@click.option("--token", envvar="MILLSTREAM_TOKEN", help="Token that grants the role of a writer.")
-@click.option("--tls-ca", type=click.Path(exists=True, dir_okay=False), help="Certificate that the server's is checked against.")
+@connection_options
 def feed(**options: Any) -> None:
     """Replay stored data (CSV, JSON lines, Parquet, ORC; any path Spark reads) as live streams.
 
     The same seed gives the same arrivals, whatever the master and the number of partitions. Ctrl-C stops; with --state the
     next run of the same command goes on where this one stopped.
     """
-    from millstream.client.errors import MillstreamError
     from millstream.feeder.errors import FeederError
 
     try:
         complete = _run(options)
     except FeederError as error:
         raise click.ClickException(f"{error.message}; {error.hint}" if error.hint else error.message) from error
-    except MillstreamError as error:
-        raise click.ClickException(str(error)) from error
     if not complete:
         raise SystemExit(1)
 
@@ -77,7 +71,6 @@ def feed(**options: Any) -> None:
 def _run(options: dict[str, Any]) -> bool:
     from contextlib import ExitStack
 
-    from millstream.client import connect
     from millstream.feeder import feed as feeding
     from millstream.feeder.options import arrival_rule, feed_plan, parse_into
     from millstream.feeder.pace import WallClock
@@ -90,10 +83,10 @@ def _run(options: dict[str, Any]) -> bool:
     rule = arrival_rule(options)
     into = parse_into(options["into"], split=options["split_by"] is not None)
     with ExitStack() as stack:
-        client = stack.enter_context(connect(options["server"], token=options["token"], tls=options["tls_ca"]))
+        client = stack.enter_context(options["connect"]())
         plan = feed_plan(client, options, into, rule)
         with console.status("starting Spark"):
-            session = stack.enter_context(spark_session(options["master"]))
+            session = stack.enter_context(spark_session(options["master"], brief=rule.kind != "max"))
         with console.status("looking through the files"):
             if plan.split_by is not None:
                 plan = feeding.targets_by_value(client, session, plan, into[0].stream)

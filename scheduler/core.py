@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from millstream.engine.graph import QueryId
 from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
-from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
@@ -39,11 +39,12 @@ from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
+from millstream.scheduler.query_marks import QueryMarks
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.splices import Splices
 from millstream.scheduler.story import Story
 from millstream.scheduler.trains import Train
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
@@ -107,12 +108,10 @@ class SchedulerCore:
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
         self.story: Story | None = Story() if self.settings.record else None
-        self.failed: dict[QueryId, str] = {}
         self._policy = catalog.build(policy, default_train=self.settings.train)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, _Outstanding] = {}
-        self._paused: dict[QueryId, None] = {}
-        self._leaving: dict[QueryId, None] = {}
+        self._marks = QueryMarks(self.ledger)
         self._moved: list[int] = []
         self._came: list[QueryId] = []
         self._now_ns = 0
@@ -192,7 +191,9 @@ class SchedulerCore:
 
     @property
     def view(self) -> View:
-        """The view of the units in force."""
+        """The view of the units in force, cut and summed anew if that was put off because nothing waited."""
+        if self._units_version != self.network.version:
+            self._refresh_units(self._now_ns)
         return self._view
 
     @property
@@ -234,15 +235,22 @@ class SchedulerCore:
         """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
         policy = self._policy
         fits = policy.schedule == 1 and policy.train.count == 1 and policy.threshold == 0 and self.settings.orders_max == 1
-        if not fits or policy.turns is not None and not getattr(policy.turns, "equal", False):
+        if not fits or (policy.turns is not None and not getattr(policy.turns, "equal", False)):
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         if self._outstanding or self.ledger.rows_waiting or self.story is not None:
             raise SimulationError("an express lane begins with empty queues and keeps no story")
-        if charge is None or charge.free:
-            policy.selector = quick_selector(policy.selector, policy.ranking)
         self._units_version = -1
         self._bring_up_to_date(self._now_ns)
-        return ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
+        lane = ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
+        if charge is None or charge.free:
+            policy.selector = quick_selector(policy.selector, policy.ranking, single=lane.single)
+            policy.selector.reset(self._view, self._now_ns)
+        return lane
+
+    def use_selector(self, selector: Selector) -> None:
+        """Find units with this selector until the policy changes: for experiments with what no policy can be."""
+        self._policy.selector = selector
+        selector.reset(self._view, self._now_ns)
 
     def express(self, lane: ExpressLane, events: Sequence[Event], now_ns: int, until_ns: int) -> int:
         """Apply the events, then decide and run until an order ends at or after `until_ns` or nothing waits; return the time then."""
@@ -255,6 +263,11 @@ class SchedulerCore:
             now_ns, more = lane.run(self._view, self._policy.selector, now_ns, until_ns)
         return now_ns
 
+    @property
+    def failed(self) -> Mapping[QueryId, str]:
+        """Queries that an error stopped, with its message."""
+        return self._marks.failed
+
     # ---- events
 
     def _take_nothing(self, event: Event, now_ns: int) -> None:
@@ -266,6 +279,7 @@ class SchedulerCore:
             # The stream's last query left between the append and now: nobody reads the rows.
             return
         self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
+        self.estimates.arrived(log, event.rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:
         operator = self.network.operators.slot_of.get(event.operator)
@@ -290,6 +304,10 @@ class SchedulerCore:
         for step in receipt.steps:
             operator, rows_in, rows_out = apply(step)
             record(operator, rows_in, rows_out, step.cost_ns)
+            if len(step.consumed) > 1:
+                taken = [count for count in step.consumed if count.rows]
+                if len(taken) == 1:
+                    self.estimates.record_port(self.network.edges.slot_of[taken[0].edge], rows_in, rows_out)
             rows += rows_in
         counts = self._counts
         counts["steps"] += len(receipt.steps)
@@ -307,47 +325,27 @@ class SchedulerCore:
         queries_of = self.network.topology.queries_of
         for query in dict.fromkeys(query for slot in operators for query in queries_of.get(slot, [])):
             if query not in self.failed:
-                self.failed[query] = failure.message
-                self._refresh_halts(query)
+                self._marks.fail(query, failure.message)
                 self._reports.append(Report("query_failed", failure.message, query, failure.operator))
-
-    def _refresh_halts(self, query: QueryId) -> None:
-        """Halt the operators of this query that serve only queries that failed, pause or are leaving; let the others run."""
-        topology = self.network.topology
-        for slot in topology.query_slots.get(query, []):
-            stopped = all(
-                other in self.failed or other in self._paused or other in self._leaving for other in topology.queries_of[slot]
-            )
-            self.ledger.set_halted(slot, stopped)
 
     def _take_added(self, event: QueryAdded, now_ns: int) -> None:
         self._splices.add(event)
 
     def _take_removed(self, event: QueryRemoved, now_ns: int) -> None:
         self._splices.add(event)
-        if event.query in self.network.queries:
-            self._leaving[event.query] = None
-            self._refresh_halts(event.query)
+        self._marks.leave(event.query)
 
     def _take_paused(self, event: QueryPaused, now_ns: int) -> None:
-        if event.query in self.network.queries:
-            self._paused[event.query] = None
-            self._refresh_halts(event.query)
+        self._marks.pause(event.query)
 
     def _take_resumed(self, event: QueryResumed, now_ns: int) -> None:
-        self._paused.pop(event.query, None)
-        if event.query in self.network.queries:
-            self._refresh_halts(event.query)
+        self._marks.resume(event.query)
 
     def _take_spliced(self, event: Spliced, now_ns: int) -> None:
         self._reports.append(self._splices.settle(event))
-        self._leaving.pop(event.query, None)
+        self._marks.settled(event.query)
         if event.query in self.network.queries:
             self._came.append(event.query)
-            self._refresh_halts(event.query)
-        else:
-            self._paused.pop(event.query, None)
-            self.failed.pop(event.query, None)
 
     def _take_policy(self, event: PolicyChanged, now_ns: int) -> None:
         try:

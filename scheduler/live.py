@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.scheduler import catalog
-from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
+from millstream.scheduler.core import FALLBACK, CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.errors import GraphError, SchedulerError
 from millstream.scheduler.events import DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
-from millstream.scheduler.limits import ORDER_BUDGET_NS, ORDERS_PER_WORKER
+from millstream.scheduler.limits import ORDER_BUDGET_NS, ORDERS_PER_WORKER, USER_DECISION_NS_MAX, USER_SLOW_DECISIONS_MAX
 from millstream.scheduler.mailbox import Mailbox
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
@@ -74,6 +74,7 @@ class LiveScheduler:
         self._drains_asked = self._drains_taken = self._drains_done = 0
         self._changes: dict[QueryId, _Change] = {}
         self._orders_out = 0
+        self._slow_decisions = 0
         self._stopping = False
         self._statistics = self._core.statistics()
         self._fatal: BaseException | None = None
@@ -200,8 +201,11 @@ class LiveScheduler:
                 self._drains_taken += 1
         started_ns = self._clock_ns()
         instructions = self._core.handle(events, started_ns)
-        self.scheduling_ns += self._clock_ns() - started_ns
+        spent_ns = self._clock_ns() - started_ns
+        self.scheduling_ns += spent_ns
         own: list[Event] = []
+        if self._core.policy.name == "user" and spent_ns > USER_DECISION_NS_MAX:
+            self._replace_slow_policy(spent_ns, own)
         orders = []
         for instruction in instructions:
             if type(instruction) is Dispatch:
@@ -218,6 +222,14 @@ class LiveScheduler:
         for order in orders:
             self._pool.give(order)
         return own
+
+    def _replace_slow_policy(self, spent_ns: int, own: list[Event]) -> None:
+        self._slow_decisions += 1
+        if self._slow_decisions > USER_SLOW_DECISIONS_MAX:
+            self._slow_decisions = 0
+            own.append(PolicyChanged(FALLBACK))
+            message = f"policy {self._core.policy} took {spent_ns / 1e6:.1f} ms for one decision and round-robin goes on"
+            self._tell(Report("policy_failed", message))
 
     def _carry_out(self, instruction: Instruction, own: list[Event]) -> None:
         if isinstance(instruction, Splice):

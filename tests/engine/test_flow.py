@@ -11,6 +11,7 @@ from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.operators.recipes import ProjectRecipe, SelectRecipe, SplitRecipe, UnionRecipe
 from millstream.engine.planner.physical import InputRef, PhysicalNode
 from millstream.engine.types import BIGINT, TIMESTAMP
+
 from tests.support.engine_run import Engine, compare, node, ref, schema_of
 
 SCHEMA = schema_of(ts=TIMESTAMP, a=BIGINT, b=BIGINT)

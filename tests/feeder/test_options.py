@@ -3,8 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from millstream.feeder.command import feed
+from millstream.client.cli import run
 from millstream.feeder.errors import FeederError, RateError, SourceError
 from millstream.feeder.options import Into, arrival_rule, feed_plan, parse_into, parse_map
 
@@ -117,15 +116,17 @@ def test_the_plan_takes_columns_zone_and_unit_from_the_daemon() -> None:
         (["x.csv", "--into", "s", "--server", "127.0.0.1:1"], "127.0.0.1:1"),
     ],
 )
-def test_the_command_fails_with_one_sentence(arguments: list[str], complaint: str) -> None:
-    result = CliRunner().invoke(feed, arguments)
-    assert result.exit_code == 1
-    assert complaint in result.output
-    assert "Traceback" not in result.output
+def test_the_command_fails_with_one_sentence(arguments: list[str], complaint: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["feed", *arguments]) == 1
+    said = capfd.readouterr()
+    assert complaint in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
 
 
-def test_wrong_usage_exits_with_two() -> None:
-    assert CliRunner().invoke(feed, ["x.csv"]).exit_code == 2
+def test_wrong_usage_exits_with_two(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["feed", "x.csv"]) == 2
+    assert "--into" in capfd.readouterr().err
 
 
 def test_every_error_of_the_feeder_is_of_one_family() -> None:

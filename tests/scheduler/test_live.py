@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from millstream.engine.graph import EdgeId, LogId, OperatorId, QueryId
@@ -238,6 +239,21 @@ def test_an_error_of_the_scheduler_itself_is_not_silent() -> None:
     with pytest.raises(SchedulerError, match="the scheduler thread ended"):
         live.stop()
     assert [one.kind for one in told if isinstance(one, Report)] == ["fatal"]
+
+
+def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "slow.py"
+    file.write_text("class Slow:\n    def rank(self, unit, now_ns):\n        return float(sum(range(400_000)))\n")
+    rig = Rig(f"user:file={file}")
+    source = rig.builder.source("s")
+    root = rig.chain("q", source, length=1)
+    for _ in range(12):
+        rig.executor.arrive(rig.live, rig.builder.log(source), 1)
+        assert rig.live.quiesce(30)
+    rig.live.stop()
+    assert rig.executor.emitted(root) == 12
+    assert [report.kind for report in rig.reports("policy_failed")] == ["policy_failed"]
+    assert rig.live.statistics().policy == "round-robin"
 
 
 def test_arrivals_of_one_log_merge_and_the_mailbox_is_bounded() -> None:

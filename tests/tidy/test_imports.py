@@ -38,7 +38,7 @@ def test_only_the_feeder_names_spark() -> None:
         ("millstream.engine.graph", ["pyarrow", "numpy"]),
         ("millstream.engine.work", ["pyarrow", "numpy"]),
         ("millstream.feeder.job", ["pyspark", "py4j"]),
-        ("millstream.feeder.command", ["pyspark", "py4j", "pyarrow"]),
+        ("millstream.feeder.command", ["pyspark", "py4j"]),
     ],
 )
 def test_importing_one_part_does_not_load(module: str, forbidden: list[str]) -> None:

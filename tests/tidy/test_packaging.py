@@ -82,7 +82,7 @@ def test_the_wheel_installed_into_a_fresh_environment_runs(tmp_path: Path) -> No
     listed = run(
         str(python), "-c", "from millstream.feeder.flights import FOLDER; print(*sorted(p.name for p in FOLDER.iterdir()))", cwd=tmp_path
     )
-    assert "flights.parquet" in listed
+    assert "departures.parquet" in listed
 
 
 def copy_of_the_tree(folder: Path) -> Path:

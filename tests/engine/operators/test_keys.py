@@ -13,6 +13,7 @@ from millstream.engine.operators.key_maps import HashTable
 from millstream.engine.operators.keys import KeyEncoder, key_encoder
 from millstream.engine.schema import Field, Schema
 from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, DataType, decimal
+
 from tests.support.engine_run import columns_of, values_of
 
 VALUES: dict[str, tuple[DataType, st.SearchStrategy[Any]]] = {
