@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from millstream.engine.errors import Unsupported
 from millstream.engine.operators.contract import Operator
 from millstream.engine.operators.join import WindowJoin
+from millstream.engine.operators.ordered_aggregate import OrderedAggregate
 from millstream.engine.operators.project import Project
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
     DistinctRecipe,
+    EmitKind,
     EmitSpec,
     JoinRecipe,
     ProjectRecipe,
@@ -31,6 +33,7 @@ from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 
 Deliver = Callable[[Train], None]
+ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)
 PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
 
 _KINDS: dict[type[Recipe], str] = {
@@ -75,6 +78,8 @@ def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
     window = recipe.window
     if window is not None and window.kind in PANE_WINDOWS and recipe.emit == EmitSpec():
         return WindowAggregate(recipe, inputs)
+    if window is not None and window.kind in ORDERED_WINDOWS and recipe.emit.kind is not EmitKind.EVERY:
+        return OrderedAggregate(recipe, inputs)
     raise Unsupported("this combination of window and EMIT is not supported")
 
 
