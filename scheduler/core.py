@@ -299,22 +299,22 @@ class SchedulerCore:
             self._take_failure(event.failure, outstanding)
 
     def _apply_receipt(self, receipt: WorkReceipt) -> None:
-        apply, record = self.ledger.apply, self.estimates.record
-        rows = 0
-        for step in receipt.steps:
-            operator, rows_in, rows_out = apply(step)
-            record(operator, rows_in, rows_out, step.cost_ns)
-            if len(step.consumed) > 1:
-                taken = [count for count in step.consumed if count.rows]
-                if len(taken) == 1:
-                    self.estimates.record_port(self.network.edges.slot_of[taken[0].edge], rows_in, rows_out)
-            rows += rows_in
         counts = self._counts
+        counts["rows_in"] += self.ledger.apply_steps(receipt.steps, self.estimates.record)
         counts["steps"] += len(receipt.steps)
-        counts["rows_in"] += rows
         counts["busy_ns"] += receipt.finished_ns - receipt.started_ns
+        if self.estimates.has_ports:
+            self._record_ports(receipt)
         for emission in receipt.emissions:
             counts["rows_emitted"] += emission.rows
+
+    def _record_ports(self, receipt: WorkReceipt) -> None:
+        """Tell what joins let through, where a step took tuples from one port alone."""
+        for step in receipt.steps:
+            taken = [count for count in step.consumed if count.rows]
+            if len(step.consumed) > 1 and len(taken) == 1:
+                edge = self.network.edges.slot_of[taken[0].edge]
+                self.estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
 
     def _take_failure(self, failure: WorkFailure, outstanding: _Outstanding) -> None:
         slot_of = self.network.operators.slot_of
@@ -494,7 +494,7 @@ class SchedulerCore:
             conflicts = units.conflicts(picked[0])
         else:
             operators = list(dict.fromkeys(member for unit in picked for member in units.members(unit)))
-            conflicts = units.conflicts_of(operators)
+            conflicts = np.unique(np.concatenate([units.conflicts(unit) for unit in picked]))
         for operator in operators:
             self.ledger.step_started(operator)
         units.lock(conflicts)

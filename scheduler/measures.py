@@ -1,13 +1,13 @@
 """What the papers measure, the same live and simulated, in bounded memory (Sharaf 2007, 3.1 and 4.1; Carney 2005, 3.2; Pajjuri 2004, 6.1).
 
-    response time   R = D - A of an emitted tuple (filtered ones do not count); of a joined one A is the later parent's
-    slowdown        H = R / T_k, for a joined tuple 1 + (D - (A + T_k)) / T_k, which is the same
-    tardiness       max(0, D - deadline) of a windowed aggregate; the deadline is the SLIDE boundary after A
-    staleness       share of time in which an input tuple that will give an output waits: the union of [A, D) over the outputs
-    utility         of the QoS graph at R; averaged per tuple, and per application (first per application, then over them)
-    memory          bytes in queues over time: greatest, and mean weighted by time
-    throughput      outputs of each second: mean and standard deviation
-    loss            share of tuples shed, per class
+response time   R = D - A of an emitted tuple (filtered ones do not count); of a joined one A is the later parent's
+slowdown        H = R / T_k, for a joined tuple 1 + (D - (A + T_k)) / T_k, which is the same
+tardiness       max(0, D - deadline) of a windowed aggregate; the deadline is the SLIDE boundary after A
+staleness       share of time in which an input tuple that will give an output waits: the union of [A, D) over the outputs
+utility         of the QoS graph at R; averaged per tuple, and per application (first per application, then over them)
+memory          bytes in queues over time: greatest, and mean weighted by time
+throughput      outputs of each second: mean and standard deviation
+loss            share of tuples shed, per class
 """
 
 from __future__ import annotations
