@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from millstream.engine.arrow import column_to_arrow
-from millstream.engine.column import Column, null_column
-from millstream.engine.errors import EngineError, InvalidDefinition, TypeProblem
+from millstream.engine.column import Column
+from millstream.engine.errors import EngineError
 from millstream.engine.ingest.checks import finish
 from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
-from millstream.engine.schema import OnError, Schema, StreamDefinition
+from millstream.engine.schema import OnError, StreamDefinition
 from millstream.engine.train import Int64Array
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.server.errors import BadInput
@@ -104,9 +104,13 @@ class StreamIntake:
         return [None] * len(seqs) if self._places is None else self._places.of(seqs)
 
     def feed(self, columns: Sequence[Column]) -> None:
-        """Let in rows that the server itself made; those that the stream cannot take are refused like any others."""
+        """Let in rows that the server itself made, nothing once the stream has ended."""
         if not self.host.network.sources[self.name].ended:
-            self._take(finish(columns, len(columns[0]), self.definition, Reasons(len(columns[0])), lambda i: _shown(columns, i)))
+            self.take_columns(columns)
+
+    def checked(self, columns: Sequence[Column], reasons: Reasons) -> Coerced:
+        """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
+        return finish(columns, reasons.rows, self.definition, reasons, lambda i: _shown(columns, i))
 
     def _take(self, coerced: Coerced) -> Taken:
         rejections = [(r.index, r.reason) for r in coerced.rejected]
@@ -148,33 +152,6 @@ class StreamIntake:
         """Whether what was let in is not worked off fast enough, so that publishers should wait."""
         source = self.host.network.sources.get(self.name)
         return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
-
-    # --- INSERT INTO … SELECT ---
-
-    def check_fits(self, schema: Schema, columns: Sequence[str]) -> None:
-        """Raise unless rows of `schema` can enter, as the columns named (all of them, in order, when none are)."""
-        target = self.definition.schema
-        names = list(columns) or list(target.names)
-        if len(schema) != len(names):
-            raise TypeProblem(f"{self.name} takes {len(names)} columns here and the SELECT gives {len(schema)}")
-        for name, given in zip(names, schema.fields, strict=True):
-            position = target.position(name)
-            if position is None:
-                raise TypeProblem(f"stream {self.name} has no column {name}")
-            wanted = target.fields[position]
-            if wanted.type != given.type:
-                raise TypeProblem(f"column {name} of {self.name} is {wanted.type} and the SELECT gives {given.type}", hint="add a CAST")
-        for f in target.fields:
-            if not f.nullable and f.name not in names:
-                raise InvalidDefinition(f"column {f.name} of {self.name} is NOT NULL and gets no value")
-
-    def arranged(self, columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-        """Return the columns in the stream's order, NULL where none is given."""
-        if not names:
-            return list(columns[: len(self.definition.schema)])
-        given = dict(zip(names, columns, strict=False))
-        rows = len(columns[0])
-        return [given[f.name] if f.name in given else null_column(f.type, rows) for f in self.definition.schema.fields]
 
 
 def places_of_accepted(offered: int, coerced: Coerced) -> Int64Array:

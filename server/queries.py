@@ -15,6 +15,7 @@ from millstream.engine.errors import NameTaken, UnknownName
 from millstream.engine.graph import QueryId
 from millstream.engine.language.names import did_you_mean, validate_name
 from millstream.engine.planner.plan import PlannedQuery
+from millstream.server.assignment import Assignment
 from millstream.server.lifecycle import QueryState
 
 
@@ -47,7 +48,7 @@ class Query:
     id: QueryId | None = None
     run: int = 0
     ended_run: int = 0
-    insert_columns: tuple[str, ...] = ()
+    assignment: Assignment | None = None
     start_at_us: int | None = None
     lifetime_us: int | None = None
     created_us: int = 0
@@ -76,7 +77,7 @@ class QueryBook:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Query] = {}
-        self._last_number = 0
+        self._last_numbers: dict[str, int] = {}
         self._last_id = 0
 
     def __iter__(self) -> Iterator[Query]:
@@ -107,11 +108,11 @@ class QueryBook:
             raise NameTaken(f"there is a query {name} already", hint=f"DROP QUERY {name} first, or take another name")
         return name
 
-    def temporary_name(self) -> str:
+    def next_name(self, stem: str = "q") -> str:
         """Return the next free name of the form q1, q2, …."""
         while True:
-            self._last_number += 1
-            name = f"q{self._last_number}"
+            number = self._last_numbers[stem] = self._last_numbers.get(stem, 0) + 1
+            name = f"{stem}{number}"
             if name not in self._by_name:
                 return name
 

@@ -17,6 +17,7 @@ from millstream.engine.arrow import column_from_arrow
 from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column, null_column
 from millstream.engine.errors import InvalidDefinition
+from millstream.engine.ingest.outcome import Reasons
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.schema import Field, Schema, StreamDefinition
 from millstream.engine.train import Train
@@ -93,9 +94,15 @@ def error_columns(query: str | None, positions: Sequence[int | None], reasons: l
 def forward(host: EngineHost, query: Query, run: int, train: Train) -> None:
     """Let the results of INSERT INTO … SELECT into their target; columns that it does not name are NULL."""
     intake = None if query.target is None else host.intakes.get(query.target)
-    if train.rows and intake is not None:
-        columns = intake.arranged(train.columns(), query.insert_columns)
-        host.feeder.feed(intake.name, host.order_of(query.name), train.seq.array(), columns)
+    if train.rows and intake is not None and query.assignment is not None:
+        reasons = Reasons(train.rows)
+        checked = intake.checked(query.assignment.columns(train, reasons), reasons)
+        seqs = train.seq.array()
+        if checked.rejected:
+            intake.note_refused(checked.rejected, intake.accepted_total + intake.refused_total)
+            seqs = np.delete(seqs, [r.index for r in checked.rejected])
+        if checked.rows:
+            host.feeder.feed(intake.name, host.order_of(query.name), seqs, checked.columns)
     host.deliver(query, run, train)
 
 
