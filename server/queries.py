@@ -17,6 +17,7 @@ from millstream.engine.language.names import did_you_mean, validate_name
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.server.assignment import Assignment
 from millstream.server.lifecycle import QueryState
+from millstream.server.trains import ResultShape
 
 
 class QueryKind(Enum):
@@ -32,7 +33,8 @@ class Query:
     """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
 
     `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None
-    while it is not in it. `target` is the stream that a derived or inserting query feeds. `last_counts` are the accounts' sums of a run
+    while it is not in it. `target` is the stream that a derived or inserting query feeds. `shape` turns its
+    results into batches. `last_counts` are the accounts' sums of a run
     that has ended.
     """
 
@@ -47,6 +49,7 @@ class Query:
     state: QueryState = QueryState.SUBMITTED
     id: QueryId | None = None
     run: int = 0
+    shape: ResultShape | None = None
     ended_run: int = 0
     assignment: Assignment | None = None
     start_at_us: int | None = None
