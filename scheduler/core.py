@@ -14,7 +14,7 @@ import numpy as np
 from millstream.engine.graph import QueryId
 from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
-from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
@@ -178,6 +178,7 @@ class SchedulerCore:
         if self._outstanding or self._splices.waiting:
             return False
         if self._units_version != self.network.version:
+            # The cut is made anew only when something waits, so what was touched meanwhile stays on the list.
             return not self.ledger.anything_waits
         if self.ledger.touched:
             return False
@@ -238,11 +239,18 @@ class SchedulerCore:
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         if self._outstanding or self.ledger.rows_waiting or self.story is not None:
             raise SimulationError("an express lane begins with empty queues and keeps no story")
-        if charge is None or charge.free:
-            policy.selector = quick_selector(policy.selector, policy.ranking)
         self._units_version = -1
         self._bring_up_to_date(self._now_ns)
-        return ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
+        lane = ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
+        if charge is None or charge.free:
+            policy.selector = quick_selector(policy.selector, policy.ranking, single=lane.single)
+            policy.selector.reset(self._view, self._now_ns)
+        return lane
+
+    def use_selector(self, selector: Selector) -> None:
+        """Find units with this selector until the policy changes: for experiments with what no policy can be."""
+        self._policy.selector = selector
+        selector.reset(self._view, self._now_ns)
 
     def express(self, lane: ExpressLane, events: Sequence[Event], now_ns: int, until_ns: int) -> int:
         """Apply the events, then decide and run until an order ends at or after `until_ns` or nothing waits; return the time then."""

@@ -167,6 +167,10 @@ class Estimates:
         self.measured.extend([None] * (capacity - self._capacity))
         self._capacity = capacity
 
+    def set_aging(self, window: int, aging: float) -> None:
+        """Measure over windows of so many tuples with this weight of the newest, from now on."""
+        self.window, self._log_keep = window, math.log(1.0 - aging) / window
+
     def query_came(self, query: QueryId, operators: Iterable[OperatorNode]) -> None:
         """Give the operators of a new query their prior: declared selectivity and cost, as if measured over calls of one tuple."""
         for node in operators:

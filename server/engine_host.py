@@ -74,7 +74,7 @@ class Context:
 class EngineHost:
     """See the module's text. Members are for the files of `statements/`; others use the methods."""
 
-    def __init__(self, observer: Observer, store: Store, runtime: RuntimeFactory, policy: PolicySpec) -> None:
+    def __init__(self, observer: Observer, store: Store, runtime: RuntimeFactory, policy: PolicySpec, *, optimise: bool = True) -> None:
         self.observer = observer
         self.store = store
         self.catalog = Catalog()
@@ -82,7 +82,8 @@ class EngineHost:
         self.derived: dict[str, Query] = {}
         self.intakes: dict[str, StreamIntake] = {}
         self.policy = policy
-        self.network = Network(self)
+        self.rules_off = frozenset() if optimise else frozenset(("all",))
+        self.network = Network(self, sharing=optimise)
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))

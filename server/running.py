@@ -25,7 +25,7 @@ END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetim
 def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None) -> PlannedQuery:
     """Plan a query against the catalogue, with options from outside its text."""
     overrides = tuple(Option(name, value) for name, value in options.items())
-    return plan_select(source, host.catalog, options=PlanOptions(overrides=overrides), text=text)
+    return plan_select(source, host.catalog, options=PlanOptions(host.rules_off, overrides), text=text)
 
 
 def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.operators.contract import Operator
+from millstream.engine.operators.join import WindowJoin
 from millstream.engine.operators.project import Project
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
@@ -89,6 +90,8 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Union(recipe)
     if isinstance(recipe, SinkRecipe):
         return Sink(recipe, deliver)
+    if isinstance(recipe, JoinRecipe):
+        return WindowJoin(recipe, inputs)
     if isinstance(recipe, AggregateRecipe):
         return build_aggregate(recipe, inputs[0])
     raise Unsupported(f"{kind_of(recipe)} is not supported in this place")

@@ -11,7 +11,7 @@ from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.syntax import Name, NamedItem, Place
 from millstream.engine.operators.recipes import EmitSpec, JoinKind
-from millstream.engine.planner.aggregate_binder import AggregateBinder
+from millstream.engine.planner.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.planner.binder import united
 from millstream.engine.planner.emission import aggregate_emit, check_empty
 from millstream.engine.planner.expression_binder import ExpressionBinder, conjuncts
@@ -232,7 +232,10 @@ class NodeReader:
         call = f"{function}({argument})"
         if len(parts) == 4:
             call += f" FILTER (WHERE {as_text(parts[3], f'{path}[3]')})"
-        binder.add_named(name, self._parsed(call, path, parse_expression), path)
+        node = self._parsed(call, path, parse_expression)
+        if not contains_aggregate(node):
+            raise InvalidDefinition(f"{path} is not an aggregate", hint=f"{function} is not one of the aggregate functions")
+        self._parsed(call, path, lambda _: binder.add_named(name, node, path))
 
     def _distinct(self, fields: Fields, outer: bool) -> Node:
         self._only(fields, "input")

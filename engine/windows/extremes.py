@@ -63,9 +63,7 @@ def worst_value(type_: DataType, greatest: bool) -> Any:
 class ObjectExtreme(Accumulator):
     """MIN or MAX of TEXT or wide DECIMAL: the best per cell of a train in Arrow or NumPy, then kept as Python values."""
 
-    def __init__(
-        self, type_: DataType, table: PaneTable, position: int, filter_: int | None, *, greatest: bool
-    ) -> None:
+    def __init__(self, type_: DataType, table: PaneTable, position: int, filter_: int | None, *, greatest: bool) -> None:
         super().__init__(type_)
         self._position, self._filter = position, filter_
         self._greatest = greatest

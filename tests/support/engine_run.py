@@ -177,4 +177,3 @@ class Engine:
 
     def account(self, name: str) -> dict[str, Any]:
         return {a.stream: a for a in self.network.conservation(self.deltas[name].query.id)}
-
