@@ -145,6 +145,16 @@ class Measures:
         one = self.queries.pop(query)
         self._of_root[one.query.root].remove(one)
 
+    def follow(self, query: QueryId, node: QueryNode | None, now_ns: int) -> None:
+        """A query came into force (with its description), left (None), or its change was refused. Time counts from the first on."""
+        if node is not None and query not in self.queries:
+            if not self.queries and not self._memory_max:
+                self.start_ns, self._second = now_ns, now_ns // NS_PER_S
+                self._memory_last = (now_ns, 0)
+            self.query_came(node)
+        elif node is None and query in self.queries:
+            self.query_left(query)
+
     def emitted(self, emission: Emission, ideal_of_query: Mapping[QueryId, float]) -> None:
         """Count the results that left at a root."""
         self._count_seconds(emission.finished_ns, emission.rows)
@@ -155,12 +165,12 @@ class Measures:
 
     def _count_seconds(self, now_ns: int, outputs: int) -> None:
         second = now_ns // NS_PER_S
-        while self._second < second:
-            self._seconds += 1
+        if second > self._second:
+            self._seconds += second - self._second
             self._outputs_sum += self._second_outputs
             self._outputs_square += self._second_outputs * self._second_outputs
             self._second_outputs = 0
-            self._second += 1
+            self._second = second
         self._second_outputs += outputs
 
     def sample_memory(self, now_ns: int, size_bytes: int) -> None:
