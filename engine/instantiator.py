@@ -172,9 +172,7 @@ class Instantiator:
             self._ports[id(node)] = self._add(node, inputs, class_node, None)
         return self._ports[id(node)][ref.output]
 
-    def _add(
-        self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None
-    ) -> list[Port]:
+    def _add(self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None) -> list[Port]:
         logic = build_operator(node.recipe, [p.log.schema for p in inputs], deliver)
         running = RunningOperator(self._ids.operator(), logic, node.recipe)
         kind = kind_of(node.recipe)

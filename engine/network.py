@@ -157,8 +157,7 @@ class Network:
             self._served.setdefault(running.id, []).append(query)
         for stream, cursor in query.blueprint.stream_cursors():
             shed = self._shed_log(stream, query.node.class_id)
-            ledger = StreamLedger(stream, cursor, (lambda s=shed: s.shed) if shed else (lambda: 0), shed.shed if shed else 0)
-            query.ledgers.setdefault(stream, ledger)
+            query.ledgers.setdefault(stream, StreamLedger(stream, cursor, shed, 0 if shed is None else shed.shed))
         query.attached = True
         return cursors
 

@@ -37,11 +37,11 @@ HEAD_WAIT_NS_MAX: Final = 1_000_000_000
 STORY_ENTRIES_MAX: Final = 100_000
 """Entries kept in the story; the oldest go first and the story then says that it is cut."""
 
-DECISION_ERRORS_MAX: Final = 1
-"""A policy that raises this often is replaced by round-robin."""
-
 USER_DECISION_NS_MAX: Final = 5_000_000
-"""A user policy may take this long for one decision (measured by the driver) before it is replaced."""
+"""A decision of a user policy that takes longer (measured by the driver) is slow: a hundred orders could have run meanwhile."""
+
+USER_SLOW_DECISIONS_MAX: Final = 3
+"""Slow decisions a user policy is forgiven (the machine may have been busy) before round-robin replaces it."""
 
 WINDOW_TUPLES: Final = 100
 """Tuples in a window of measurement (Sharaf 2007, 3.8.5: 50 to 150 were best)."""

@@ -110,7 +110,7 @@ class BoxExecutor:
             now_ns += receipt.cost_ns
             receipts.append(receipt)
             if results:
-                emissions.append(self._emission(step.operator, results, now_ns))
+                self._emit(step.operator, results, receipt.cost_ns, now_ns, emissions)
         return WorkReceipt(order.id, tuple(receipts), (), tuple(emissions), started_ns, now_ns)
 
     def _step(self, step: Step) -> tuple[StepReceipt, list[Tuple]]:
@@ -206,10 +206,14 @@ class BoxExecutor:
         oldest_ns = min(arrival_ns for arrival_ns, _ in results)
         return LogCount(log, len(results), int(len(results) * node.row_bytes_out), oldest_ns)
 
-    def _emission(self, operator: OperatorId, results: list[Tuple], now_ns: int) -> Emission:
+    def _emit(self, operator: OperatorId, results: list[Tuple], cost_ns: int, now_ns: int, emissions: list[Emission]) -> None:
+        """Add the results of one call: the tuples of a train leave a root one after the other as it works through them."""
         self.rows_emitted += len(results)
         if len(results) == 1:
-            return Emission(operator, 1, now_ns, (results[0][0],), (1,))
-        counts = Counter(arrival_ns for arrival_ns, _ in results)
-        arrivals = tuple(sorted(counts))
-        return Emission(operator, len(results), now_ns, arrivals, tuple(counts[arrival_ns] for arrival_ns in arrivals))
+            emissions.append(Emission(operator, 1, now_ns, (results[0][0],), (1,)))
+            return
+        node = self._nodes[operator]
+        each_ns = (cost_ns - node.call_ns) / len(results)
+        for left, (arrival_ns, _) in enumerate(reversed(results)):
+            emissions.append(Emission(operator, 1, round(now_ns - left * each_ns), (arrival_ns,), (1,)))
+        emissions[-len(results) :] = reversed(emissions[-len(results) :])

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from millstream.scheduler.errors import SimulationError
 
-Scale = Literal["reduced", "full"]
+Scale = Literal["reduced", "medium", "full"]
 Result = Mapping[str, Any]
 Row = dict[str, Any]
 

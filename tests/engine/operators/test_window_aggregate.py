@@ -15,6 +15,7 @@ from millstream.engine.operators.recipes import AggregateCall, AggregateRecipe, 
 from millstream.engine.planner.physical import PhysicalNode, SourceNode
 from millstream.engine.schema import Field, Schema
 from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType, decimal
+
 from tests.support.engine_run import SECOND, Engine, node, schema_of
 from tests.support.reference_windows import HoppingReference, average, extreme, fold_sum, rounded_average, same
 
