@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.column import Column, Mask
+from millstream.engine.column import NUMPY_DTYPES, Column, Mask
 from millstream.engine.schema import Schema
 from millstream.engine.types import DataType, Kind
 
@@ -34,6 +34,7 @@ ARROW_TYPES: dict[Kind, Any] = {
     Kind.DATE: pa.date32(),
     Kind.INTERVAL: pa.duration("us"),
 }
+_DTYPES = {t: np.dtype(t) for t in (np.int32, np.int64, np.float64)}  # made once: that takes longer than a view of a buffer
 _AS_INTEGERS: dict[Kind, Any] = {Kind.TIMESTAMP: pa.int64(), Kind.DATE: pa.int32(), Kind.INTERVAL: pa.int64()}
 
 
@@ -101,9 +102,7 @@ def column_from_arrow(array: Any, type_: DataType) -> Column:
         return Column(type_, _decimal_values(array, type_), valid)
     if type_.kind is Kind.BOOLEAN:
         return Column(type_, mask_from_arrow(array), valid)
-    if type_.kind in _AS_INTEGERS:
-        array = array.view(_AS_INTEGERS[type_.kind])
-    return Column(type_, _buffer_view(array), valid)
+    return Column(type_, _buffer_view(array, NUMPY_DTYPES[type_.kind]), valid)
 
 
 def column_to_arrow(column: Column) -> Any:
@@ -122,9 +121,9 @@ def column_to_arrow(column: Column) -> Any:
     return pa.array(column.values, type=target, mask=missing)
 
 
-def _buffer_view(array: Any) -> Any:
+def _buffer_view(array: Any, dtype: Any) -> Any:
     """View the value buffer of a fixed-width Arrow array; rows under NULL hold whatever the buffer holds."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
+    dtype = _DTYPES[dtype]
     buffer = array.buffers()[1]
     if buffer is None:
         return np.zeros(len(array), dtype=dtype)
