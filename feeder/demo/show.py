@@ -13,7 +13,7 @@ from millstream.feeder import flights
 from millstream.feeder.arrivals import ArrivalRule
 from millstream.feeder.demo.check import Oracle, compare, settle
 from millstream.feeder.demo.daemon import daemon
-from millstream.feeder.demo.queries import DEFINITIONS, DemoQuery
+from millstream.feeder.demo.queries import AIRLINES, STREAMS, DemoQuery
 from millstream.feeder.demo.screen import Outcome, final_table, is_conserved, live_table
 from millstream.feeder.demo.watch import PublishTimes, Watch
 from millstream.feeder.errors import FeederError
@@ -53,7 +53,7 @@ def show(settings: Settings, console: Console) -> bool:
         console.print(
             f"a daemon listens on {address}; starting Spark to replay {sum(_ROWS.values()):,} rows of {flights.YEAR}-{flights.MONTH:02}"
         )
-        _define(control)
+        _define(control, settings.queries)
         for query in settings.queries:
             control.submit(query.query, name=query.name)
         watch.follow(control, settings.queries)
@@ -81,12 +81,14 @@ def _serve_arguments(settings: Settings) -> list[str]:
     return arguments + ([] if settings.workers is None else ["--workers", str(settings.workers)])
 
 
-def _define(client: Any) -> None:
+def _define(client: Any, queries: tuple[DemoQuery, ...]) -> None:
     from pyarrow import csv
 
-    for definition in DEFINITIONS:
+    for definition in STREAMS:
         client.execute(definition)
-    client.publish("airlines", csv.read_csv(flights.AIRLINES))
+    if any(query.airlines for query in queries):
+        client.execute(AIRLINES)
+        client.publish("airlines", csv.read_csv(flights.AIRLINES))
 
 
 def _drop(client: Any, queries: tuple[DemoQuery, ...]) -> None:
