@@ -82,7 +82,7 @@ class RankClock:
         """Return 1-based ranks; rows come in event-time order."""
         if len(rows) == 0:
             return np.empty(0, dtype=np.int64)
-        ids = self._partition_ids(rows)
+        ids = self.partition_ids(rows)
         order = np.argsort(ids, kind="stable")
         in_order = ids[order]
         first = np.searchsorted(in_order, in_order, side="left")
@@ -97,7 +97,8 @@ class RankClock:
             self._row_time.update(zip(keys, rows.time[marks].tolist(), strict=True))
         return ranks
 
-    def _partition_ids(self, rows: BufferedRows) -> Int64Array:
+    def partition_ids(self, rows: BufferedRows) -> Int64Array:
+        """Return an id per row for its partition."""
         if not self.partition:
             return np.zeros(len(rows), dtype=np.int64)
         ids = self._encoder.encode([rows.columns[p] for p in self.partition])
@@ -130,7 +131,7 @@ class RankClock:
         self, rows: BufferedRows, clocks: Int64Array, groups: Int64Array, new: Any
     ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """Add an event for the group of the row that each new row pushes out."""
-        ids = self._partition_ids(rows)
+        ids = self.partition_ids(rows)
         fresh = np.flatnonzero(new)
         at = {(p, c): i for i, (p, c) in enumerate(zip(ids.tolist(), clocks.tolist(), strict=True))}
         group, clock, instant, place = [], [], [], []
@@ -157,7 +158,7 @@ class RankClock:
                     marks[(partition, rank)] = int(self._last_time[partition])
                     self.partial = True
         self._row_time.clear()
-        ids = self._partition_ids(rows)
+        ids = self.partition_ids(rows)
         found: list[tuple[int, int, int]] = []
         for (partition, rank), instant in marks.items():
             inside = (ids == partition) & (clocks > rank - self.width) & (clocks <= rank)
@@ -171,4 +172,4 @@ class RankClock:
         """Rows that the next row of their partition can see, or pushes out."""
         if watermark == TIME_MAX or len(rows) == 0:
             return np.zeros(len(rows), dtype=np.bool_)
-        return clocks > self._counts[self._partition_ids(rows)] - self.width
+        return clocks > self._counts[self.partition_ids(rows)] - self.width
