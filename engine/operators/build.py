@@ -88,7 +88,7 @@ def prior_of(kind: str) -> tuple[float, float, float]:
 def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
     """Return the logic of an aggregate: which one depends on the window and on when answers leave."""
     window = recipe.window
-    if window is not None and window.kind in PANE_WINDOWS and recipe.emit == EmitSpec():
+    if window is not None and window.kind in PANE_WINDOWS and recipe.emit.kind is not EmitKind.CHANGES:
         return WindowAggregate(recipe, inputs)
     if window is not None and window.kind in ORDERED_WINDOWS and recipe.emit.kind is not EmitKind.EVERY:
         return OrderedAggregate(recipe, inputs)
