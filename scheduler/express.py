@@ -138,7 +138,7 @@ class ExpressLane:
         self._used = self._used_paths()
         self._results = (array("q"), array("q"), array("q"))
         self._done: list[Passed] = []
-        self._charged = (0, 0)
+        self._charged: tuple[int, int] | None = None
 
     # ---- what the lane works on
 
@@ -218,6 +218,9 @@ class ExpressLane:
 
         Returns the time then, and whether something may still be available.
         """
+        if self._charged is None:
+            # What it took to rank everything at the beginning is no decision's cost.
+            self._charged = (selector.evaluations, selector.moves)
         runs_max = _ADAPT_RUNS if self.estimates.adapt else 1 << 60
         started_ns, scheduled_ns = now_ns, self.scheduling_ns
         now_ns, more = self._loop(view, selector, now_ns, until_ns, runs_max)
@@ -288,6 +291,7 @@ class ExpressLane:
         return now_ns, more
 
     def _pay(self, charge: Charge, selector: Selector, orders: int) -> int:
+        assert self._charged is not None
         evaluations, moves = selector.evaluations - self._charged[0], selector.moves - self._charged[1]
         self._charged = (selector.evaluations, selector.moves)
         paid = charge.decision_ns + charge.order_ns * orders + charge.evaluation_ns * evaluations + charge.move_ns * moves

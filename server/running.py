@@ -15,6 +15,7 @@ from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_selec
 from millstream.server.lifecycle import QueryState, Verb, next_state
 from millstream.server.queries import Query, QueryKind
 from millstream.server.side_streams import forward
+from millstream.server.trains import ResultShape
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import EngineHost
@@ -50,9 +51,11 @@ def begin(host: EngineHost, query: Query) -> None:
     if query.run:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
+    host.note_order(query.name)
     query.run += 1
     query.failure = None
     query.last_counts = {}
+    query.shape = ResultShape(query.planned.physical.schema)
     host.observer.query_began(query)
     run, physical = query.run, query.planned.physical
     deliver = (

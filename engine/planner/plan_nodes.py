@@ -35,7 +35,7 @@ from millstream.engine.planner.logical import (
 from millstream.engine.planner.plan_fields import Fields, as_text, at_path
 from millstream.engine.planner.scope import Scope
 from millstream.engine.planner.steps import WINDOW_ROLES, Output, filtered, project_to, split_conditions, window_of
-from millstream.engine.planner.window_binder import bind_window
+from millstream.engine.planner.window_binder import bind_window, windowed_times
 from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT
 from sqlglot import exp
@@ -182,7 +182,7 @@ class NodeReader:
         self._only(fields, "input", "window")
         made = self._windowed(fields, self._input(fields, False))
         if made.spec.kind in PER_WINDOW:
-            return made
+            return replace(made, attributes=windowed_times(made))
         attributes = (*made.input.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
         return Window(attributes=attributes, input=made.input, spec=made.spec, changes=True)
 

@@ -13,6 +13,7 @@ from millstream.engine.planner.logical import (
     Aggregate,
     AggregateItem,
     AsofJoin,
+    Attributes,
     Filter,
     Join,
     JoinKey,
@@ -38,6 +39,12 @@ def _all_kept(node: Node) -> Node:
     pruned, mapping = _prune(node, set(range(len(node.attributes))))
     assert all(mapping[i] == i for i in mapping)
     return pruned
+
+
+def _kept(node: Node, below: Node, moved: Mapping) -> Attributes:
+    """Return the node's own attributes in the order in which the narrower input has them."""
+    back = {new: old for old, new in moved.items()}
+    return tuple(node.attributes[back[i]] if i in back else a for i, a in enumerate(below.attributes))
 
 
 def _identity(node: Node) -> Mapping:
@@ -71,7 +78,7 @@ def _project(node: Project, wanted: set[int]) -> tuple[Node, Mapping]:
 
 def _filter(node: Filter, wanted: set[int]) -> tuple[Node, Mapping]:
     below, moved = _prune(node.input, wanted | columns_used(node.condition))
-    made = replace(node, input=below, condition=remapped(node.condition, moved), attributes=below.attributes)
+    made = replace(node, input=below, condition=remapped(node.condition, moved), attributes=_kept(node, below, moved))
     return made, moved
 
 
@@ -112,7 +119,7 @@ def _window(node: Window, wanted: set[int]) -> tuple[Node, Mapping]:
     bounds = node.attributes[width:]
     mapping = moved | {width + i: len(below.attributes) + i for i in range(len(bounds))}
     spec = replace(node.spec, partition=tuple(moved[p] for p in node.spec.partition))
-    return replace(node, input=below, spec=spec, attributes=below.attributes + bounds), mapping
+    return replace(node, input=below, spec=spec, attributes=_kept(node, below, moved) + bounds), mapping
 
 
 def _join(node: Join | TableJoin | AsofJoin, wanted: set[int]) -> tuple[Node, Mapping]:

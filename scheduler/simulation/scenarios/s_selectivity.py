@@ -21,6 +21,7 @@ from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 
 _POLICIES = ("hr", "hnr", "bsd-naive")
 _LOAD = 0.95
+_NOTE = "with equal costs T is the same for all queries, so HR and HNR are one order by their own equations"
 HIGHS: dict[Scale, tuple[float, ...]] = {
     "reduced": (0.1, 0.5, 1.0),
     "medium": (0.1, 0.3, 0.5, 0.8, 1.0),
@@ -51,7 +52,7 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
         for other, paper in effects.items():
             ours = [value(results, scale, policy, high, "slowdown_l2") for policy in ("bsd-naive", other)]
             text = f"maximum selectivity {high}: BSD's l2 of slowdown is below {grid.TITLES[other]}'s"
-            claims.append(at_least_half(text, paper, reduction(*ours)))
+            claims.append(at_least_half(text, paper, reduction(*ours), _NOTE if other == "hr" else ""))
     rows: list[Row] = [
         {"policy": grid.TITLES[policy], "selectivity_max": high, "slowdown_l2": value(results, scale, policy, high, "slowdown_l2")}
         for policy in _POLICIES
