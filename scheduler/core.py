@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,59 +36,20 @@ from millstream.scheduler.events import (
 from millstream.scheduler.express import Charge, ExpressLane, Outcomes, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
+from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
+from millstream.scheduler.query_marks import QueryMarks
+from millstream.scheduler.settings import CoreSettings as CoreSettings
+from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.splices import Splices
 from millstream.scheduler.story import Story
-from millstream.scheduler.trains import Train
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
 FALLBACK = PolicySpec("round-robin")
-
-
-@dataclass(frozen=True, slots=True)
-class CoreSettings:
-    """What does not change while a core lives.
-
-    `orders_max` is how many orders may be out at once (workers times orders per worker); `train` the train of policies that name
-    none; `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
-    `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept.
-    """
-
-    orders_max: int = 1
-    train: Train = field(default_factory=lambda: Train(count=1))
-    budget_ns: int | None = None
-    adapt: bool = True
-    edge_rows_max: int = EDGE_ROWS_MAX
-    head_wait_ns_max: int = HEAD_WAIT_NS_MAX
-    record: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStatistics:
-    """Counts since the start, and what waits now."""
-
-    policy: str
-    decisions: int
-    evaluations: int
-    queue_moves: int
-    orders: int
-    orders_out: int
-    steps: int
-    rows_in: int
-    rows_emitted: int
-    busy_ns: int
-    rows_waiting: int
-    bytes_waiting: int
-    controls_waiting: int
-    operators: int
-    queries: int
-    failures: int
-    idle: bool
 
 
 @dataclass(slots=True)
@@ -106,13 +67,12 @@ class SchedulerCore:
         self.network = Network()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
-        self.failed: dict[QueryId, str] = {}
         self._policy = catalog.build(policy, default_train=self.settings.train)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, _Outstanding] = {}
-        self._paused: dict[QueryId, None] = {}
-        self._leaving: dict[QueryId, None] = {}
+        self._marks = QueryMarks(self.ledger)
         self._moved: list[int] = []
         self._came: list[QueryId] = []
         self._now_ns = 0
@@ -158,6 +118,8 @@ class SchedulerCore:
             self._draining = False
             self._units.threshold = self._policy.threshold
             instructions.append(Report("drained", "all queues are empty"))
+        if self.measures is not None:
+            self.measures.sample_memory(now_ns, self.ledger.bytes_total)
         if self.story is not None:
             self.story.tell(now_ns, events, instructions)
         return instructions
@@ -236,7 +198,7 @@ class SchedulerCore:
         """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
         policy = self._policy
         fits = policy.schedule == 1 and policy.train.count == 1 and policy.threshold == 0 and self.settings.orders_max == 1
-        if not fits or policy.turns is not None and not getattr(policy.turns, "equal", False):
+        if not fits or (policy.turns is not None and not getattr(policy.turns, "equal", False)):
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         if self._outstanding or self.ledger.rows_waiting or self.story is not None:
             raise SimulationError("an express lane begins with empty queues and keeps no story")
@@ -263,6 +225,11 @@ class SchedulerCore:
             self._bring_up_to_date(now_ns)
             now_ns, more = lane.run(self._view, self._policy.selector, now_ns, until_ns)
         return now_ns
+
+    @property
+    def failed(self) -> Mapping[QueryId, str]:
+        """Queries that an error stopped, with its message."""
+        return self._marks.failed
 
     # ---- events
 
@@ -295,22 +262,24 @@ class SchedulerCore:
             self._take_failure(event.failure, outstanding)
 
     def _apply_receipt(self, receipt: WorkReceipt) -> None:
-        apply, record = self.ledger.apply, self.estimates.record
-        rows = 0
-        for step in receipt.steps:
-            operator, rows_in, rows_out = apply(step)
-            record(operator, rows_in, rows_out, step.cost_ns)
-            if len(step.consumed) > 1:
-                taken = [count for count in step.consumed if count.rows]
-                if len(taken) == 1:
-                    self.estimates.record_port(self.network.edges.slot_of[taken[0].edge], rows_in, rows_out)
-            rows += rows_in
         counts = self._counts
+        counts["rows_in"] += self.ledger.apply_steps(receipt.steps, self.estimates.record)
         counts["steps"] += len(receipt.steps)
-        counts["rows_in"] += rows
         counts["busy_ns"] += receipt.finished_ns - receipt.started_ns
+        if self.estimates.has_ports:
+            self._record_ports(receipt)
         for emission in receipt.emissions:
             counts["rows_emitted"] += emission.rows
+            if self.measures is not None:
+                self.measures.emitted(emission, self.estimates.ideal_of_query)
+
+    def _record_ports(self, receipt: WorkReceipt) -> None:
+        """Tell what joins let through, where a step took tuples from one port alone."""
+        for step in receipt.steps:
+            taken = [count for count in step.consumed if count.rows]
+            if len(step.consumed) > 1 and len(taken) == 1:
+                edge = self.network.edges.slot_of[taken[0].edge]
+                self.estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
 
     def _take_failure(self, failure: WorkFailure, outstanding: _Outstanding) -> None:
         slot_of = self.network.operators.slot_of
@@ -321,47 +290,30 @@ class SchedulerCore:
         queries_of = self.network.topology.queries_of
         for query in dict.fromkeys(query for slot in operators for query in queries_of.get(slot, [])):
             if query not in self.failed:
-                self.failed[query] = failure.message
-                self._refresh_halts(query)
+                self._marks.fail(query, failure.message)
                 self._reports.append(Report("query_failed", failure.message, query, failure.operator))
-
-    def _refresh_halts(self, query: QueryId) -> None:
-        """Halt the operators of this query that serve only queries that failed, pause or are leaving; let the others run."""
-        topology = self.network.topology
-        for slot in topology.query_slots.get(query, []):
-            stopped = all(
-                other in self.failed or other in self._paused or other in self._leaving for other in topology.queries_of[slot]
-            )
-            self.ledger.set_halted(slot, stopped)
 
     def _take_added(self, event: QueryAdded, now_ns: int) -> None:
         self._splices.add(event)
 
     def _take_removed(self, event: QueryRemoved, now_ns: int) -> None:
         self._splices.add(event)
-        if event.query in self.network.queries:
-            self._leaving[event.query] = None
-            self._refresh_halts(event.query)
+        self._marks.leave(event.query)
 
     def _take_paused(self, event: QueryPaused, now_ns: int) -> None:
-        if event.query in self.network.queries:
-            self._paused[event.query] = None
-            self._refresh_halts(event.query)
+        self._marks.pause(event.query)
 
     def _take_resumed(self, event: QueryResumed, now_ns: int) -> None:
-        self._paused.pop(event.query, None)
-        if event.query in self.network.queries:
-            self._refresh_halts(event.query)
+        self._marks.resume(event.query)
 
     def _take_spliced(self, event: Spliced, now_ns: int) -> None:
         self._reports.append(self._splices.settle(event))
-        self._leaving.pop(event.query, None)
-        if event.query in self.network.queries:
+        self._marks.settled(event.query)
+        node = self.network.queries.get(event.query)
+        if node is not None:
             self._came.append(event.query)
-            self._refresh_halts(event.query)
-        else:
-            self._paused.pop(event.query, None)
-            self.failed.pop(event.query, None)
+        if self.measures is not None:
+            self.measures.follow(event.query, node, now_ns)
 
     def _take_policy(self, event: PolicyChanged, now_ns: int) -> None:
         try:
@@ -510,7 +462,7 @@ class SchedulerCore:
             conflicts = units.conflicts(picked[0])
         else:
             operators = list(dict.fromkeys(member for unit in picked for member in units.members(unit)))
-            conflicts = units.conflicts_of(operators)
+            conflicts = np.unique(np.concatenate([units.conflicts(unit) for unit in picked]))
         for operator in operators:
             self.ledger.step_started(operator)
         units.lock(conflicts)

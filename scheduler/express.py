@@ -27,7 +27,8 @@ from millstream.scheduler.selectors.marked_turns import MarkedTurnsSelector
 from millstream.scheduler.selectors.order import OrderSelector
 from millstream.scheduler.selectors.scan import ScanSelector
 from millstream.scheduler.selectors.turns import TurnsSelector
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.selectors.two_level import TwoLevelSelector
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
@@ -87,7 +88,7 @@ def quick_selector(selector: Selector, ranking: Ranking | None, *, single: bool)
 
     `single` says that tuples come to one unit a query only, so that turns of queries are turns of these units.
     """
-    if type(selector) is TurnsSelector or (type(selector).__name__ == "TwoLevelSelector" and single):
+    if type(selector) is TurnsSelector or (type(selector) is TwoLevelSelector and single):
         return MarkedTurnsSelector()
     if ranking is None or ranking.oldest_first:
         return selector
@@ -137,7 +138,7 @@ class ExpressLane:
         self._used = self._used_paths()
         self._results = (array("q"), array("q"), array("q"))
         self._done: list[Passed] = []
-        self._charged = (0, 0)
+        self._charged: tuple[int, int] | None = None
 
     # ---- what the lane works on
 
@@ -217,6 +218,9 @@ class ExpressLane:
 
         Returns the time then, and whether something may still be available.
         """
+        if self._charged is None:
+            # What it took to rank everything at the beginning is no decision's cost.
+            self._charged = (selector.evaluations, selector.moves)
         runs_max = _ADAPT_RUNS if self.estimates.adapt else 1 << 60
         started_ns, scheduled_ns = now_ns, self.scheduling_ns
         now_ns, more = self._loop(view, selector, now_ns, until_ns, runs_max)
@@ -287,6 +291,7 @@ class ExpressLane:
         return now_ns, more
 
     def _pay(self, charge: Charge, selector: Selector, orders: int) -> int:
+        assert self._charged is not None
         evaluations, moves = selector.evaluations - self._charged[0], selector.moves - self._charged[1]
         self._charged = (selector.evaluations, selector.moves)
         paid = charge.decision_ns + charge.order_ns * orders + charge.evaluation_ns * evaluations + charge.move_ns * moves

@@ -7,7 +7,7 @@ the time of a NumPy scalar).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from millstream.engine.graph import EdgeId, GraphDelta, OperatorId, QueryId
@@ -71,6 +71,8 @@ class Ledger:
         self.full_count = 0
         self.halted_count = 0
         self.rows_discarded = 0
+        self.bytes_total = 0
+        """Bytes before all operators, as a running sum."""
         self._capacity = {"log": 0, "edge": 0, "operator": 0}
         self._grow("log", _LOG_COLUMNS, 16)
         self._grow("edge", _EDGE_COLUMNS, 16)
@@ -146,6 +148,7 @@ class Ledger:
             self.rows_discarded += max(0, int(self.edge_rows[edge]))
             producer = self.network.edge_producer[edge]
             self.full_count -= int(self.edge_full[edge])
+            self.bytes_total -= int(self.edge_bytes[edge])
             if self.edge_full[edge] and producer not in removed:
                 self.full_outputs[producer] -= 1
                 self.touched[producer] = None
@@ -165,6 +168,7 @@ class Ledger:
         self._log_rows[log] += rows
         self._log_bytes[log] += size_bytes
         readers = self.network.log_readers[log]
+        self.bytes_total += size_bytes * len(readers.edges)
         arrival_ns = arrival_ns if rows else NEVER_NS
         if len(readers.edges) >= _VECTOR_READERS_MIN:
             self._append_many(log, rows, size_bytes, arrival_ns, controls)
@@ -236,6 +240,65 @@ class Ledger:
         """Unlock the operator."""
         self.busy_at[operator] -= 1
 
+    def apply_steps(self, steps: Sequence[StepReceipt], record: Callable[[int, int, int, int], None]) -> int:
+        """Count what these steps did and hand each one's slot, rows in, rows out and cost to `record`; return all rows in.
+
+        The plain step (rows from one input, to at most one reader) is counted here in one go, with everything at hand in locals: this
+        loop is most of what a decision costs. Whatever else may happen in a step goes through `apply`.
+        """
+        operator_of, edge_of, log_of = self.network.operators.slot_of, self.network.edges.slot_of, self.network.logs.slot_of
+        log_readers, timers, touched = self.network.log_readers, self.timers_at, self.touched
+        edge_rows, edge_bytes, edge_consumed, edge_head = self._edge_rows, self._edge_bytes, self._consumed, self._edge_head
+        rows_at, head_at, fresh = self.rows_at, self.head_at, self._fresh
+        total = freed = 0
+        for step in steps:
+            operator = operator_of[step.operator]
+            taken, produced = step.consumed[0] if len(step.consumed) == 1 else None, step.produced
+            if taken is None or not taken.rows or taken.controls or len(produced) > 1 or timers[operator]:
+                operator, rows_in, rows_out = self.apply(step)
+                record(operator, rows_in, rows_out, step.cost_ns)
+                total += rows_in
+                continue
+            rows_in = taken.rows
+            edge = edge_of[taken.edge]
+            waiting = edge_rows[edge] - rows_in
+            edge_rows[edge] = waiting
+            edge_bytes[edge] -= taken.bytes
+            freed += taken.bytes
+            edge_consumed[edge] += rows_in
+            rows_at[operator] -= rows_in
+            head_ns = NEVER_NS
+            if waiting > 0:
+                known_ns = taken.head_arrival_ns
+                # A step that left nothing behind: what waits came after it began.
+                head_ns = fresh[edge] if known_ns is None else known_ns
+                head_ns = edge_head[edge] if head_ns == NEVER_NS else head_ns
+            edge_head[edge] = head_at[operator] = head_ns
+            rows_out = 0
+            if produced:
+                made = produced[0]
+                rows_out = made.rows
+                arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
+                log = log_of[made.log]
+                readers = log_readers[log]
+                if len(readers.edges) == 1 and rows_out and not made.controls and not self.stalled_count:
+                    self._log_rows[log] += rows_out
+                    self._log_bytes[log] += made.bytes
+                    freed -= made.bytes
+                    self._append_one(readers.edges[0], readers.consumers[0], rows_out, made.bytes, arrival_ns, 0)
+                    touched[readers.consumers[0]] = None
+                elif rows_out or made.controls:
+                    self.append(log, rows_out, made.bytes, arrival_ns, made.controls)
+            touched[operator] = None
+            if self.full_count and self._edge_full[edge] and waiting < self.edge_rows_max:
+                self._set_full(edge, 0)
+            if self.stalled_count:
+                self.wake_below(operator)
+            record(operator, rows_in, rows_out, step.cost_ns)
+            total += rows_in
+        self.bytes_total -= freed
+        return total
+
     def apply(self, step: StepReceipt) -> tuple[int, int, int]:
         """Count what one step did; return the operator's slot, rows in and rows out (over all output logs)."""
         operator = self.network.operators.slot_of[step.operator]
@@ -274,6 +337,7 @@ class Ledger:
         waiting = self._edge_rows[edge] - rows
         self._edge_rows[edge] = waiting
         self._edge_bytes[edge] -= taken.bytes
+        self.bytes_total -= taken.bytes
         self._consumed[edge] += rows
         self.rows_at[operator] -= rows
         if waiting <= 0:
@@ -340,7 +404,7 @@ class Ledger:
     @property
     def bytes_waiting(self) -> int:
         """Bytes before all operators."""
-        return int(np.maximum(self.edge_bytes, 0).sum())
+        return max(0, self.bytes_total)
 
     def validate(self, *, settled: bool = True) -> None:
         """Check every sum; raises `LedgerError` naming the place.
@@ -361,6 +425,8 @@ class Ledger:
                 raise LedgerError(f"edge {edge_id}: full mark {int(self.edge_full[edge])} at {waiting} rows")
         for operator_id, slot in network.operators.slot_of.items():
             self._validate_operator(operator_id, slot)
+        if self.bytes_total != int(self.edge_bytes.sum()):
+            raise LedgerError(f"{self.bytes_total} bytes counted in all, {int(self.edge_bytes.sum())} by edges")
         if self.stalled_count != int(self.stalled.sum()):
             raise LedgerError(f"{self.stalled_count} operators counted as stalled, {int(self.stalled.sum())} marked")
 

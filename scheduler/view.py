@@ -9,7 +9,7 @@ import numpy as np
 from millstream.engine.graph import QueryNode
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]
@@ -214,9 +214,7 @@ class View:
     # ---- from the network's shape
 
     def _from_queries(self, name: str) -> FloatColumn:
-        return self.remembered(
-            name, lambda: np.array([float(getattr(self.query_of(unit), name)) for unit in range(self.units.count)])
-        )
+        return self.remembered(name, lambda: np.array([float(getattr(self.query_of(unit), name)) for unit in range(self.units.count)]))
 
     def query_of(self, unit: int) -> QueryNode:
         """Return the query the unit's entry serves, the first added where there are several."""

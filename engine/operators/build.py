@@ -6,31 +6,46 @@ from collections.abc import Callable, Sequence
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.operators.contract import Operator
+from millstream.engine.operators.distinct import Distinct
 from millstream.engine.operators.join import WindowJoin
+from millstream.engine.operators.lag import Lag
+from millstream.engine.operators.ordered_aggregate import OrderedAggregate
 from millstream.engine.operators.project import Project
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
     DistinctRecipe,
+    EmitKind,
     EmitSpec,
     JoinRecipe,
+    LagRecipe,
     ProjectRecipe,
     Recipe,
+    RelationToStreamRecipe,
     SelectRecipe,
     SinkRecipe,
     SplitRecipe,
+    TopRecipe,
     UnionRecipe,
     WindowKind,
     WindowRecipe,
 )
+from millstream.engine.operators.relation_to_stream import RelationToStream
+from millstream.engine.operators.retracting_aggregate import RetractingAggregate
+from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.operators.select import Select
+from millstream.engine.operators.session_aggregate import SessionAggregate, SessionedRows
 from millstream.engine.operators.sink import Sink
 from millstream.engine.operators.split import Split
+from millstream.engine.operators.top import Top
 from millstream.engine.operators.union import Union
 from millstream.engine.operators.window_aggregate import WindowAggregate
+from millstream.engine.operators.window_rows import WindowChanges, WindowRows
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 
 Deliver = Callable[[Train], None]
+ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)
+ENDLESS_WINDOWS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
 
 _KINDS: dict[type[Recipe], str] = {
@@ -75,7 +90,25 @@ def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
     window = recipe.window
     if window is not None and window.kind in PANE_WINDOWS and recipe.emit == EmitSpec():
         return WindowAggregate(recipe, inputs)
+    if window is not None and window.kind in ORDERED_WINDOWS and recipe.emit.kind is not EmitKind.EVERY:
+        return OrderedAggregate(recipe, inputs)
+    if window is not None and window.kind is WindowKind.SESSION and recipe.emit == EmitSpec():
+        return SessionAggregate(recipe, inputs)
+    if window is None or window.kind in ENDLESS_WINDOWS:
+        if recipe.retracts is None:
+            return RunningAggregate(recipe, inputs)
+        if window is None and recipe.emit.kind is not EmitKind.EVERY:
+            return RetractingAggregate(recipe, inputs)
     raise Unsupported("this combination of window and EMIT is not supported")
+
+
+def build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
+    """Return the logic of a window without an aggregate."""
+    if recipe.changes:
+        return WindowChanges(recipe, inputs)
+    if recipe.window.kind is WindowKind.SESSION:
+        return SessionedRows(recipe, inputs)
+    return WindowRows(recipe)
 
 
 def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
@@ -92,6 +125,16 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Sink(recipe, deliver)
     if isinstance(recipe, JoinRecipe):
         return WindowJoin(recipe, inputs)
+    if isinstance(recipe, WindowRecipe):
+        return build_window(recipe, inputs[0])
+    if isinstance(recipe, DistinctRecipe):
+        return Distinct(recipe, inputs[0])
+    if isinstance(recipe, TopRecipe):
+        return Top(recipe, inputs[0])
+    if isinstance(recipe, LagRecipe):
+        return Lag(recipe, inputs[0])
+    if isinstance(recipe, RelationToStreamRecipe):
+        return RelationToStream(recipe, inputs[0])
     if isinstance(recipe, AggregateRecipe):
         return build_aggregate(recipe, inputs[0])
     raise Unsupported(f"{kind_of(recipe)} is not supported in this place")

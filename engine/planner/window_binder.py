@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from millstream.engine.catalog import TimeOffset
 from millstream.engine.errors import InvalidDefinition, TypeProblem, UnknownName, Unsupported
 from millstream.engine.expressions.build import text_constant
 from millstream.engine.expressions.ir import ColumnRef, Literal
@@ -94,6 +97,24 @@ def _check_descriptor(clause: WindowClause, attributes: Attributes) -> None:
         times = [a.name for a in attributes if a.time is not None and (a.time.least_us, a.time.most_us) == (0, 0)]
         hint = f"it is {times[0]}" if times else "the stream takes its time from arrival; leave the descriptor out"
         raise InvalidDefinition(f"{name.text} is not the event time", hint=hint, token=name.text, **place)
+
+
+def windowed_times(window: Window) -> Attributes:
+    """Return the attributes of rows that a window gives by itself: they come when it closes, so their time is window_end - 1 µs.
+
+    A time column of the item lies within the window, so at most its size before that.
+    """
+    spec, width = window.spec, len(window.input.attributes)
+    known = spec.kind in (WindowKind.HOPPING, WindowKind.CUMULATE) and spec.zone is None
+    before = spec.range_us - 1
+    items = [
+        replace(a, time=TimeOffset(a.time.least_us - before, a.time.most_us) if known and a.time is not None else None)
+        for a in window.input.attributes
+    ]
+    start, end = window.attributes[width : width + 2]
+    earliest = TimeOffset(-before, -before if spec.kind is WindowKind.HOPPING else 1 - spec.slide_us)
+    bounds = [replace(start, time=earliest if known else None), replace(end, time=TimeOffset(1, 1) if known else None)]
+    return (*items, *bounds)
 
 
 def output_time_known(spec: WindowSpec) -> bool:

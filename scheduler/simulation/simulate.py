@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from millstream.engine.graph import GraphDelta, LogId, OperatorId
+from millstream.engine.graph import LogId, OperatorId
 from millstream.engine.work import Emission, WorkReceipt
 from millstream.scheduler.contracts import Selector
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.errors import SchedulerError, SimulationError
-from millstream.scheduler.estimates import is_join
 from millstream.scheduler.events import Arrived, QueryAdded
 from millstream.scheduler.express import Charge, ExpressLane
 from millstream.scheduler.instructions import Instruction, Report
@@ -90,16 +89,12 @@ class _Run:
             self.problems.append(instruction.message)
 
     def _facts(self) -> tuple[QueryFacts, ...]:
-        network, estimates = self.core.network, self.core.estimates
+        estimates = self.core.estimates
         estimates.refresh(force=True)
-        facts = []
-        for delta in self.work.deltas:
-            query = delta.query
-            ideal = estimates.ideal_of_query[query.id]
-            joins = any(is_join(network, slot) for slot in network.topology.query_slots[query.id])
-            way = _way_ns(delta) if joins else ideal
-            facts.append(QueryFacts(query.name, ideal, way, query.qos, query.weight, int(query.class_id), query.deadline_ns))
-        return tuple(facts)
+        return tuple(
+            QueryFacts(query.name, estimates.ideal_of_query[query.id], query.qos, query.weight, int(query.class_id), query.deadline_ns)
+            for query in (delta.query for delta in self.work.deltas)
+        )
 
     # ---- running
 
@@ -231,18 +226,3 @@ class _Run:
             scheduling_ns, self.core.ledger.rows_waiting,
         )  # fmt: skip
 
-
-def _way_ns(delta: GraphDelta) -> float:
-    """Return the mean cost of the ways from a leaf to the root: what a joined tuple's later parent passes alone in the system."""
-    costs = {node.id: node.cost_ns + node.call_ns if node.inputs else 0.0 for node in delta.operators}
-    consumer = {edge.producer: edge.consumer for edge in delta.edges}
-    ways = []
-    for node in delta.operators:
-        if node.inputs:
-            continue
-        total, at = 0.0, consumer.get(node.id)
-        while at is not None:
-            total += costs[at]
-            at = consumer.get(at)
-        ways.append(total)
-    return sum(ways) / len(ways) if ways else 0.0

@@ -164,7 +164,7 @@ def tardiness(policy: str, load: float, seed: int, queries: int, tuples: int) ->
     for index in range(queries):
         cost = 1_000.0 * 2.0 ** int(chance.integers(0, 5))
         share = generators.selectivities(1, chance)[0]
-        slides.append(round(float(chance.uniform(0.1, 10.0)) * 1e9))
+        slides.append(round(float(chance.uniform(0.02, 2.0)) * 1e9))
         select = Box(cost, share, source)
         deltas.append(builder.query(f"q{index}", Box(cost, 1.0, select), Asked(period_ns=slides[-1], deadline_ns=slides[-1])))
     work = workload("aggregates", builder, deltas, {source: traffic("dec-pkt-1", tuples, seed)}).at_utilisation(load)

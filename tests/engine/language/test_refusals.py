@@ -97,11 +97,20 @@ def test_deep_nesting_is_refused_and_not_followed() -> None:
         parse_statement(f"SELECT {'- ' * 5_000}1 FROM s")
 
 
-WORDS = (
-    "SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT EMIT WITH JOIN ON WITHIN UNION ALL AS CREATE STREAM TABLE QUERY CLASS s a b 1 2.5 'x' "
-    "( ) [ ] , ; . * = < > - + :: || => RANGE SLIDE ROWS SECONDS INTERVAL SESSION CASE WHEN THEN ELSE END IS NOT NULL IN BETWEEN AND LIKE "
-    "COUNT FILTER OVER PARTITION CAST DISTINCT ISTREAM EVERY TUMBLE INSERT INTO VALUES DROP SHOW SET POLICY EXPLAIN \"q\" TIMESTAMP EXTRACT"
-).split()
+def _check(problem: EngineError) -> None:
+    """A refusal says something, and nothing of the parser's inside."""
+    assert problem.message
+    assert "object at 0x" not in str(problem)
+
+
+WORDS = [
+    *["SELECT", "FROM", "WHERE", "GROUP", "BY", "HAVING", "ORDER", "LIMIT", "EMIT", "WITH", "JOIN", "ON", "WITHIN", "UNION"],
+    *["ALL", "AS", "CREATE", "STREAM", "TABLE", "QUERY", "CLASS", "s", "a", "b", "1", "2.5", "'x'", "(", ")", "[", "]"],
+    *[",", ";", ".", "*", "=", "<", ">", "-", "+", "::", "||", "=>", "RANGE", "SLIDE", "ROWS", "SECONDS", "INTERVAL", "SESSION"],
+    *["CASE", "WHEN", "THEN", "ELSE", "END", "IS", "NOT", "NULL", "IN", "BETWEEN", "AND", "LIKE", "COUNT", "FILTER", "OVER"],
+    *["PARTITION", "CAST", "DISTINCT", "ISTREAM", "EVERY", "TUMBLE", "INSERT", "INTO", "VALUES", "DROP", "SHOW", "SET"],
+    *["POLICY", "EXPLAIN", '"q"', "TIMESTAMP", "EXTRACT"],
+]
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=25))
@@ -109,7 +118,7 @@ def test_no_soup_of_words_breaks_the_parser(words: list[str]) -> None:
     try:
         parse_script(" ".join(words))
     except EngineError as problem:
-        assert problem.message
+        _check(problem)
 
 
 @given(st.text(max_size=60))
@@ -117,4 +126,4 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     try:
         parse_script(text)
     except EngineError as problem:
-        assert problem.message
+        _check(problem)

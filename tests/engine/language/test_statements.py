@@ -101,7 +101,10 @@ def test_a_table_has_a_key_and_perhaps_a_file() -> None:
         parse_statement("CREATE TABLE t (k BIGINT PRIMARY KEY, v TEXT)"),
     ]
     assert all(isinstance(t, say.CreateTable) for t in both)
-    assert [(t.definition.key, t.definition.file) for t in both if isinstance(t, say.CreateTable)] == [(("k", "j"), "rates.csv"), (("k",), None)]
+    assert [(t.definition.key, t.definition.file) for t in both if isinstance(t, say.CreateTable)] == [
+        (("k", "j"), "rates.csv"),
+        (("k",), None),
+    ]
 
 
 def test_a_derived_stream_and_a_query_keep_the_text_of_their_select() -> None:
@@ -280,7 +283,9 @@ def test_emission_options_and_streams() -> None:
 
 
 def test_unions_and_common_tables() -> None:
-    query = parse_query("WITH x AS (SELECT a FROM s), y AS (SELECT a FROM x) SELECT a FROM x UNION ALL SELECT a FROM y UNION ALL (SELECT a FROM s)")
+    query = parse_query(
+        "WITH x AS (SELECT a FROM s), y AS (SELECT a FROM x) SELECT a FROM x UNION ALL SELECT a FROM y UNION ALL (SELECT a FROM s)"
+    )
     assert [t.name.text for t in query.common_tables] == ["x", "y"]
     assert isinstance(query.body, UnionBody)
     assert len(query.body.branches) == 3
@@ -308,6 +313,7 @@ def test_a_script_gives_each_statement_with_its_span() -> None:
     assert (first.text, text[second.start : second.stop]) == ("SELECT a FROM s", "CREATE CLASS c\n PRIORITY 1")
     assert (second.place.line, second.place.column) == (3, 3)
     assert parse_script(" -- nothing\n ;") == []
+    assert [span.text for _, span in parse_script("\ufeffSHOW STREAMS;")] == ["SHOW STREAMS"]
 
 
 SCRIPT = (

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.network import Network
-from millstream.scheduler.units.paths import leaf_to_root_paths
+from millstream.scheduler.paths import leaf_to_root_paths
 
 Point = tuple[float, float]
 
