@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.column import NUMPY_DTYPES, Column, Mask
+from millstream.engine.column import Column, Mask
 from millstream.engine.schema import Schema
 from millstream.engine.types import DataType, Kind
 
@@ -34,7 +34,15 @@ ARROW_TYPES: dict[Kind, Any] = {
     Kind.DATE: pa.date32(),
     Kind.INTERVAL: pa.duration("us"),
 }
-_DTYPES = {t: np.dtype(t) for t in (np.int32, np.int64, np.float64)}  # made once: that takes longer than a view of a buffer
+# Kinds whose Arrow values are viewed as they lie.
+_VIEW_DTYPES: dict[Kind, np.dtype[Any]] = {
+    Kind.INT: np.dtype(np.int32),
+    Kind.BIGINT: np.dtype(np.int64),
+    Kind.DOUBLE: np.dtype(np.float64),
+    Kind.TIMESTAMP: np.dtype(np.int64),
+    Kind.DATE: np.dtype(np.int32),
+    Kind.INTERVAL: np.dtype(np.int64),
+}
 _AS_INTEGERS: dict[Kind, Any] = {Kind.TIMESTAMP: pa.int64(), Kind.DATE: pa.int32(), Kind.INTERVAL: pa.int64()}
 
 
@@ -93,6 +101,9 @@ def column_from_arrow(array: Any, type_: DataType) -> Column:
     """Return the column for an Arrow array (or ChunkedArray) that has exactly the type `arrow_type(type_)`."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    dtype = _VIEW_DTYPES.get(type_.kind)
+    if dtype is not None:
+        return Column(type_, _buffer_view(array, dtype), validity_of(array))
     if type_.is_arrow:
         return Column(type_, array)
     valid = validity_of(array)
@@ -100,9 +111,7 @@ def column_from_arrow(array: Any, type_: DataType) -> Column:
         return Column(type_, np.zeros(len(array), dtype=np.bool_), np.zeros(len(array), dtype=np.bool_))
     if type_.kind is Kind.DECIMAL:
         return Column(type_, _decimal_values(array, type_), valid)
-    if type_.kind is Kind.BOOLEAN:
-        return Column(type_, mask_from_arrow(array), valid)
-    return Column(type_, _buffer_view(array, NUMPY_DTYPES[type_.kind]), valid)
+    return Column(type_, mask_from_arrow(array), valid)
 
 
 def column_to_arrow(column: Column) -> Any:
@@ -121,13 +130,12 @@ def column_to_arrow(column: Column) -> Any:
     return pa.array(column.values, type=target, mask=missing)
 
 
-def _buffer_view(array: Any, dtype: Any) -> Any:
+def _buffer_view(array: Any, dtype: np.dtype[Any]) -> Any:
     """View the value buffer of a fixed-width Arrow array; rows under NULL hold whatever the buffer holds."""
-    dtype = _DTYPES[dtype]
     buffer = array.buffers()[1]
     if buffer is None:
         return np.zeros(len(array), dtype=dtype)
-    return np.frombuffer(buffer, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+    return np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
 
 
 def _decimal_values(array: Any, type_: DataType) -> Any:
