@@ -9,7 +9,7 @@ from millstream.engine.column import Column
 from millstream.engine.expressions.calendar import INT64_MIN
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.ingest.units import OUT_OF_RANGE, beyond_range, unit_warning
-from millstream.engine.schema import Field, StreamDefinition, TableDefinition
+from millstream.engine.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.types import TIMESTAMP, Kind
 
 DAYS_MAX = (2**63 - 1) // 86_400_000_000
@@ -18,20 +18,65 @@ LineOf = Callable[[int], int]
 Definition = StreamDefinition | TableDefinition
 
 
-def finish(
-    columns: Sequence[Column], rows: int, definition: Definition, reasons: Reasons, raw_of: RawOf, line_of: LineOf | None = None
-) -> Coerced:
-    """Check the columns of all offered rows, then keep the good rows. `raw_of` and `line_of` tell of a refused row how it came."""
-    for column, column_field in zip(columns, definition.schema.fields, strict=True):
-        _check_column(column, column_field, definition, reasons)
-    if isinstance(definition, StreamDefinition):
-        _check_event_time(columns, definition, reasons)
-    kept = reasons.kept()
-    good = list(columns) if kept is None else [c.take(kept) for c in columns]
-    rejected = [
-        Rejection(i, reason, as_bytes(raw_of(i)), None if line_of is None else line_of(i)) for i, reason in sorted(reasons.by_row.items())
-    ]
-    return Coerced(good, rows if kept is None else len(kept), rejected, _warnings(good, definition), kept)
+class RowChecks:
+    """The checks of one stream or table, prepared once."""
+
+    def __init__(self, definition: Definition) -> None:
+        fields = definition.schema.fields
+        self._needed = [(i, f) for i, f in enumerate(fields) if is_needed(f, definition)]
+        self._instants = [(i, f.name) for i, f in enumerate(fields) if f.type == TIMESTAMP]
+        rule = definition.time if isinstance(definition, StreamDefinition) else TimeRule()
+        position = None if rule.column is None else definition.schema.position(rule.column)
+        # Only an event time in a unit or by days can lie outside TIMESTAMP.
+        self._scaled = position if position is not None and fields[position].type != TIMESTAMP else None
+        self._time_name, self._unit = rule.column or "", rule.unit
+
+    def finish(self, columns: Sequence[Column], rows: int, reasons: Reasons, raw_of: RawOf, line_of: LineOf | None = None) -> Coerced:
+        """Check the columns of all offered rows, then keep the good rows. `raw_of` and `line_of` tell of a refused row how it came."""
+        self._check(columns, reasons)
+        kept = reasons.kept()
+        if kept is None:
+            return Coerced(list(columns), rows, [], self._warnings(columns))
+        good = [c.take(kept) for c in columns]
+        rejected = [
+            Rejection(i, reason, as_bytes(raw_of(i)), None if line_of is None else line_of(i))
+            for i, reason in sorted(reasons.by_row.items())
+        ]
+        return Coerced(good, len(kept), rejected, self._warnings(good), kept)
+
+    def _check(self, columns: Sequence[Column], reasons: Reasons) -> None:
+        for position, column_field in self._needed:
+            valid = columns[position].validity()
+            if valid is not None:
+                why = "every row needs it" if column_field.nullable else "NOT NULL"
+                reasons.add_where(~valid, f"column {column_field.name} is NULL and {why}")
+        for position, name in self._instants:
+            column = columns[position]
+            if column.bounds()[0] == INT64_MIN:  # kept free for "no time" (K3)
+                least = column.values == INT64_MIN
+                reasons.add_where(least if column.valid is None else least & column.valid, f"column {name}: {OUT_OF_RANGE}")
+        if self._scaled is not None:
+            self._check_scaled(columns[self._scaled], reasons)
+
+    def _check_scaled(self, column: Column, reasons: Reasons) -> None:
+        """Refuse rows whose event time is in a unit or a DATE that TIMESTAMP does not reach."""
+        values = column.values.astype(np.int64)
+        if column.type.kind is Kind.DATE:
+            reasons.add_where(np.abs(values) > DAYS_MAX, f"column {self._time_name}: {OUT_OF_RANGE}")
+        elif self._unit in ("s", "ms"):
+            reasons.add_where(beyond_range(values, self._unit), f"column {self._time_name}: {OUT_OF_RANGE}")
+
+    def _warnings(self, columns: Sequence[Column]) -> list[str]:
+        """Look for integers that seem to be in another unit than declared."""
+        if self._scaled is None or self._unit is None or not columns[self._scaled].type.is_integer:
+            return []
+        warning = unit_warning(columns[self._scaled].values.astype(np.int64), self._time_name, self._unit)
+        return [] if warning is None else [warning]
+
+
+def finish(columns: Sequence[Column], rows: int, definition: Definition, reasons: Reasons, raw_of: RawOf) -> Coerced:
+    """Check columns that were made some other way, such as by INSERT, and keep the good rows."""
+    return RowChecks(definition).finish(columns, rows, reasons, raw_of)
 
 
 def as_bytes(raw: bytes | str) -> bytes:
@@ -46,43 +91,3 @@ def is_needed(column_field: Field, definition: Definition) -> bool:
     if isinstance(definition, TableDefinition):
         return column_field.name in definition.key
     return column_field.name == definition.time.column
-
-
-def _check_column(column: Column, column_field: Field, definition: Definition, reasons: Reasons) -> None:
-    if is_needed(column_field, definition):
-        valid = column.validity()
-        if valid is not None:
-            reasons.add_where(~valid, f"column {column_field.name} is NULL and {_why_needed(column_field)}")
-    # The least int64 is kept free for "no time" (K3).
-    if column_field.type == TIMESTAMP and len(column) and column.bounds()[0] == INT64_MIN:
-        least = column.values == INT64_MIN
-        reasons.add_where(least if column.valid is None else least & column.valid, f"column {column_field.name}: {OUT_OF_RANGE}")
-
-
-def _why_needed(column_field: Field) -> str:
-    return "NOT NULL" if not column_field.nullable else "every row needs it"
-
-
-def _check_event_time(columns: Sequence[Column], definition: StreamDefinition, reasons: Reasons) -> None:
-    """Refuse rows whose event time is in a unit or a DATE that TIMESTAMP does not reach."""
-    name = definition.time.column
-    position = None if name is None else definition.schema.position(name)
-    if position is None:
-        return
-    column = columns[position]
-    if column.type.kind is Kind.DATE:
-        reasons.add_where(np.abs(column.values.astype(np.int64)) > DAYS_MAX, f"column {name}: {OUT_OF_RANGE}")
-    elif column.type.is_integer and definition.time.unit in ("s", "ms", "us"):
-        bad = beyond_range(column.values.astype(np.int64), definition.time.unit)
-        reasons.add_where(bad, f"column {name}: {OUT_OF_RANGE}")
-
-
-def _warnings(columns: Sequence[Column], definition: Definition) -> list[str]:
-    """Look for integers that seem to be in another unit than declared."""
-    if not isinstance(definition, StreamDefinition) or definition.time.unit is None or definition.time.column is None:
-        return []
-    position = definition.schema.position(definition.time.column)
-    if position is None or not columns[position].type.is_integer:
-        return []
-    warning = unit_warning(columns[position].values.astype(np.int64), definition.time.column, definition.time.unit)
-    return [] if warning is None else [warning]

@@ -21,7 +21,7 @@ from millstream.engine.column import Column, null_column
 from millstream.engine.errors import TypeProblem
 from millstream.engine.event_time import time_position
 from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
-from millstream.engine.ingest.checks import Definition, LineOf, RawOf, finish, is_needed
+from millstream.engine.ingest.checks import Definition, LineOf, RawOf, RowChecks, is_needed
 from millstream.engine.ingest.outcome import Coerced, Converted, Reasons
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.schema import StreamDefinition, TimeRule
@@ -76,6 +76,8 @@ class Coercer:
         self._known = frozenset(self._names)
         self._plan: _ArrowPlan | None = None
         self._folded: dict[str, list[str]] = {}
+        self._checks = RowChecks(definition)
+        self._rules = [[self._rules_for(i, bare) for i in range(len(self._names))] for bare in (False, True)]
         for name in self._names:
             self._folded.setdefault(name.lower(), []).append(name)
 
@@ -104,8 +106,11 @@ class Coercer:
                 places[column] = place
         return places, tuple(extra)
 
-    def rules_of(self, position: int, *, bare_instants: bool = False) -> Rules:
+    def rules_of(self, position: int) -> Rules:
         """Return what applies to a column: the zone to all local times, a UNIT to the event time if that is a TIMESTAMP."""
+        return self._rules[False][position]
+
+    def _rules_for(self, position: int, bare_instants: bool) -> Rules:
         rule = self._time
         unit = rule.unit if position == self._time_position and self.schema.fields[position].type == TIMESTAMP else None
         return Rules(rule.zone, unit, rule.unit_round, bare_instants)
@@ -159,9 +164,10 @@ class Coercer:
             columns = [list(column) for column in zip(*rows, strict=True)]
         else:
             columns, ignored = self._gathered(rows, reasons)
-        converted: list[Converted | None] = []
-        for position, (values, column_field) in enumerate(zip(columns, self.schema.fields, strict=True)):
-            converted.append(convert_values(values, column_field.type, self.rules_of(position, bare_instants=bare_instants)))
+        converted: list[Converted | None] = [
+            convert_values(values, column_field.type, rules)
+            for values, column_field, rules in zip(columns, self.schema.fields, self._rules[bare_instants], strict=True)
+        ]
         # Names have been checked row by row, so none is left to refuse.
         result = self.put_together(converted, reasons, (), raw_of, line_of)
         result.ignored = ignored
@@ -230,7 +236,7 @@ class Coercer:
             columns.append(null_column(column_field.type, rows))
             if is_needed(column_field, self.definition):
                 reasons.add_where(np.ones(rows, dtype=np.bool_), f"column {column_field.name} is missing")
-        result = finish(columns, rows, self.definition, reasons, raw_of, line_of)
+        result = self._checks.finish(columns, rows, reasons, raw_of, line_of)
         result.ignored = extra if self.ignore_extra else ()
         return result
 

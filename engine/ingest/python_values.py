@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type
 from millstream.engine.column import Column, null_column, numpy_dtype
-from millstream.engine.expressions.calendar import US_PER_S
+from millstream.engine.expressions.calendar import INT32_MAX, INT32_MIN, US_PER_S
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, parse_value
 from millstream.engine.expressions.zones import zone as named_zone
 from millstream.engine.ingest.arrays import Rules, convert_array, unfit
@@ -29,34 +28,45 @@ class Number(str):
     __slots__ = ()
 
 
-_INTEGERS: frozenset[type] = frozenset((int, type(None)))
-_BARE = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
-# What a column of each kind may hold for the quick way through Arrow.
-_QUICK: dict[Kind, tuple[frozenset[type], Any]] = {
-    Kind.BIGINT: (frozenset((int, type(None))), pa.int64()),
-    Kind.INT: (frozenset((int, type(None))), pa.int64()),
-    Kind.DOUBLE: (frozenset((float, type(None))), pa.float64()),
-    Kind.BOOLEAN: (frozenset((bool, type(None))), pa.bool_()),
-    Kind.TEXT: (frozenset((str, type(None))), pa.string()),
-    Kind.TIMESTAMP: (frozenset((str, type(None))), pa.string()),
-    Kind.DATE: (frozenset((str, type(None))), pa.string()),
-    Kind.INTERVAL: (frozenset((str, type(None))), pa.string()),
-}
+# What Python type alone a column of each kind may hold to be made at once.
+_QUICK: dict[Kind, type] = {Kind.BIGINT: int, Kind.INT: int, Kind.DOUBLE: float, Kind.BOOLEAN: bool, Kind.TEXT: str}
+_TEXTUAL = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
 
 
 def convert_values(values: list[Any], type_: DataType, rules: Rules) -> Converted:
     """Return a list of Python values (None is NULL) as a column of `type_`, with the rows that do not fit and why."""
-    quick, present = _QUICK.get(type_.kind), set(map(type, values))
-    if rules.bare_instants and rules.unit is None and type_.kind in _BARE and present <= _INTEGERS:
-        quick = (_INTEGERS, arrow_type(type_))
-    if quick is not None and present <= quick[0]:
+    kind, present = type_.kind, set(map(type, values))
+    wanted = _QUICK.get(kind)
+    if wanted is None and kind in _TEXTUAL:
+        wanted = int if rules.bare_instants and rules.unit is None and int in present else str
+    with_nulls = type(None) in present
+    present.discard(type(None))
+    if wanted is not None and present == {wanted}:
         try:
-            array = pa.array(values, quick[1])
+            return _at_once(values, type_, wanted, with_nulls, rules)
         except (OverflowError, pa.ArrowInvalid, UnicodeEncodeError):
             pass  # one value is too large or not UTF-8: find out which
-        else:
-            return convert_array(array, type_, rules)
     return _one_by_one(values, type_, rules)
+
+
+def _at_once(values: list[Any], type_: DataType, wanted: type, with_nulls: bool, rules: Rules) -> Converted:
+    """Make the column of values that all have the one type, NULLs apart."""
+    if wanted is str:
+        texts = pa.array(values, pa.string())
+        return (Column(type_, texts), {}) if type_.is_arrow else convert_array(texts, type_, rules)
+    valid = None
+    if with_nulls:
+        valid = np.array([v is not None for v in values], dtype=np.bool_)
+        values = [wanted() if v is None else v for v in values]
+    if type_.kind in (Kind.DOUBLE, Kind.BOOLEAN):
+        return Column(type_, np.array(values, dtype=numpy_dtype(type_)), valid), {}
+    stored = np.array(values, dtype=np.int64)
+    dtype = numpy_dtype(type_)
+    if dtype is np.int32:
+        if len(stored) and not INT32_MIN <= int(stored.min()) <= int(stored.max()) <= INT32_MAX:
+            raise OverflowError
+        stored = stored.astype(np.int32)
+    return Column(type_, stored, valid), {}
 
 
 def _one_by_one(values: list[Any], type_: DataType, rules: Rules) -> Converted:
