@@ -31,6 +31,8 @@ LEFT, RIGHT = 0, 1
 class AsofJoin(Operator):
     """See the module's text."""
 
+    state_fields = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")
+
     input_count = 2
 
     def __init__(self, recipe: AsofJoinRecipe, inputs: Sequence[Schema]) -> None:

@@ -40,6 +40,8 @@ class Events:
 class OrderedAggregate(Operator):
     """See the module's text."""
 
+    state_fields = ("_clock", "_waiting", "_kept", "_kept_clock", "_watermark", "_ordinal")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         window = recipe.window
