@@ -255,9 +255,9 @@ class SchedulerCore:
         self._apply_receipt(receipt)
         for operator in outstanding.operators:
             self.ledger.step_released(operator)
-        if self._units_version == self.network.version:
-            self._units.unlock(outstanding.conflicts)
-            self._moved.extend(outstanding.conflicts.tolist())
+        # Also where the network has changed since: the cut may be grown and not made anew, and then keeps its locks.
+        self._units.unlock(outstanding.conflicts)
+        self._moved.extend(outstanding.conflicts.tolist())
         if event.failure is not None:
             self._take_failure(event.failure, outstanding)
 
