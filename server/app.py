@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 WAITING_RESULTS_MAX = 1024  # trains on the bridge at which publishers wait for the loop
+SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 NS_PER_S = 1_000_000_000
 _READER_STATEMENTS = (SelectStatement, Show, Describe, Explain)
 
@@ -191,10 +192,10 @@ class Application:
         return self.host.intake(name)
 
     async def finish_stream(self, name: str) -> None:
-        """End a stream and wait until all that was queued has been worked off."""
-        await self.call(self.host.end_stream, name)
-        assert isinstance(self.host.runtime, LiveRuntime)
-        await self.loop.run_in_executor(None, self.host.runtime.scheduler.quiesce, None)
+        """End a stream and wait until every running query that reads it has seen the end."""
+        seq = await self.call(self.host.end_stream, name)
+        while seq is not None and not self.host.have_seen(name, seq):
+            await asyncio.sleep(SEEN_S)
         self.bridge.drain()
 
     # --- credit held back ---
