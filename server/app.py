@@ -254,11 +254,19 @@ class Application:
         feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
         self._forget_feed(query.name)
         self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, base_streams(self.host, query.reads))
+        self._share_out_kept()
 
     def _forget_feed(self, name: str) -> None:
         found = self.feeds.pop(name, None)
         if found is not None:
             self._slow_before += found.feed.slow_total
+            self._share_out_kept()
+
+    def _share_out_kept(self) -> None:
+        """Let each feed keep its part of what all may keep together."""
+        keeping = [f.feed.log for f in self.feeds.values() if f.feed.log.kept_bytes_max]
+        for log in keeping:
+            log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
 
     def _publish(self, name: str, batches: list[Any], meta: dict[str, Any]) -> None:
         found = self.feeds.get(name)

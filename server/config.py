@@ -65,6 +65,9 @@ class Config:
         choices=("disconnect", "gap"),
     )
     results_kept_bytes_max: int = setting(64 * 2**20, "limits", "Results kept for each query so that a subscriber can resume.", least=0)
+    results_kept_total_bytes_max: int = setting(
+        512 * 2**20, "limits", "Results kept for all queries together; with many queries each keeps less.", least=0
+    )
     results_kept_s: float = setting(3600.0, "limits", "How long they are kept at most.", least=0)
 
     log_level: str = setting("info", "logging", "Least level that is written.", choices=("debug", "info", "warning", "error"))
