@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.engine.errors import Unsupported
+from millstream.engine.operators.asof_join import AsofJoin
 from millstream.engine.operators.contract import Operator
 from millstream.engine.operators.distinct import Distinct
 from millstream.engine.operators.join import WindowJoin
@@ -13,6 +14,7 @@ from millstream.engine.operators.ordered_aggregate import OrderedAggregate
 from millstream.engine.operators.project import Project
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
+    AsofJoinRecipe,
     DistinctRecipe,
     EmitKind,
     EmitSpec,
@@ -24,6 +26,7 @@ from millstream.engine.operators.recipes import (
     SelectRecipe,
     SinkRecipe,
     SplitRecipe,
+    TableJoinRecipe,
     TopRecipe,
     UnionRecipe,
     WindowKind,
@@ -36,6 +39,7 @@ from millstream.engine.operators.select import Select
 from millstream.engine.operators.session_aggregate import SessionAggregate, SessionedRows
 from millstream.engine.operators.sink import Sink
 from millstream.engine.operators.split import Split
+from millstream.engine.operators.table_join import TableJoin
 from millstream.engine.operators.top import Top
 from millstream.engine.operators.union import Union
 from millstream.engine.operators.window_aggregate import WindowAggregate
@@ -125,6 +129,10 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Sink(recipe, deliver)
     if isinstance(recipe, JoinRecipe):
         return WindowJoin(recipe, inputs)
+    if isinstance(recipe, AsofJoinRecipe):
+        return AsofJoin(recipe, inputs)
+    if isinstance(recipe, TableJoinRecipe):
+        return TableJoin(recipe, inputs)
     if isinstance(recipe, WindowRecipe):
         return build_window(recipe, inputs[0])
     if isinstance(recipe, DistinctRecipe):

@@ -8,11 +8,39 @@ import numpy as np
 from millstream.engine.column import Column, Mask
 from millstream.engine.errors import TypeProblem
 from millstream.engine.operators.join_state import NO_KEY
-from millstream.engine.operators.keys import key_encoder
+from millstream.engine.operators.keys import KeyEncoder, key_encoder
 from millstream.engine.operators.recipes import JoinRecipe
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.types import BIGINT, DOUBLE, DataType, Kind, decimal
+
+
+class KeyColumns:
+    """Ids of keys for one comparison of two sides; nothing is remembered between calls."""
+
+    def __init__(self, left: Sequence[int], right: Sequence[int], null_safe: Sequence[bool], inputs: Sequence[Schema]) -> None:
+        self._positions = (tuple(left), tuple(right))
+        self._null_safe = tuple(null_safe)
+        pairs = zip(left, right, strict=True)
+        self._types = [common_type(inputs[0].fields[a].type, inputs[1].fields[b].type) for a, b in pairs]
+
+    def ids(self, left: Sequence[Column] | None, right: Sequence[Column]) -> tuple[Int64Array, Int64Array]:
+        """Return ids of both sides' rows, NO_KEY where a key is NULL that must not be."""
+        sides = [(columns, positions) for columns, positions in zip((left, right), self._positions, strict=True) if columns is not None]
+        encoder = key_encoder(self._types)
+        found = [self._side(encoder, columns, positions) for columns, positions in sides]
+        return (found[0], found[1]) if left is not None else (np.empty(0, dtype=np.int64), found[0])
+
+    def _side(self, encoder: KeyEncoder, columns: Sequence[Column], positions: Sequence[int]) -> Int64Array:
+        if not positions:
+            return np.zeros(len(columns[0]) if columns else 0, dtype=np.int64)
+        keys = [as_type(columns[p], t) for p, t in zip(positions, self._types, strict=True)]
+        known = known_keys(keys, self._null_safe)
+        if known is None:
+            return encoder.encode(keys)
+        ids = np.full(len(known), NO_KEY, dtype=np.int64)
+        ids[known] = encoder.encode([k.filter(known) for k in keys])
+        return ids
 
 
 class JoinKeys:
@@ -36,8 +64,8 @@ class JoinKeys:
         positions = self._positions[side]
         if not positions:
             return np.zeros(train.rows, dtype=np.int64)
-        columns = [_as_type(train.column(p), t) for p, t in zip(positions, self._types, strict=True)]
-        known = self._known(columns)
+        columns = [as_type(train.column(p), t) for p, t in zip(positions, self._types, strict=True)]
+        known = known_keys(columns, self._null_safe)
         if known is None:
             ids = self._encoder.encode(columns)
             self._hold(ids)
@@ -47,14 +75,6 @@ class JoinKeys:
         self._hold(found)
         ids[known] = found
         return ids
-
-    def _known(self, columns: Sequence[Column]) -> Mask | None:
-        mask: Mask | None = None
-        for column, safe in zip(columns, self._null_safe, strict=True):
-            valid = None if safe else column.validity()
-            if valid is not None:
-                mask = valid if mask is None else mask & valid
-        return None if mask is None or mask.all() else mask
 
     def _hold(self, ids: Int64Array) -> None:
         if self.size > len(self._holders):
@@ -75,6 +95,16 @@ class JoinKeys:
             self._encoder.free(unused)
 
 
+def known_keys(columns: Sequence[Column], null_safe: Sequence[bool]) -> Mask | None:
+    """Return which rows have a key that can match: no NULL save where it matches NULL. None when all do."""
+    mask: Mask | None = None
+    for column, safe in zip(columns, null_safe, strict=True):
+        valid = None if safe else column.validity()
+        if valid is not None:
+            mask = valid if mask is None else mask & valid
+    return None if mask is None or mask.all() else mask
+
+
 def common_type(left: DataType, right: DataType) -> DataType:
     """Return the type in which two key columns are compared; TypeProblem when they cannot be."""
     if left == right:
@@ -88,7 +118,7 @@ def common_type(left: DataType, right: DataType) -> DataType:
     raise TypeProblem(f"join keys of types {left} and {right} cannot be compared", hint="cast one of them")
 
 
-def _as_type(column: Column, type_: DataType) -> Column:
+def as_type(column: Column, type_: DataType) -> Column:
     """Convert between numeric types without loss, save integers beyond 2**53 against DOUBLE."""
     if column.type == type_:
         return column

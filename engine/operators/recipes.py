@@ -140,8 +140,8 @@ class AggregateRecipe(Recipe):
 class WindowRecipe(Recipe):
     """Rows of a window without an aggregate: each row once per window, with window_start and window_end appended.
 
-    `window` is HOPPING, CUMULATE or SESSION (`keys`: its PARTITION BY). Rows come when their window closes, by (end, start, arrival),
-    and have the event time window_end - 1. With `changes` it is SLIDING, NOW, ROWS or UNBOUNDED and the output is a change log: the
+    `window` is HOPPING or CUMULATE (a row leaves at once and keeps its event time) or SESSION (`keys`: its PARTITION BY; rows come when
+    their session has closed). With `changes` it is SLIDING, NOW, ROWS or UNBOUNDED and the output is a change log: the
     input's columns and `op` (TEXT) appended, no bounds; '+' when a row enters the window, '-' when it leaves it, each with the seq of
     the row (or the watermark) that made it so.
     """

@@ -100,21 +100,21 @@ def _check_descriptor(clause: WindowClause, attributes: Attributes) -> None:
 
 
 def windowed_times(window: Window) -> Attributes:
-    """Return the attributes of rows that a window gives by itself: they come when it closes, so their time is window_end - 1 µs.
+    """Return the attributes of rows that a window gives by itself, with what is known of their times.
 
-    A time column of the item lies within the window, so at most its size before that.
+    Rows of hopping and cumulating windows leave at once and keep their event time, which lies within the window. Rows of a session
+    come when it closes, when their own time is long past.
     """
     spec, width = window.spec, len(window.input.attributes)
-    known = spec.kind in (WindowKind.HOPPING, WindowKind.CUMULATE) and spec.zone is None
-    before = spec.range_us - 1
-    items = [
-        replace(a, time=TimeOffset(a.time.least_us - before, a.time.most_us) if known and a.time is not None else None)
-        for a in window.input.attributes
-    ]
+    if spec.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE):
+        return tuple(replace(a, time=None) for a in window.attributes)
     start, end = window.attributes[width : width + 2]
-    earliest = TimeOffset(-before, -before if spec.kind is WindowKind.HOPPING else 1 - spec.slide_us)
-    bounds = [replace(start, time=earliest if known else None), replace(end, time=TimeOffset(1, 1) if known else None)]
-    return (*items, *bounds)
+    known = spec.zone is None  # a local day may have 25 hours
+    bounds = (
+        replace(start, time=TimeOffset(1 - spec.range_us, 0) if known else None),
+        replace(end, time=TimeOffset(1, spec.range_us) if known else None),
+    )
+    return window.input.attributes + bounds
 
 
 def output_time_known(spec: WindowSpec) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
 import click
 
 
@@ -26,6 +29,8 @@ def demo(policy: str | None, workers: int | None, seconds: float, seed: int, nam
     if unknown:
         raise click.UsageError(f"there is no query {unknown[0]}; there are {', '.join(known)}")
     chosen = tuple(known[name] for name in names) or QUERIES
+    # Ended from outside, the demo still ends its daemon and Spark; while rows flow the feed takes the signal itself.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         right = show(Settings(chosen, policy, workers, seconds, seed), Console(highlight=False, soft_wrap=True))
     except FeederError as error:

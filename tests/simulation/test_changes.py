@@ -26,7 +26,7 @@ def checked(policy: str, network: RandomNetwork, deltas: Sequence[GraphDelta], o
 
     def check(events: Sequence[Event], now_ns: int) -> list[Instruction]:
         instructions = handle(events, now_ns)
-        world.core.ledger.validate(settled=orders_max == 1)
+        world.core.ledger.validate()
         return instructions
 
     world.core.handle = check  # type: ignore[method-assign]

@@ -124,3 +124,11 @@ def test_a_condition_without_a_bound_is_refused() -> None:
     for condition in ("s.k = r.k", "s.k = r.k OR r.ts > s.ts", "s.k = r.k AND r.ts <> s.ts", "s.k = r.k AND r.ts > '2024-01-01'"):
         with pytest.raises(InvalidDefinition, match="needs a bound in time"):
             join_of(f"SELECT s.k FROM s JOIN r ON {condition}")
+
+
+def test_the_bounds_of_hopping_windows_lie_within_their_size_of_the_row() -> None:
+    join = join_of(
+        "SELECT x.k FROM (SELECT k, window_end AS e FROM s [RANGE 10 SECONDS SLIDE 5 SECONDS]) x JOIN r ON x.k = r.k AND r.ts = x.e"
+    )
+    # e lies 1 µs to 10 s after the row, and the equality itself stays a key.
+    assert (join.lower_us, join.upper_us, len(join.left_keys)) == (1, 10 * S, 2)
