@@ -37,7 +37,7 @@ def load(name: str) -> Case:
     return Case(name, script, inputs, timeline if timeline.exists() else None, fails[1] if fails else None, says)
 
 
-def run(case: Case, train: int | None = None, workers: int = 1, policy: str = "round-robin") -> Outcomes:
+def run(case: Case, train: int | None = None, workers: int = 1, policy: str = "hnr") -> Outcomes:
     return run_replay(Replay(case.script, f"{case.name}.sql", case.inputs, case.timeline, policy, workers, train))
 
 
