@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column
-from millstream.engine.errors import EngineError, UnknownName
+from millstream.engine.errors import UnknownName
 from millstream.engine.executor import Executor
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
@@ -229,6 +229,3 @@ class EngineHost:
     def _instructed(self, instruction: Instruction) -> None:
         if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
             self.observer.reported(instruction.kind, instruction.message)
-
-
-__all__ = ["Context", "EngineError", "EngineHost", "Observer"]

@@ -73,9 +73,10 @@ class LiveServer:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._log_exception)
         context = tls_context(config)
+        handshake: dict[str, Any] = {} if context is None else {"ssl_handshake_timeout": config.frame_s}
         try:
             self._server = await loop.create_server(
-                lambda: Listener(self.application), config.host, config.port, ssl=context, backlog=512, start_serving=False
+                lambda: Listener(self.application), config.host, config.port, ssl=context, backlog=512, start_serving=False, **handshake
             )
         except OSError as error:
             self.application.store.close()
