@@ -140,7 +140,7 @@ class StreamIntake:
         self.refused_total += coerced.rows
         bad = {r.index: r.reason for r in coerced.rejected}
         others = f"row {first.index} was bad and the stream says ON ERROR FAIL"
-        return Taken(0, [(i, bad.get(i, others)) for i in range(total)], total)
+        return Taken(0, [(i, bad.get(i, others)) for i in range(min(total, REJECTIONS_LISTED_MAX))], total)
 
     def check_failed(self, taken: Taken, places: Sequence[str]) -> None:
         """Raise BadInput when ON ERROR FAIL refused everything, naming the place of the first bad row."""
