@@ -8,7 +8,7 @@ from millstream.scheduler.simulation.experiments import Case, Claim, Findings, L
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, case
 
 _NETWORK = {"applications": 200, "depth": 5, "cost_us": 100.0, "deadlines_ms": [10.0, 2_000.0]}
-_RATE = 1_250.0
+_RATE = 1_600.0
 _PARTITIONS: dict[Scale, tuple[int, ...]] = {"reduced": (1, 20, 100), "medium": (1, 5, 20, 100), "full": (1, 2, 5, 10, 20, 30, 60, 120, 260)}
 _EXACT = "slope-slack:schedule=10"
 

@@ -13,7 +13,7 @@ _POLICIES = (
     "bucketing-push-through:gradients=20,slacks=20,schedule=10",
 )
 _RATES: dict[Scale, Sequence[float]] = {
-    "reduced": (1_000.0, 1_800.0),
+    "reduced": (1_000.0, 2_000.0),
     "medium": (800.0, 1_200.0, 1_600.0, 2_000.0),
     "full": (400.0, 800.0, 1_200.0, 1_400.0, 1_600.0, 1_800.0, 2_000.0, 2_200.0),
 }

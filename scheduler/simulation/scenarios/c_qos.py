@@ -9,9 +9,9 @@ from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Resu
 
 NETWORK = {"applications": 20, "depth": 5, "cost_us": 100.0, "deadlines_ms": [10.0, 2_000.0]}
 RATES: dict[Scale, Sequence[float]] = {
-    "reduced": (400.0, 1_200.0),
-    "medium": (400.0, 800.0, 1_200.0, 1_500.0),
-    "full": (200.0, 400.0, 600.0, 800.0, 1_000.0, 1_200.0, 1_400.0, 1_600.0),
+    "reduced": (800.0, 1_600.0),
+    "medium": (800.0, 1_200.0, 1_400.0, 1_600.0, 1_800.0),
+    "full": (400.0, 800.0, 1_000.0, 1_200.0, 1_400.0, 1_500.0, 1_600.0, 1_700.0, 1_800.0),
 }
 SWEEP = Sweep(("round-robin", "fixed-priority:schedule=10", "slope-slack:schedule=10"), RATES, NETWORK)
 

@@ -12,7 +12,7 @@ _FIXED, _SLOPE = "fixed-priority-push-through:schedule=10", "slope-slack-push-th
 
 
 def _case(scale: Scale, policy: str) -> Case:
-    parameters = {**NETWORK, "policy": policy, "tuples": TUPLES[scale], "seed": 1, "base_load": 0.3, "heavy_load": 1.1}
+    parameters = {**NETWORK, "policy": policy, "tuples": TUPLES[scale], "seed": 1, "load": 1.05, "share": 0.54}
     return Case("carney_runs:sustained", parameters)
 
 
@@ -41,6 +41,6 @@ def _judge(scale: Scale, results: Results) -> Findings:
 
 SCENARIO = Scenario(
     "c-sustained", "Carney 2005, table 4.6", "one tight application overloaded for the whole run",
-    "The network of c-qos; the last tight application gets 110% of the machine's ideal capacity, the others 30% together; results until the last arrival.",
-    _cases, _judge, (CHARGED, "the size of the overload, which the thesis does not state"),
+    "The network of c-qos; the last tight application gets 54% of all tuples (what the thesis's QoS per tuple implies); all together are 105% of capacity.",
+    _cases, _judge, (CHARGED, "how far the whole is over capacity, which the thesis does not state"),
 )  # fmt: skip

@@ -145,13 +145,12 @@ def tree_workload(capacity: float, trees: int, depth: int, fan_out: int, tuples:
     return workload("trees", builder, deltas, times)
 
 
-def sustained(policy: str, applications: int, depth: int, cost_us: float, deadlines_ms: list[float], tuples: int, seed: int, base_load: float,
-              heavy_load: float) -> dict[str, Any]:
-    """One application, the last tight one, gets more than the machine can do for the whole run (section 4.6.1)."""
+def sustained(policy: str, applications: int, depth: int, cost_us: float, deadlines_ms: list[float], tuples: int, seed: int, load: float,
+              share: float) -> dict[str, Any]:
+    """The last tight application gets a share of all tuples, and together it is more than the machine can do (section 4.6.1)."""
     builder, sources, deltas = chain_network(applications, depth, cost_us, deadlines_ms, CALL_NS)
     per_tuple_s = depth * (cost_us * 1e-6 + CALL_NS / 1e9)
-    others = base_load / per_tuple_s
-    heavy = heavy_load / (depth * cost_us * 1e-6)
+    others, heavy = (1.0 - share) * load / per_tuple_s, share * load / per_tuple_s
     tight = max(range(applications), key=lambda index: (-deadlines_ms[index % len(deadlines_ms)], index))
     span_s = tuples / (others + heavy)
     rest = [source for index, source in enumerate(sources) if index != tight]
