@@ -9,7 +9,8 @@ import numpy as np
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.network import Network
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.qos_tables import GraphTable
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import UnitView, View
 from numpy.typing import NDArray
 
@@ -51,6 +52,18 @@ class FactoredRanking(Ranking, Protocol):
 
     def fixed_part(self, view: View) -> FloatColumn:
         """Return the factor that changes only with estimates."""
+        ...
+
+
+class UrgencyRanking(Ranking, Protocol):
+    """A rank in two parts, what is lost by not running and how long that can wait: what buckets need."""
+
+    def urgency(self, view: View, now_ns: int) -> tuple[FloatColumn, FloatColumn]:
+        """Return utility (per second; negative for too late) and slack (ns) of each unit."""
+        ...
+
+    def tables(self, view: View) -> tuple[NDArray[np.int64], list[GraphTable]]:
+        """Return the number of each unit's QoS graph, and the graphs."""
         ...
 
 

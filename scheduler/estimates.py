@@ -15,6 +15,12 @@ Sums (Sharaf 2007, 3.1). E_x are the operators from x to the outputs. With child
     N_x    = s_x (Σ 1/T_k over roots + Σ N_y)         Σ S_i / T_i over the queries below x; M_x the same with 1/T_k²
     T_k    = ideal cost of an emitted tuple of query k; a join counts once an input and adds its inputs' paths (3.3.2)
 
+Joins (3.3.3). A join with window V has a selectivity per input port: a tuple of the left meets the tuples of the right that came
+within V. Before the first measurement, with the arrival rates known, port L lets through s_J V r_R tuples a tuple, r_R being the rate
+at which the right input brings tuples to the join (1/τ_R times the selectivities on the way); a measured one (out per in) already
+contains that and replaces it. `edge_factor` of an edge is the port's selectivity by the operator's own, and enters the sums above:
+through edge e to join y an operator sees S_y f_e and c_y + (Cbar_y - c_y) f_e.
+
 Estimates are never zero.
 """
 
@@ -40,6 +46,11 @@ CHANGE_MIN: Final = 0.03
 """A measured value that moved by less than this share does not disturb the sums."""
 
 _SINGLE_QUERIES_MAX = 4
+_GAINS_MAX = 4_096
+
+# Once this many tuples have been seen, so many calls are taken into the means together, as the one train they add up to.
+_TUPLES_SETTLED = 1_000
+_CALLS_SETTLED = 8
 
 _COLUMNS = ("selectivity", "cost_ns", "output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
 
@@ -54,15 +65,24 @@ class CostLine:
 
 @dataclass(slots=True)
 class Measured:
-    """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen."""
+    """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen.
+
+    The sums `rows_in` to `products` add up until `due` tuples have come, at most a window, and then enter the means.
+    """
 
     selectivity: float
     call_ns: float
     length: float = 1.0
     length_square: float = 1.0
     product: float = 0.0
-    seen: float = 0.0
-    news: float = 0.0
+    seen: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    spent_ns: int = 0
+    calls: int = 0
+    squares: int = 0
+    products: int = 0
+    due: int = 1
 
     @property
     def cost_ns(self) -> float:
@@ -128,11 +148,17 @@ class Estimates:
         self.ideal_of_query: dict[QueryId, float] = {}
         self._log_keep = math.log(1.0 - aging) / window
         self._capacity = 0
+        self._gains: dict[int, float] = {}
         self._dirty: dict[int, None] = {}
         self._new: list[QueryId] = []
         self._kept: dict[int, None] = {}
         self._paths: IdealPaths | None = None
         self._ideal_times: FloatColumn = np.zeros(0)
+        self.edge_factor: FloatColumn = np.ones(16)
+        self._ports: dict[int, Measured] = {}
+        self._join_priors: dict[int, None] = {}
+        self._rates: dict[int, float] = {}
+        self._arrivals: dict[int, tuple[int, int]] = {}
         self._grow(16)
 
     def _grow(self, needed: int) -> None:
@@ -147,26 +173,110 @@ class Estimates:
         self.measured.extend([None] * (capacity - self._capacity))
         self._capacity = capacity
 
+    def set_aging(self, window: int, aging: float) -> None:
+        """Measure over windows of so many tuples with this weight of the newest, from now on."""
+        self.window, self._log_keep = window, math.log(1.0 - aging) / window
+
     def query_came(self, query: QueryId, operators: Iterable[OperatorNode]) -> None:
         """Give the operators of a new query their prior: declared selectivity and cost, as if measured over calls of one tuple."""
         for node in operators:
             slot = self.network.operators.slot_of[node.id]
             self._grow(slot + 1)
             cost = max(COST_NS_MIN, node.cost_ns + node.call_ns)
-            selectivity = max(SELECTIVITY_MIN, self._declared_selectivity(node))
+            selectivity = max(SELECTIVITY_MIN, node.selectivity)
             self.measured[slot] = Measured(selectivity, cost, product=cost)
             self.selectivity[slot], self.cost_ns[slot] = selectivity, cost
             self._dirty.pop(slot, None)
+            for edge in self.network.inputs[slot]:
+                if edge < len(self.edge_factor):
+                    self.edge_factor[edge] = 1.0
+            if is_join(self.network, slot):
+                self._start_ports(slot, selectivity)
         self._new.append(query)
 
-    def _declared_selectivity(self, node: OperatorNode) -> float:
-        return node.selectivity
+    def _start_ports(self, slot: int, selectivity: float) -> None:
+        """Give a join's input ports the operator's own selectivity until more is known."""
+        edges = self.network.inputs[slot]
+        if len(self.edge_factor) <= max(edges):
+            self.edge_factor = np.concatenate((self.edge_factor, np.ones(max(edges) + 1)))
+        for edge in edges:
+            self.edge_factor[edge] = 1.0
+            self._ports[edge] = Measured(selectivity, COST_NS_MIN)
+        if self.network.node(slot).window_ns is not None:
+            self._join_priors[slot] = None
+
+    @property
+    def has_ports(self) -> bool:
+        """Whether any operator has a selectivity per input port."""
+        return bool(self._ports)
+
+    def declare_rate(self, log: int, inter_arrival_ns: float) -> None:
+        """State the mean time between the tuples of a source's log, for joins not measured yet."""
+        self._rates[log] = 1.0 / inter_arrival_ns
+
+    def arrived(self, log: int, rows: int, now_ns: int) -> None:
+        """Measure a source's rate while a join below it has no selectivity of its own."""
+        if not self._join_priors or not self.adapt:
+            return
+        first_ns, seen = self._arrivals.get(log, (now_ns, 0))
+        self._arrivals[log] = (first_ns, seen + rows)
+        if seen < self.window <= seen + rows and now_ns > first_ns:
+            self._rates[log] = (seen + rows) / (now_ns - first_ns)
+
+    def _apply_join_priors(self) -> list[int]:
+        """Put the formula's selectivity into joins whose input rates are known; return their slots."""
+        settled = []
+        for slot in self._join_priors:
+            node, edges = self.network.node(slot), self.network.inputs[slot]
+            rates = [self._rate_of(edge) for edge in edges]
+            if len(edges) != 2 or node.window_ns is None or None in rates:
+                continue
+            left, right = (float(rate or 0.0) for rate in rates)
+            ports = [max(SELECTIVITY_MIN, node.selectivity * node.window_ns * rate) for rate in (right, left)]
+            mean = (left * ports[0] + right * ports[1]) / (left + right) if left + right > 0.0 else ports[0]
+            one = self.measured[slot]
+            assert one is not None
+            one.selectivity = self.selectivity[slot] = max(SELECTIVITY_MIN, mean)
+            for edge, port in zip(edges, ports, strict=True):
+                self._ports[edge].selectivity = port
+                self.edge_factor[edge] = port / self.selectivity.item(slot)
+            settled.append(slot)
+        for slot in settled:
+            del self._join_priors[slot]
+        return settled
+
+    def _rate_of(self, edge: int) -> float | None:
+        """Return tuples per ns that an edge brings, None while a source above has no known rate."""
+        network = self.network
+        producer = network.edge_producer[edge]
+        if network.is_source(producer):
+            return self._rates.get(network.edge_log[edge])
+        rates = [self._rate_of(one) for one in network.inputs[producer]]
+        if None in rates:
+            return None
+        return self.selectivity.item(producer) * sum(rate for rate in rates if rate is not None)
+
+    def record_port(self, edge: int, rows_in: int, rows_out: int) -> None:
+        """Take a measurement of one input port of a join in: a step that took tuples from it alone."""
+        one = self._ports.get(edge)
+        if one is None or not self.adapt:
+            return
+        gain = max(-math.expm1(self._log_keep * rows_in), rows_in / (PRIOR_TUPLES + one.seen + rows_in) if one.seen < self.window else 0.0)
+        one.selectivity = max(SELECTIVITY_MIN, (1.0 - gain) * one.selectivity + gain * rows_out / rows_in)
+        one.seen += rows_in
+
+    def _publish_ports(self, slot: int) -> None:
+        for edge in self.network.inputs[slot]:
+            port = self._ports.get(edge)
+            if port is not None:
+                self.edge_factor[edge] = port.selectivity / self.selectivity.item(slot)
 
     def query_left(self, query: QueryId, gone: Iterable[int], kept: Iterable[int]) -> None:
         """Forget a query and the slots of the operators that left with it; those that serve others are summed anew."""
         for slot in gone:
             self.measured[slot] = None
             self._dirty.pop(slot, None)
+            self._join_priors.pop(slot, None)
         self.ideal_of_query.pop(query, None)
         self._new = [one for one in self._new if one != query]
         self._kept.update(dict.fromkeys(kept))
@@ -176,25 +286,39 @@ class Estimates:
         one = self.measured[slot]
         if one is None or rows_in <= 0 or not self.adapt:
             return
-        seen = one.seen
-        gain = -math.expm1(self._log_keep * rows_in)
+        one.calls += 1
+        one.rows_out += rows_out
+        one.spent_ns += cost_ns
+        one.squares += rows_in * rows_in
+        one.products += rows_in * cost_ns
+        rows_in += one.rows_in
+        one.rows_in = rows_in
+        if rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED):
+            self._take_window(slot, one)
+
+    def _take_window(self, slot: int, one: Measured) -> None:
+        rows_in, seen, calls = one.rows_in, one.seen, one.calls
+        gain = self._gains.get(rows_in)
+        if gain is None:
+            if len(self._gains) >= _GAINS_MAX:
+                self._gains.clear()
+            gain = self._gains[rows_in] = -math.expm1(self._log_keep * rows_in)
         if seen < self.window:
             gain = max(gain, rows_in / (PRIOR_TUPLES + seen + rows_in))
         keep = 1.0 - gain
-        selectivity = keep * one.selectivity + gain * rows_out / rows_in
+        selectivity = keep * one.selectivity + gain * one.rows_out / rows_in
         one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
-        one.call_ns = keep * one.call_ns + gain * cost_ns
-        length = one.length = keep * one.length + gain * rows_in
-        one.length_square = keep * one.length_square + gain * rows_in * rows_in
-        one.product = keep * one.product + gain * rows_in * cost_ns
+        call, length = one.spent_ns / calls, rows_in / calls
+        one.call_ns = call_ns = keep * one.call_ns + gain * call
+        one.length = mean = keep * one.length + gain * length
+        one.length_square = keep * one.length_square + gain * one.squares / calls
+        one.product = keep * one.product + gain * one.products / calls
         one.seen = seen + rows_in
-        news = one.news = one.news + rows_in
-        if news >= self.window or seen < self.window:
-            one.news = 0.0
-            before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
-            moved = abs(one.selectivity - before) > CHANGE_MIN * before
-            if moved or abs(one.call_ns / length - cost_before) > CHANGE_MIN * cost_before:
-                self._dirty[slot] = None
+        one.due = min(self.window, 1 + one.seen // 4)
+        one.rows_in = one.rows_out = one.spent_ns = one.calls = one.squares = one.products = 0
+        before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
+        if abs(one.selectivity - before) > CHANGE_MIN * before or abs(call_ns / mean - cost_before) > CHANGE_MIN * cost_before:
+            self._dirty[slot] = None
 
     def cost_line(self, slot: int) -> CostLine:
         """Return the fitted cost of a call; where all calls had one length, everything counts as cost per tuple."""
@@ -218,11 +342,15 @@ class Estimates:
         kept, self._kept = self._kept, {}
         affected: dict[QueryId, None] = dict.fromkeys(self._new)
         self._new = []
+        if self._join_priors and self._rates:
+            for slot in self._apply_join_priors():
+                affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
         if self._dirty and (force or len(self._dirty) * 64 >= len(self.network.topology.order)):
             for slot in self._dirty:
                 one = self.measured[slot]
                 assert one is not None
                 self.selectivity[slot], self.cost_ns[slot] = one.selectivity, one.cost_ns
+                self._publish_ports(slot)
                 affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
             self._dirty.clear()
         if not affected and not kept:
@@ -254,11 +382,13 @@ class Estimates:
             normal += 1.0 / time
             square += 1.0 / (time * time)
             ideal = min(ideal, time)
-        for consumer in topology.consumers[slot]:
-            outputs += self.output_per_tuple.item(consumer)
-            cost += self.cost_to_end_ns.item(consumer)
-            normal += self.normalized_output.item(consumer)
-            square += self.normalized_square.item(consumer)
+        for consumer, edge in zip(topology.consumers[slot], topology.consumer_edges[slot], strict=True):
+            factor = self.edge_factor.item(edge) if edge < len(self.edge_factor) else 1.0
+            outputs += self.output_per_tuple.item(consumer) * factor
+            own = self.cost_ns.item(consumer)
+            cost += own + (self.cost_to_end_ns.item(consumer) - own) * factor
+            normal += self.normalized_output.item(consumer) * factor
+            square += self.normalized_square.item(consumer) * factor
             ideal = min(ideal, self.ideal_time_ns.item(consumer))
         selectivity = self.selectivity.item(slot)
         self.output_per_tuple[slot] = selectivity * outputs
@@ -268,19 +398,21 @@ class Estimates:
         self.ideal_time_ns[slot] = ideal
 
     def _ideal_of(self, query: QueryId) -> float:
-        """T_k of one query, by walking it."""
+        """T_k of one query, by walking it: what an emitted tuple passes, of a union's inputs the dearest, shared operators once."""
         network = self.network
-        ideal: dict[int, float] = {}
-        slots = network.topology.query_slots[query]
-        for slot in slots:
-            before = [ideal[producer] for producer in network.topology.producers[slot] if producer in ideal]
-            cost = self.cost_ns.item(slot)
-            if is_join(network, slot):
-                ideal[slot] = len(network.inputs[slot]) * cost + sum(before)
-            else:
-                ideal[slot] = cost + max(before, default=0.0)
+        passed: dict[int, frozenset[int]] = {}
+
+        def cost_of(slots: frozenset[int]) -> float:
+            counted = sorted(slots)
+            return sum(self.cost_ns.item(one) * (len(network.inputs[one]) if is_join(network, one) else 1) for one in counted)
+
+        for slot in network.topology.query_slots[query]:
+            before = [passed[producer] for producer in network.topology.producers[slot] if producer in passed]
+            if not is_join(network, slot) and len(before) > 1:
+                before = [max(before, key=cost_of)]
+            passed[slot] = frozenset({slot}).union(*before)
         root = network.operators.slot_of[network.queries[query].root]
-        return max(COST_NS_MIN, ideal.get(root, 0.0))
+        return max(COST_NS_MIN, cost_of(passed.get(root, frozenset())))
 
     def _sum_everything(self) -> None:
         self._sum_ideal_times()
@@ -312,18 +444,20 @@ class Estimates:
 
     def _sum_by_level(self) -> None:
         count, inverse, square, least = self._roots()
-        for slots, producers, consumers in self.network.topology.levels:
-            size = len(slots)
-            selectivity = self.selectivity[slots]
-
-            def below(column: FloatColumn, producers: NDArray[np.int64] = producers, consumers: NDArray[np.int64] = consumers,
-                      size: int = size) -> FloatColumn:
-                return _sums(producers, weights=column[consumers], minlength=size)
-
-            self.output_per_tuple[slots] = selectivity * (count[slots] + below(self.output_per_tuple))
-            self.cost_to_end_ns[slots] = self.cost_ns[slots] + selectivity * below(self.cost_to_end_ns)
-            self.normalized_output[slots] = selectivity * (inverse[slots] + below(self.normalized_output))
-            self.normalized_square[slots] = selectivity * (square[slots] + below(self.normalized_square))
+        factors = np.ones(len(self.network.edges))
+        known = min(len(factors), len(self.edge_factor))
+        factors[:known] = self.edge_factor[:known]
+        for slots, producers, consumers, edges in self.network.topology.levels:
+            selectivity, factor, size = self.selectivity[slots], factors[edges], len(slots)
+            own = self.cost_ns[consumers]
+            cost = _sums(producers, own + (self.cost_to_end_ns[consumers] - own) * factor, size)
+            self.cost_to_end_ns[slots] = self.cost_ns[slots] + selectivity * cost
+            for column, rooted in (
+                (self.output_per_tuple, count),
+                (self.normalized_output, inverse),
+                (self.normalized_square, square),
+            ):
+                column[slots] = selectivity * (rooted[slots] + _sums(producers, column[consumers] * factor, size))
             times = least[slots]
             np.minimum.at(times, producers, self.ideal_time_ns[consumers])
             self.ideal_time_ns[slots] = times

@@ -23,9 +23,12 @@ from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import NEVER_NS
 from millstream.scheduler.selectors.factored import FactoredSelector
 from millstream.scheduler.selectors.heap import HeapSelector
+from millstream.scheduler.selectors.marked_turns import MarkedTurnsSelector
 from millstream.scheduler.selectors.order import OrderSelector
 from millstream.scheduler.selectors.scan import ScanSelector
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.selectors.turns import TurnsSelector
+from millstream.scheduler.selectors.two_level import TwoLevelSelector
+from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
@@ -80,8 +83,13 @@ class _Path:
     target: int
 
 
-def quick_selector(selector: Selector, ranking: Ranking | None) -> Selector:
-    """Return a selector that picks the same units with less work, where there is one."""
+def quick_selector(selector: Selector, ranking: Ranking | None, *, single: bool) -> Selector:
+    """Return a selector that picks the same units with less work, where there is one.
+
+    `single` says that tuples come to one unit a query only, so that turns of queries are turns of these units.
+    """
+    if type(selector) is TurnsSelector or (type(selector) is TwoLevelSelector and single):
+        return MarkedTurnsSelector()
     if ranking is None or ranking.oldest_first:
         return selector
     if type(selector) in (HeapSelector, ScanSelector):
@@ -101,6 +109,8 @@ class ExpressLane:
         self.units = units
         self.outcomes = outcomes
         self.charge = None if charge is None or charge.free else charge
+        self.keep_dropped = False
+        """Whether tuples that are dropped count as having left when they are: for what must see every tuple, as aggregates do."""
         self.decisions = self.runs = self.busy_ns = self.scheduling_ns = 0
         network = ledger.network
         self._arrivals: dict[int, list[int]] = {
@@ -128,7 +138,7 @@ class ExpressLane:
         self._used = self._used_paths()
         self._results = (array("q"), array("q"), array("q"))
         self._done: list[Passed] = []
-        self._charged = (0, 0)
+        self._charged: tuple[int, int] | None = None
 
     # ---- what the lane works on
 
@@ -157,6 +167,13 @@ class ExpressLane:
         self._entry_bytes[unit] = int(nodes[0].row_bytes_in)
         if not network.is_source(network.edge_producer[edge]):
             self._queues[unit] = deque()
+
+    @property
+    def single(self) -> bool:
+        """Whether tuples come to one unit of each query only, and to units that serve one query."""
+        queries_of = self.units.topology.queries_of
+        served = [query for path in self._used for query in queries_of[path.slots[0]]]
+        return len(served) == len(set(served)) == len(self._used)
 
     def _used_paths(self) -> list[_Path]:
         """Return the paths that tuples come to: those that read a source, and what these lead to."""
@@ -201,6 +218,9 @@ class ExpressLane:
 
         Returns the time then, and whether something may still be available.
         """
+        if self._charged is None:
+            # What it took to rank everything at the beginning is no decision's cost.
+            self._charged = (selector.evaluations, selector.moves)
         runs_max = _ADAPT_RUNS if self.estimates.adapt else 1 << 60
         started_ns, scheduled_ns = now_ns, self.scheduling_ns
         now_ns, more = self._loop(view, selector, now_ns, until_ns, runs_max)
@@ -218,7 +238,7 @@ class ExpressLane:
         dirty = self._dirty.append
         results, pushed = self._results, self._pushed.append
         out_unit, out_arrival, out_finish = (column.append for column in results)
-        charge, runs, more = self.charge, 0, True
+        charge, keep, runs, decisions, more = self.charge, self.keep_dropped, 0, 0, True
         while now_ns < until_ns:
             picked = pick(view, now_ns, 1)
             if charge is not None:
@@ -226,58 +246,64 @@ class ExpressLane:
             if not picked:
                 more = False
                 break
-            unit = picked[0]
-            queue, arrivals = queues[unit], times[unit]
-            if queue is None:
-                index = cursors[unit]
-                cursors[unit] = following = index + 1
-            else:
-                index = queue.popleft()
-                following = queue[0] if queue else -1
-            code = codes[unit][index]
-            now_ns += costs[unit][code]
-            left = rows[unit] - 1
-            rows[unit] = left
-            if left:
-                heads[unit] = arrivals[following]
-            else:
-                heads[unit] = NEVER_NS
-                ready[unit] = available[unit] = False
-            dirty(unit)
-            tally[unit * stride + code] += 1
-            runs += 1
-            if code == through[unit]:
-                target = targets[unit]
-                if target < 0:
-                    out_unit(unit)
-                    out_arrival(arrivals[index])
-                    out_finish(now_ns)
+            for unit in picked:
+                queue, arrivals = queues[unit], times[unit]
+                if queue is None:
+                    index = cursors[unit]
+                    cursors[unit] = following = index + 1
                 else:
-                    queue = queues[target]
-                    assert queue is not None
-                    queue.append(index)
-                    if rows[target] == 0:
-                        heads[target] = arrivals[index]
-                    rows[target] += 1
-                    ready[target] = available[target] = True
-                    pushed(target)
-                    changed(view, (unit, target), now_ns)
-                    if runs >= runs_max:
-                        break
-                    continue
-            changed(view, (unit,), now_ns)
+                    index = queue.popleft()
+                    following = queue[0] if queue else -1
+                code = codes[unit][index]
+                now_ns += costs[unit][code]
+                left = rows[unit] - 1
+                rows[unit] = left
+                if left:
+                    heads[unit] = arrivals[following]
+                else:
+                    heads[unit] = NEVER_NS
+                    ready[unit] = available[unit] = False
+                dirty(unit)
+                tally[unit * stride + code] += 1
+                runs += 1
+                if code == through[unit] or keep:
+                    target = targets[unit]
+                    if target < 0:
+                        out_unit(unit)
+                        out_arrival(arrivals[index])
+                        out_finish(now_ns)
+                    else:
+                        queue = queues[target]
+                        assert queue is not None
+                        queue.append(index)
+                        if rows[target] == 0:
+                            heads[target] = arrivals[index]
+                        rows[target] += 1
+                        ready[target] = available[target] = True
+                        pushed(target)
+                        changed(view, (target,), now_ns)
+            changed(view, picked, now_ns)
+            decisions += 1
             if runs >= runs_max:
                 break
         self.runs += runs
-        self.decisions += runs + (not more)
+        self.decisions += decisions + (not more)
         return now_ns, more
 
     def _pay(self, charge: Charge, selector: Selector, orders: int) -> int:
+        assert self._charged is not None
         evaluations, moves = selector.evaluations - self._charged[0], selector.moves - self._charged[1]
         self._charged = (selector.evaluations, selector.moves)
         paid = charge.decision_ns + charge.order_ns * orders + charge.evaluation_ns * evaluations + charge.move_ns * moves
         self.scheduling_ns += paid
         return paid
+
+    def ahead(self, unit: int) -> tuple[bytearray, tuple[int, ...], int, int]:
+        """Return what is foreseen of a unit that reads a source: codes by tuple, cost by code, the code of passing, the next tuple.
+
+        For experiments with a scheduler that knows the future; no policy sees this.
+        """
+        return self._codes[unit], self._costs[unit], self._through[unit], self._cursors[unit]
 
     # ---- what the ledger learns
 

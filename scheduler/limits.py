@@ -19,7 +19,10 @@ ORDERS_PER_WORKER: Final = 2
 ORDER_STEPS_MAX: Final = 4_096
 """Steps in one order: an order must stay small beside the run it describes."""
 
-ORDER_BUDGET_NS: Final = 20_000_000
+SCHEDULE_UNITS_LIVE: Final = 16
+"""Units a live decision gives out at most: what deciding costs is shared by them, and the budget keeps an order short all the same."""
+
+ORDER_BUDGET_NS: Final = 5_000_000
 """An order gives the worker back after this time at the next step's end, so that an urgent unit is not kept waiting for long."""
 
 TRAIN_ROWS_MAX: Final = 65_536
@@ -37,11 +40,11 @@ HEAD_WAIT_NS_MAX: Final = 1_000_000_000
 STORY_ENTRIES_MAX: Final = 100_000
 """Entries kept in the story; the oldest go first and the story then says that it is cut."""
 
-DECISION_ERRORS_MAX: Final = 1
-"""A policy that raises this often is replaced by round-robin."""
-
 USER_DECISION_NS_MAX: Final = 5_000_000
-"""A user policy may take this long for one decision (measured by the driver) before it is replaced."""
+"""A decision of a user policy that takes longer (measured by the driver) is slow: a hundred orders could have run meanwhile."""
+
+USER_SLOW_DECISIONS_MAX: Final = 3
+"""Slow decisions a user policy is forgiven (the machine may have been busy) before round-robin replaces it."""
 
 WINDOW_TUPLES: Final = 100
 """Tuples in a window of measurement (Sharaf 2007, 3.8.5: 50 to 150 were best)."""

@@ -26,6 +26,7 @@ from millstream.scheduler.errors import GraphError
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
+Level = tuple[IntArray, IntArray, IntArray, IntArray]
 IdT = TypeVar("IdT", OperatorId, EdgeId, LogId)
 
 
@@ -264,10 +265,12 @@ class Topology:
         self.roots_of: dict[int, list[QueryId]] = {}
         self.consumers: list[list[int]] = []
         """Per slot the consumers of its logs, one entry an edge."""
+        self.consumer_edges: list[list[int]] = []
+        """Per slot the edges that lead to `consumers`, in the same order."""
         self.producers: list[list[int]] = []
         """Per slot the operators that can run and feed it, one entry an edge."""
         self._next_place = 0
-        self._levels: list[tuple[IntArray, IntArray, IntArray]] | None = None
+        self._levels: list[Level] | None = None
 
     def query_came(self, query: QueryNode, operators: list[int], edges: list[int]) -> None:
         """Take in a query, with the operators and edges it brought."""
@@ -275,12 +278,14 @@ class Topology:
         self._levels = None
         while len(self.consumers) < len(network.nodes):
             self.consumers.append([])
+            self.consumer_edges.append([])
             self.producers.append([])
         for slot in operators:
-            self.consumers[slot], self.producers[slot] = [], []
+            self.consumers[slot], self.consumer_edges[slot], self.producers[slot] = [], [], []
         for edge in edges:
             producer, consumer = network.edge_producer[edge], network.edge_consumer[edge]
             self.consumers[producer].append(consumer)
+            self.consumer_edges[producer].append(edge)
             if not network.is_source(producer):
                 self.producers[consumer].append(producer)
         slots = [network.operators.slot_of[operator] for operator in query.operators]
@@ -303,12 +308,13 @@ class Topology:
         del self.query_slots[query.id]
         for slot in operators:
             for producer in dict.fromkeys(network.edge_producer[edge] for edge in network.inputs[slot]):
+                self.consumer_edges[producer] = [edge for edge in self.consumer_edges[producer] if network.edge_consumer[edge] not in gone]
                 self.consumers[producer] = [one for one in self.consumers[producer] if one not in gone]
             for consumer in dict.fromkeys(self.consumers[slot]):
                 self.producers[consumer] = [one for one in self.producers[consumer] if one not in gone]
             self.place.pop(slot, None)
         for slot in operators:
-            self.consumers[slot], self.producers[slot] = [], []
+            self.consumers[slot], self.consumer_edges[slot], self.producers[slot] = [], [], []
         self.order = [slot for slot in self.order if slot not in gone]
 
     @staticmethod
@@ -343,10 +349,10 @@ class Topology:
         return any(network.is_source(network.edge_producer[edge]) for edge in network.inputs[slot])
 
     @property
-    def levels(self) -> list[tuple[IntArray, IntArray, IntArray]]:
+    def levels(self) -> list[Level]:
         """Operators by greatest distance to an output, nearest first; built when first asked for after a change.
 
-        Per level: slots; then of every edge out of them the index of its producer within the slots, and its consumer's slot.
+        Per level: slots; then of every edge out of them the index of its producer within the slots, its consumer's slot, and its own.
         """
         if self._levels is None:
             distance: dict[int, int] = {}
@@ -358,7 +364,11 @@ class Topology:
             self._levels = [self._level(slots) for slots in grouped]
         return self._levels
 
-    def _level(self, slots: list[int]) -> tuple[IntArray, IntArray, IntArray]:
-        pairs = [(index, consumer) for index, slot in enumerate(slots) for consumer in self.consumers[slot]]
-        columns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        return np.array(slots, dtype=np.int64), columns[:, 0].copy(), columns[:, 1].copy()
+    def _level(self, slots: list[int]) -> Level:
+        triples = [
+            (index, consumer, edge)
+            for index, slot in enumerate(slots)
+            for consumer, edge in zip(self.consumers[slot], self.consumer_edges[slot], strict=True)
+        ]
+        columns = np.array(triples, dtype=np.int64).reshape(-1, 3)
+        return np.array(slots, dtype=np.int64), columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()

@@ -9,7 +9,7 @@ import numpy as np
 from millstream.engine.graph import QueryNode
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]
@@ -142,9 +142,10 @@ class View:
             table = self._member_table()
             inside = table >= 0
             selectivity = np.where(inside, self.estimates.selectivity[table], 1.0)
-            reaching = np.cumprod(selectivity, axis=1)
+            reaching: FloatColumn = np.cumprod(selectivity, axis=1, dtype=np.float64)
             before = np.concatenate((np.ones((len(table), 1)), reaching[:, :-1]), axis=1)
-            self._columns["chain_cost"] = np.einsum("ij,ij->i", inside * self.estimates.cost_ns[table], before)
+            costs: FloatColumn = np.where(inside, self.estimates.cost_ns[table], 0.0)
+            self._columns["chain_cost"] = np.add.reduce(costs * before, axis=1)
             self._columns["chain_output"] = reaching[:, -1]
         return self._cut(self._columns["chain_cost"]), self._cut(self._columns["chain_output"])
 
@@ -213,9 +214,7 @@ class View:
     # ---- from the network's shape
 
     def _from_queries(self, name: str) -> FloatColumn:
-        return self.remembered(
-            name, lambda: np.array([float(getattr(self.query_of(unit), name)) for unit in range(self.units.count)])
-        )
+        return self.remembered(name, lambda: np.array([float(getattr(self.query_of(unit), name)) for unit in range(self.units.count)]))
 
     def query_of(self, unit: int) -> QueryNode:
         """Return the query the unit's entry serves, the first added where there are several."""

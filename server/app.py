@@ -26,6 +26,7 @@ from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.engine_host import Context, EngineHost
+from millstream.server.fed_streams import base_streams
 from millstream.server.intake import StreamIntake
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
@@ -37,7 +38,7 @@ from millstream.server.security import Role, require
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
-from millstream.server.trains import result_batches, result_meta
+from millstream.server.trains import result_meta
 from millstream.server.version import PROGRAM
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 WAITING_RESULTS_MAX = 1024  # trains on the bridge at which publishers wait for the loop
+SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 NS_PER_S = 1_000_000_000
 _READER_STATEMENTS = (SelectStatement, Show, Describe, Explain)
 
@@ -79,6 +81,7 @@ class Application:
         self.stopping = False
         self._connections = 0
         self._slow_before = 0
+        self._pressed: dict[str, QueryFeed] = {}  # feeds that a reader held up when last looked at
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
 
     async def start(self) -> None:
@@ -86,7 +89,7 @@ class Application:
         self.loop = asyncio.get_running_loop()
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
         spec = PolicySpec.parse(self.config.policy)
-        self.host = EngineHost(self, self.store, self._runtime(spec), spec)
+        self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
         assert isinstance(self.host.runtime, LiveRuntime)
         self.host.runtime.start()
         for problem in await self.call(restoring.restore, self.host):
@@ -189,10 +192,10 @@ class Application:
         return self.host.intake(name)
 
     async def finish_stream(self, name: str) -> None:
-        """End a stream and wait until all that was queued has been worked off."""
-        await self.call(self.host.end_stream, name)
-        assert isinstance(self.host.runtime, LiveRuntime)
-        await self.loop.run_in_executor(None, self.host.runtime.scheduler.quiesce, None)
+        """End a stream and wait until every running query that reads it has seen the end."""
+        seq = await self.call(self.host.end_stream, name)
+        while seq is not None and not self.host.have_seen(name, seq):
+            await asyncio.sleep(SEEN_S)
         self.bridge.drain()
 
     # --- credit held back ---
@@ -212,8 +215,11 @@ class Application:
         """Whether results that come from a stream wait for the loop or for a reader that still takes them."""
         if self.bridge.waiting > WAITING_RESULTS_MAX:
             return True
+        if not self._pressed:
+            return False
         now_ns = self.now_ns()
-        return any(stream in f.streams and f.feed.is_pressed(now_ns) for f in self.feeds.values() if f.feed.subscriptions)
+        self._pressed = {name: f for name, f in self._pressed.items() if f.feed.is_pressed(now_ns)}
+        return any(stream in f.streams for f in self._pressed.values())
 
     # --- what the host tells, from any thread ---
 
@@ -224,9 +230,8 @@ class Application:
 
     def results(self, query: Query, train: Train) -> None:
         """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
-        if query.kind is QueryKind.SELECT and train.rows:
-            batches = result_batches(train, query.planned.physical.schema)
-            self.bridge.post(partial(self._publish, query.name, query.run, batches, result_meta(train)))
+        if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
+            self.bridge.post(partial(self._publish, query.name, query.shape.batches(train), result_meta(train)))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""
@@ -249,18 +254,28 @@ class Application:
         feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
         self._forget_feed(query.name)
         self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, base_streams(self.host, query.reads))
+        self._share_out_kept()
 
     def _forget_feed(self, name: str) -> None:
         found = self.feeds.pop(name, None)
         if found is not None:
             self._slow_before += found.feed.slow_total
+            self._share_out_kept()
 
-    def _publish(self, name: str, run: int, batches: list[Any], meta: dict[str, Any]) -> None:
+    def _share_out_kept(self) -> None:
+        """Let each feed keep its part of what all may keep together."""
+        keeping = [f.feed.log for f in self.feeds.values() if f.feed.log.kept_bytes_max]
+        for log in keeping:
+            log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
+
+    def _publish(self, name: str, batches: list[Any], meta: dict[str, Any]) -> None:
         found = self.feeds.get(name)
         if found is not None:
             now_ns = self.now_ns()
             for batch in batches:
                 found.feed.publish(batch, meta, now_ns)
+            if found.feed.subscriptions and found.feed.is_pressed(now_ns):
+                self._pressed[name] = found
 
     def _close_feed(self, query: Query, run: int, reason: str, message: str, counts: dict[str, Any]) -> None:
         found = self.feeds.get(query.name)
@@ -283,12 +298,3 @@ def _role_for(statement: Statement) -> Role:
     if isinstance(statement, _READER_STATEMENTS):
         return Role.READER
     return Role.WRITER if isinstance(statement, InsertValues) else Role.ADMIN
-
-
-def base_streams(host: EngineHost, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the streams that rows are published to and that these names, derived streams among them, come from."""
-    found: dict[str, None] = {}
-    for name in names:
-        derived = host.derived.get(name)
-        found.update(dict.fromkeys(base_streams(host, derived.reads) if derived is not None else (name,)))
-    return tuple(found)

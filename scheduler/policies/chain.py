@@ -2,7 +2,7 @@
 
     rank(x) = slope of the lower envelope of the progress chart over the segment on which x lies
 
-The cut (`units.progress_chart`) computes it. Steepest first; equal slopes by the oldest tuple.
+The cut (`progress_chart`) computes it. Steepest first; equal slopes by the oldest tuple.
 Aim: least memory in queues. Moves with time: no.
 """
 
@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.policies.base import RankingBase
-from millstream.scheduler.units.progress_chart import envelope_slopes
+from millstream.scheduler.progress_chart import envelope_slopes
 from millstream.scheduler.view import View
 
 

@@ -16,32 +16,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from millstream.engine.graph import NS_PER_S
 from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.limits import NEVER_NS
 from millstream.scheduler.policies.base import RankingBase
-from millstream.scheduler.qos import Graph, critical_points_ns, gradient, last_useful_ns
+from millstream.scheduler.qos_tables import GraphTable
 from millstream.scheduler.view import View
-
-
-class GraphTable:
-    """A QoS graph prepared for columns of latencies."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.criticals = np.array([*critical_points_ns(graph), np.inf])
-        self.last_ns = last_useful_ns(graph)
-        self.starts = np.array([0.0, *critical_points_ns(graph)])
-        self.slopes = np.array([gradient(graph, start) for start in self.starts.tolist()])
-
-    def utility(self, latency_ns: FloatColumn) -> FloatColumn:
-        """Return the gradient at each latency, -1 at or past the last useful point."""
-        slopes: FloatColumn = self.slopes[np.searchsorted(self.starts, np.maximum(latency_ns, 0.0), side="right") - 1]
-        return np.where(latency_ns >= self.last_ns, -1.0, slopes)
-
-    def slack_ns(self, latency_ns: FloatColumn) -> FloatColumn:
-        """Return the distance to the next critical point."""
-        following: FloatColumn = self.criticals[np.searchsorted(self.criticals, latency_ns, side="left")]
-        return following - latency_ns
 
 
 class SlopeSlack(RankingBase):
@@ -95,18 +74,8 @@ def expected_completion_ns(view: View) -> FloatColumn:
     ledger, estimates = view.ledger, view.estimates
     size = len(estimates.cost_ns)
     work = np.maximum(ledger.rows[:size], 0) * estimates.cost_ns[: len(ledger.rows)] / estimates.output_per_tuple[: len(ledger.rows)]
-    for slots, producers, consumers in view.units.topology.levels:
+    for slots, producers, consumers, _ in view.units.topology.levels:
         if len(producers):
             work[slots] += np.bincount(producers, weights=work[consumers], minlength=len(slots))
     column: FloatColumn = work[view.units.entries[view.index]]
     return column
-
-
-def steepest(tables: list[GraphTable]) -> float:
-    """Return the greatest gradient of the graphs, in utility per second."""
-    return max((float(table.slopes.max()) for table in tables), default=0.0)
-
-
-def farthest_ns(tables: list[GraphTable]) -> float:
-    """Return the last critical point of the graphs."""
-    return max((float(table.criticals[-2]) for table in tables if len(table.criticals) > 1), default=float(NS_PER_S))

@@ -11,8 +11,9 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.scheduler.contracts import UrgencyRanking
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.policies.slope_slack import SlopeSlack, farthest_ns, steepest
+from millstream.scheduler.qos_tables import farthest_ns, steepest
 from millstream.scheduler.view import View
 
 _DAYS_PER_BUCKET = 4
@@ -21,7 +22,7 @@ _DAYS_PER_BUCKET = 4
 class BucketsSelector:
     """`gradients` x `slacks` buckets and one more for what is too late."""
 
-    def __init__(self, ranking: SlopeSlack, gradients: int, slacks: int) -> None:
+    def __init__(self, ranking: UrgencyRanking, gradients: int, slacks: int) -> None:
         if gradients < 1 or slacks < 1:
             raise PolicyError(f"policy options gradients={gradients} and slacks={slacks} must be at least 1")
         self.ranking = ranking

@@ -14,7 +14,6 @@ import numpy as np
 from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.view import View
 
-
 _NEVER = np.inf
 _subtract, _multiply = np.subtract, np.multiply
 

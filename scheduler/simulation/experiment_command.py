@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.scheduler.simulation.experiments import Case
+    from millstream.scheduler.simulation.experiments import Case, Scale
 
 
 @click.group("experiment")
@@ -34,7 +34,7 @@ def list_experiments() -> None:
 @experiment.command("run")
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Run every experiment.")
-@click.option("--scale", type=click.Choice(["reduced", "full"]), default="reduced", show_default=True, help="How large.")
+@click.option("--scale", type=click.Choice(["reduced", "medium", "full"]), default="reduced", show_default=True, help="How large.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("experiments"), show_default=True, help="Folder for data, plots and verdicts; runs kept there are not repeated.")
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(1), help="Runs at a time.")
 @click.option("--no-plot", is_flag=True, help="Draw nothing.")
@@ -50,14 +50,14 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
 
     if not names and not everything:
         raise click.UsageError("name an experiment or give --all; `millstream experiment list` shows them")
-    size = "full" if scale == "full" else "reduced"
+    size: Scale = scale  # type: ignore[assignment]
     try:
         scenarios = [load(name) for name in (NAMES if everything else names)]
         store = Store(out / "runs")
-        run_cases([case for one in scenarios for case in one.cases(size)], store, processes=processes, progress=_progress)  # type: ignore[arg-type]
+        run_cases([case for one in scenarios for case in one.cases(size)], store, processes=processes, progress=_progress)
         for scenario in scenarios:
-            findings = scenario.judge(size, store.result)  # type: ignore[arg-type]
-            verdict = write_findings(scenario, findings, size, out / scenario.name, plot=not no_plot)  # type: ignore[arg-type]
+            findings = scenario.judge(size, store.result)
+            verdict = write_findings(scenario, findings, size, out / scenario.name, plot=not no_plot)
             click.echo("\n".join(verdict_lines(verdict)))
     except SchedulerError as problem:
         raise click.ClickException(str(problem)) from problem

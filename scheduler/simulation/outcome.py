@@ -1,7 +1,7 @@
 """What a simulated run gave: every result with its times, memory samples, counts; and the papers' measures over them.
 
-Measures (Sharaf 2007, 3.1–3.2 and 4.1; Carney 2005, 3.2; Pajjuri 2004, 6.1): response time R = D − A of an emitted tuple; slowdown
-R / T, for a joined tuple 1 + (R − ideal) / T; l2 norm sqrt(Σ x²); utility by the query's graph at R; staleness the share of time in
+Measures (Sharaf 2007, 3.1–3.2 and 4.1; Carney 2005, 3.2; Pajjuri 2004, 6.1), as in `scheduler.measures` but over whole columns: response
+time R = D − A of an emitted tuple; slowdown R / T; l2 norm sqrt(Σ x²); utility by the query's graph at R; staleness the share of time in
 which a waiting tuple would make a result.
 """
 
@@ -18,11 +18,10 @@ FloatColumn = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class QueryFacts:
-    """What measures need of a query: T in ns, the ideal way of one tuple in ns (T but for joins), its graph, weight, class."""
+    """What measures need of a query: T in ns, its graph, weight, class, relative deadline."""
 
     name: str
     ideal_ns: float
-    way_ns: float
     qos: tuple[tuple[float, float], ...]
     weight: float
     class_id: int
@@ -61,8 +60,7 @@ class Outcome:
     def slowdown(self) -> FloatColumn:
         """H of every result."""
         ideal = np.array([one.ideal_ns for one in self.queries])
-        way = np.array([one.way_ns for one in self.queries])
-        return np.asarray(1.0 + (self.response_ns - way[self.query]) / ideal[self.query], dtype=np.float64)
+        return np.asarray(self.response_ns / ideal[self.query], dtype=np.float64)
 
     @property
     def utility(self) -> FloatColumn:
@@ -136,6 +134,7 @@ class Outcome:
         found["throughput_deviation_per_s"] = float(self.per_second().std()) if len(response) else 0.0
         found["staleness"] = self.staleness()
         found["decisions"], found["orders"] = float(self.decisions), float(self.orders)
+        found.update(self.notes)
         found["busy_share"] = self.busy_ns / max(self.end_ns, 1)
         found["decision_share"] = self.scheduling_ns / max(self.scheduling_ns + self.busy_ns, 1)
         return found

@@ -92,7 +92,7 @@ def run_cases(cases: Iterable[Case], store: Store, *, processes: int = 1, progre
 
 def _run_apart(missing: Sequence[Case], store: Store, processes: int, progress: Progress | None) -> None:
     # Fresh interpreters: nothing of the parent's state reaches a run.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=20) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(case.run): case for case in missing}
         for done, future in enumerate(as_completed(waiting), 1):
             store.put(waiting[future], future.result())

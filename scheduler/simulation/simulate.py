@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from millstream.engine.graph import GraphDelta, LogId, OperatorId
+from millstream.engine.graph import LogId, OperatorId
 from millstream.engine.work import Emission, WorkReceipt
+from millstream.scheduler.contracts import Selector
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.errors import SchedulerError, SimulationError
-from millstream.scheduler.estimates import is_join
 from millstream.scheduler.events import Arrived, QueryAdded
 from millstream.scheduler.express import Charge, ExpressLane
 from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.simulation.driver import DecisionCost, VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
 from millstream.scheduler.simulation.outcome import Outcome, QueryFacts
@@ -40,7 +41,10 @@ class RunSettings:
     lane: bool = True
     sample_ns: int | None = None
     until_ns: int | None = None
-    setup: Callable[[SchedulerCore], None] | None = None
+    keep_dropped: bool = False
+    window: int = WINDOW_TUPLES
+    aging: float = AGING
+    selector: Callable[[ExpressLane], Selector] | None = None
 
 
 def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, settings: RunSettings | None = None) -> Outcome:
@@ -52,6 +56,7 @@ class _Run:
     def __init__(self, work: Workload, policy: PolicySpec, seed: int, settings: RunSettings) -> None:
         self.work, self.policy, self.seed, self.settings = work, policy, seed, settings
         self.core = SchedulerCore(policy, CoreSettings(train=settings.train, adapt=settings.adapt))
+        self.core.estimates.set_aging(settings.window, settings.aging)
         self.executor = BoxExecutor(seed)
         self.emissions: list[Emission] = []
         self.problems: list[str] = []
@@ -73,9 +78,8 @@ class _Run:
         if self.problems:
             raise SimulationError(self.problems[0])
         # What it took to take the queries in is not the policy's doing.
-        self.driver.now_ns = self.driver.scheduling_ns = 0
-        if self.settings.setup is not None:
-            self.settings.setup(self.core)
+        self.driver.now_ns = 0
+        self.driver.begin_charging()
 
     def _receipt(self, receipt: WorkReceipt) -> None:
         self.emissions.extend(receipt.emissions)
@@ -86,16 +90,12 @@ class _Run:
             self.problems.append(instruction.message)
 
     def _facts(self) -> tuple[QueryFacts, ...]:
-        network, estimates = self.core.network, self.core.estimates
+        estimates = self.core.estimates
         estimates.refresh(force=True)
-        facts = []
-        for delta in self.work.deltas:
-            query = delta.query
-            ideal = estimates.ideal_of_query[query.id]
-            joins = any(is_join(network, slot) for slot in network.topology.query_slots[query.id])
-            way = _way_ns(delta) if joins else ideal
-            facts.append(QueryFacts(query.name, ideal, way, query.qos, query.weight, int(query.class_id), query.deadline_ns))
-        return tuple(facts)
+        return tuple(
+            QueryFacts(query.name, estimates.ideal_of_query[query.id], query.qos, query.weight, int(query.class_id), query.deadline_ns)
+            for query in (delta.query for delta in self.work.deltas)
+        )
 
     # ---- running
 
@@ -111,11 +111,15 @@ class _Run:
         if not self.settings.lane or self.settings.until_ns is not None:
             return None
         try:
-            return self.core.express_lane(PathOutcomes(self.work.draws_for(self.seed)), self.settings.charge)
+            lane = self.core.express_lane(PathOutcomes(self.work.draws_for(self.seed)), self.settings.charge)
         except SimulationError:
-            if self.work.draws is not None:
+            if self.work.draws is not None or self.settings.keep_dropped or self.settings.selector is not None:
                 raise
             return None
+        lane.keep_dropped = self.settings.keep_dropped
+        if self.settings.selector is not None:
+            self.core.use_selector(self.settings.selector(lane))
+        return lane
 
     def _size(self, log: LogId) -> int:
         return self.work.row_bytes.get(log, 1)
@@ -220,21 +224,6 @@ class _Run:
         return Outcome(
             str(self.policy), self.facts, query, arrival_ns, finished_ns, np.array(self.samples[0], dtype=np.int64),
             np.array(self.samples[1], dtype=np.int64), self.work.span_ns, end_ns, self.work.tuples, decisions, orders, busy_ns,
-            scheduling_ns, self.core.ledger.rows_waiting,
+            scheduling_ns, self.core.ledger.rows_waiting, dict(zip(("evaluations", "moves"), map(float, self.core.counters()[1:3]), strict=True)),
         )  # fmt: skip
 
-
-def _way_ns(delta: GraphDelta) -> float:
-    """Return the mean cost of the ways from a leaf to the root: what a joined tuple's later parent passes alone in the system."""
-    costs = {node.id: node.cost_ns + node.call_ns if node.inputs else 0.0 for node in delta.operators}
-    consumer = {edge.producer: edge.consumer for edge in delta.edges}
-    ways = []
-    for node in delta.operators:
-        if node.inputs:
-            continue
-        total, at = 0.0, consumer.get(node.id)
-        while at is not None:
-            total += costs[at]
-            at = consumer.get(at)
-        ways.append(total)
-    return sum(ways) / len(ways) if ways else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.scheduler.units.base import EntryUnits, IntColumn
+from millstream.scheduler.unit_set import EntryUnits, IntColumn
 
 
 class OperatorUnits(EntryUnits):

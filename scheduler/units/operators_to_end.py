@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from millstream.scheduler.units.base import EntryUnits, IntColumn
+from millstream.scheduler.unit_set import EntryUnits, IntColumn
 
 
 class OperatorToEndUnits(EntryUnits):

@@ -4,30 +4,8 @@ from __future__ import annotations
 
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.network import Topology
-from millstream.scheduler.units.base import UnitSet
-
-
-def leaf_to_root_paths(topology: Topology) -> list[tuple[int, ...]]:
-    """List all paths, by the place of their leaf and then of the operators after it. A leaf reads a source."""
-    found: list[tuple[int, ...]] = []
-    for leaf in topology.order:
-        if topology.is_leaf(leaf):
-            found.extend(paths_from(topology, leaf))
-    return found
-
-
-def paths_from(topology: Topology, operator: int) -> list[tuple[int, ...]]:
-    """List the paths from one operator to the outputs."""
-    finished: list[tuple[int, ...]] = []
-    stack: list[tuple[int, ...]] = [(operator,)]
-    while stack:
-        path = stack.pop()
-        following = list(dict.fromkeys(topology.consumers[path[-1]]))
-        if not following or path[-1] in topology.roots_of:
-            finished.append(path)
-        stack.extend((*path, consumer) for consumer in reversed(following))
-    return finished
+from millstream.scheduler.paths import leaf_to_root_paths
+from millstream.scheduler.unit_set import UnitSet
 
 
 class PathUnits(UnitSet):

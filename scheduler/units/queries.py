@@ -5,7 +5,7 @@ from __future__ import annotations
 from millstream.engine.graph import QueryId
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.units.base import UnitSet
+from millstream.scheduler.unit_set import UnitSet
 
 
 class QueryUnits(UnitSet):

@@ -16,8 +16,8 @@ from typing import ClassVar
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.network import Network
-from millstream.scheduler.units.base import UnitSet
-from millstream.scheduler.units.paths import leaf_to_root_paths
+from millstream.scheduler.paths import leaf_to_root_paths
+from millstream.scheduler.unit_set import UnitSet
 
 Segment = tuple[int, ...]
 

@@ -22,7 +22,7 @@ from millstream.scheduler.contracts import Cutter
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.units.base import FloatColumn
+from millstream.scheduler.unit_set import FloatColumn
 from millstream.scheduler.units.operators_to_end import OperatorToEndUnits
 
 STRATEGIES = ("sum", "max", "pdt")

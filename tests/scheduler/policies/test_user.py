@@ -1,0 +1,76 @@
+"""A policy of the user's own, from a file of a few lines, and what happens when it misbehaves."""
+
+from pathlib import Path
+
+import pytest
+from millstream.scheduler.catalog import build
+from millstream.scheduler.errors import PolicyError
+from millstream.scheduler.simulation.networks import Box, NetworkBuilder
+from millstream.scheduler.simulation.world import World
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.trains import Train
+
+GOOD = '''
+class CheapestFirst:
+    """The cheapest way to the end first."""
+
+    def rank(self, unit, now_ns):
+        return -unit.cost_to_end_ns
+'''
+
+BAD = """
+class Broken:
+    def rank(self, unit, now_ns):
+        if unit.rows > 1:
+            return 1.0 / 0
+        return 1.0
+"""
+
+
+def run(policy: str) -> World:
+    builder = NetworkBuilder()
+    source = builder.source("s")
+    deltas = [builder.query(f"q{cost}", Box(cost, 1.0, source, label=f"q{cost}")) for cost in (3, 1, 2)]
+    world = World(policy, deltas, builder=builder)
+    world.arrive(source, 0)
+    world.arrive(source, 100, rows=2)
+    world.run()
+    return world
+
+
+def test_a_file_ranks_the_units(tmp_path: Path) -> None:
+    file = tmp_path / "cheapest.py"
+    file.write_text(GOOD)
+    assert run(f"user:file={file}").steps() == ["q1", "q2", "q3", "q1", "q1", "q2", "q2", "q3", "q3"]
+
+
+def test_one_that_raises_is_replaced_by_round_robin_and_everybody_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BAD)
+    world = run(f"user:file={file}")
+    assert sorted(world.steps()) == ["q1"] * 3 + ["q2"] * 3 + ["q3"] * 3
+    failed = [report for report in world.reports if report.kind == "policy_failed"]
+    assert len(failed) == 1
+    assert "ZeroDivisionError" in failed[0].message
+    assert "round-robin goes on" in failed[0].message
+    assert world.core.policy.name == "round-robin"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "defines 0 classes with a method rank"),
+        (GOOD + GOOD.replace("Cheapest", "Dearest"), "defines 2 classes with a method rank"),
+        ("import nothing_of_this_name", "cannot be loaded: ModuleNotFoundError"),
+    ],
+)
+def test_a_file_that_is_no_policy_is_refused_with_the_reason(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "policy.py"
+    file.write_text(text)
+    with pytest.raises(PolicyError, match=message):
+        build(PolicySpec.parse(f"user:file={file}"), default_train=Train(count=1))
+
+
+def test_a_missing_file_is_refused() -> None:
+    with pytest.raises(PolicyError, match="is not a Python file that can be read"):
+        build(PolicySpec.parse("user:file=nowhere.py"), default_train=Train(count=1))

@@ -1,0 +1,118 @@
+"""Measured costs and selectivities, and the sums along paths (Sharaf 2007, 3.1, 3.3.3), against values worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from millstream.scheduler.estimates import Estimates
+from millstream.scheduler.ledger import Ledger
+from millstream.scheduler.network import Network
+from millstream.scheduler.simulation.networks import Box, NetworkBuilder
+from millstream.scheduler.simulation.random_networks import random_network
+
+
+def estimate(*deltas: object) -> tuple[Network, Estimates]:
+    network = Network()
+    estimates, ledger = Estimates(network), Ledger(network)
+    for delta in deltas:
+        ledger.add(delta, {})  # type: ignore[arg-type]
+        estimates.query_came(delta.query.id, delta.operators)  # type: ignore[attr-defined]
+    estimates.refresh()
+    return network, estimates
+
+
+def test_sums_along_a_chain() -> None:
+    builder = NetworkBuilder()
+    x = Box(2, 0.5, builder.source("s"))
+    y = Box(4, 0.25, x)
+    z = Box(8, 1.0, y)
+    network, estimates = estimate(builder.query("q", z))
+    slot = network.operators.slot_of[builder.operator(x)]
+    assert estimates.output_per_tuple[slot] == pytest.approx(0.5 * 0.25)
+    assert estimates.cost_to_end_ns[slot] == pytest.approx(2 + 0.5 * 4 + 0.5 * 0.25 * 8)
+    assert estimates.ideal_time_ns[slot] == 14
+    assert estimates.normalized_output[slot] == pytest.approx(0.125 / 14)
+
+
+def test_a_join_has_a_selectivity_per_port_before_it_is_measured() -> None:
+    # Sharaf 3.3.3: S = S_L S_J (S_R V / τ_R) S_C and Cbar = C_L + S_L C_J + S_L S_J S_R (V / τ_R) C_C, and so for the right.
+    builder = NetworkBuilder()
+    left_source, right_source = builder.source("l"), builder.source("r")
+    left, right = Box(3, 0.5, left_source), Box(5, 0.2, right_source)
+    join = Box(7, 0.01, left, right, window_ns=1_000)
+    network, estimates = estimate(builder.query("q", Box(2, 0.9, join)))
+    estimates.declare_rate(network.logs.slot_of[builder.log(left_source)], 10.0)
+    estimates.declare_rate(network.logs.slot_of[builder.log(right_source)], 4.0)
+    assert estimates.refresh()
+    slot = network.operators.slot_of
+    x, y = slot[builder.operator(left)], slot[builder.operator(right)]
+    assert estimates.output_per_tuple[x] == pytest.approx(0.5 * 0.01 * (0.2 * 1_000 / 4.0) * 0.9)
+    assert estimates.cost_to_end_ns[x] == pytest.approx(3 + 0.5 * 7 + 0.5 * 0.01 * 0.2 * (1_000 / 4.0) * 2)
+    assert estimates.output_per_tuple[y] == pytest.approx(0.2 * 0.01 * (0.5 * 1_000 / 10.0) * 0.9)
+    assert estimates.cost_to_end_ns[y] == pytest.approx(5 + 0.2 * 7 + 0.2 * 0.01 * 0.5 * (1_000 / 10.0) * 2)
+    assert estimates.ideal_time_ns[x] == 3 + 5 + 2 * 7 + 2
+
+
+def one_operator(selectivity: float = 1.0, cost: float = 100.0) -> Estimates:
+    builder = NetworkBuilder()
+    return estimate(builder.query("q", Box(cost, selectivity, builder.source("s"))))[1]
+
+
+def test_a_train_counts_as_many_windows_as_it_has_hundreds_of_tuples() -> None:
+    estimates = one_operator()
+    estimates.record(1, 500, 250, 50_000)
+    one = estimates.measured[1]
+    assert one is not None
+    settled = one.selectivity
+    estimates.record(1, 200, 0, 20_000)
+    # (1 - α)^2 of the old value is left after two windows.
+    assert one.selectivity == pytest.approx((1 - 0.175) ** 2 * settled)
+    # Short trains add up to a window.
+    estimates.record(1, 50, 50, 5_000)
+    assert one.selectivity == pytest.approx((1 - 0.175) ** 2 * settled)
+    estimates.record(1, 100, 25, 5_000)
+    assert one.selectivity == pytest.approx((1 - 0.175) ** 3.5 * settled + (1 - (1 - 0.175) ** 1.5) * 0.5)
+
+
+def test_the_first_measurements_displace_the_declared_values() -> None:
+    estimates = one_operator(selectivity=1.0, cost=100.0)
+    for _ in range(100):
+        estimates.record(1, 1, 0, 500)
+    assert estimates.refresh()
+    assert estimates.selectivity[1] < 0.2
+    assert estimates.cost_ns[1] == pytest.approx(500, rel=0.2)
+    assert estimates.selectivity[1] > 0.0
+
+
+def test_cost_is_split_into_a_call_and_a_tuple() -> None:
+    estimates = one_operator()
+    for _ in range(200):
+        for length in (1, 10, 100, 1_000):
+            estimates.record(1, length, length, 2_000 + 3 * length)
+    line = estimates.cost_line(1)
+    assert line.call_ns == pytest.approx(2_000, rel=0.01)
+    assert line.tuple_ns == pytest.approx(3, rel=0.01)
+
+
+def test_small_changes_do_not_disturb_the_sums() -> None:
+    estimates = one_operator(selectivity=1.0, cost=100.0)
+    for _ in range(300):
+        estimates.record(1, 1, 1, 101)
+    assert not estimates.refresh()
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10_000))
+def test_summing_by_level_gives_what_summing_one_by_one_gives(seed: int) -> None:
+    network, estimates = estimate(*random_network(seed, queries_max=6).deltas)
+    estimates._sum_everything()
+    columns = ("output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
+    order = network.topology.order
+    by_level = {name: getattr(estimates, name)[order].tolist() for name in columns}
+    for name in columns:
+        getattr(estimates, name)[:] = 0.0
+    estimates.ideal_of_query = {}
+    estimates._sum_queries(list(network.query_order), ())
+    for name in columns:
+        assert getattr(estimates, name)[order].tolist() == pytest.approx(by_level[name])

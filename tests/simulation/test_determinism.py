@@ -1,0 +1,79 @@
+"""A simulation is a function of its seed: again, under another hash seed, and from its own story."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from millstream.scheduler.core import CoreSettings, SchedulerCore
+from millstream.scheduler.simulation.random_networks import random_network
+from millstream.scheduler.simulation.world import World
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.story import Story
+from millstream.scheduler.trace import chrome_trace
+from millstream.scheduler.trains import Train
+
+PROGRAM = """
+import io, sys
+from millstream.scheduler.catalog import CATALOG
+from millstream.scheduler.core import CoreSettings
+from millstream.scheduler.simulation.random_networks import random_network
+from millstream.scheduler.simulation.world import World
+from millstream.scheduler.trains import Train
+for policy in CATALOG:
+    if policy == "user":
+        continue
+    for seed in range(3):
+        network = random_network(seed)
+        world = World(policy, network.deltas, builder=network.builder, settings=CoreSettings(2, Train(count=2), record=True))
+        for at_ns, source, rows in network.arrivals:
+            world.arrive(source, at_ns, rows=rows)
+        world.run()
+        world.core.story.save(sys.stdout)
+"""
+
+
+@pytest.mark.slow
+def test_two_hash_seeds_give_the_same_bytes() -> None:
+    outputs = []
+    for hash_seed in ("1", "77"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True, env=environment, timeout=120)
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) > 100_000
+
+
+def told(policy: str, seed: int) -> tuple[Story, World, CoreSettings]:
+    network = random_network(seed)
+    settings = CoreSettings(2, Train(count=2), record=True)
+    world = World(policy, network.deltas, builder=network.builder, settings=settings)
+    for at_ns, source, rows in network.arrivals:
+        world.arrive(source, at_ns, rows=rows)
+    world.run()
+    assert world.core.story is not None
+    return world.core.story, world, settings
+
+
+@pytest.mark.parametrize("policy", ["hnr", "bsd-log", "bucketing", "segment", "round-robin"])
+def test_a_story_replays_to_the_same_decisions(policy: str) -> None:
+    story, world, settings = told(policy, 5)
+    text = io.StringIO()
+    story.save(text)
+    again = SchedulerCore(PolicySpec.parse(policy), settings)
+    for entry in Story.load(text.getvalue().splitlines()):
+        assert tuple(again.handle(entry.events, entry.now_ns)) == entry.instructions
+    assert again.statistics() == world.core.statistics()
+
+
+def test_a_story_becomes_a_chrome_trace() -> None:
+    story, world, _ = told("hnr", 5)
+    trace = json.loads(json.dumps(chrome_trace(story)))
+    spans = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["tid"] == 2]
+    assert len(spans) == world.core.statistics().steps
+    assert sum(event["dur"] for event in spans) == pytest.approx(world.core.statistics().busy_ns / 1_000)
+    assert {event["ph"] for event in trace["traceEvents"]} == {"M", "X", "i"}
