@@ -46,9 +46,7 @@ class SessionWindow(Operator):
             return
         columns = [concat_columns(list(c)) for c in zip(*(p[0] for p in parts), strict=True)]
         out.emit(
-            made_train(
-                train, self.schemas[0], columns, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]), track
-            )
+            made_train(train, self.schemas[0], columns, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]), track)
         )
 
     def _flushed(self, train: Train, track: WatermarkTrack, closed: list[ClosedSessions]) -> WatermarkTrack:

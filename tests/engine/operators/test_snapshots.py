@@ -9,6 +9,7 @@ import msgpack
 import pytest
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.operators.build import build_operator
+
 from tests.support.engine_run import SqlEngine
 
 STREAMS = (
