@@ -15,6 +15,7 @@ from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column
 from millstream.engine.errors import UnknownName
 from millstream.engine.executor import Executor
+from millstream.engine.frontier import edge_frontier
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
@@ -156,7 +157,8 @@ class EngineHost:
             running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
             if running is None or not running.attached or stream not in running.blueprint.base_streams:
                 continue
-            if any(cursor.position <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
+            # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
+            if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
                 return False
         return True
 
