@@ -88,7 +88,10 @@ class StreamIntake:
         host = self.host
         with host.network.ingress.lock:
             ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
-            self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
+            if self._places is None:
+                self.accepted_total += ingested.hi - ingested.lo
+            else:
+                self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
         return ingested.hi - 1
 
