@@ -23,7 +23,7 @@ from millstream.engine.language.statements import ClassDefinition, Statement
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
-from millstream.engine.schema import StreamDefinition
+from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.sources import MergedPart
 from millstream.engine.train import Int64Array, Train
 from millstream.scheduler.instructions import Instruction, Report
@@ -121,6 +121,11 @@ class EngineHost:
         """Open a stream for rows."""
         self.network.create_stream(definition)
         self.intakes[definition.name] = StreamIntake(self, definition)
+
+    def register_table(self, definition: TableDefinition) -> None:
+        """Open a table for changes."""
+        self.network.create_table(definition)
+        self.intakes[definition.name] = StreamIntake(self, self.network.sources[definition.name].definition, definition)
 
     def intake(self, name: str) -> StreamIntake:
         """Return where rows of a stream enter; UnknownName when there is none such."""
