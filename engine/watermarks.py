@@ -145,6 +145,13 @@ class RowsTrack(WatermarkTrack):
                 self._values = np.maximum(running, self.start)
         return np.arange(self._first, self._first + len(self._times), dtype=np.int64), self._values
 
+    def first_reaching(self, values: Int64Array) -> Int64Array:
+        """As the base says, without making the seqs."""
+        if self._values is None:
+            self.steps()
+        assert self._values is not None
+        return np.searchsorted(self._values, values, side="left") + self._first
+
 
 class LazyTrack(WatermarkTrack):
     """Base of tracks made of others, whose steps are computed when first asked for."""

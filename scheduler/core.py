@@ -55,8 +55,9 @@ FALLBACK = PolicySpec("round-robin")
 @dataclass(slots=True)
 class _Outstanding:
     order: WorkOrder
-    operators: list[int]
+    locked: NDArray[np.int64]
     conflicts: NDArray[np.int64]
+    units: int
 
 
 class SchedulerCore:
@@ -69,7 +70,7 @@ class SchedulerCore:
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
-        self._policy = catalog.build(policy, default_train=self.settings.train)
+        self._policy = self._build(policy)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, _Outstanding] = {}
         self._marks = QueryMarks(self.ledger)
@@ -78,6 +79,7 @@ class SchedulerCore:
         self._now_ns = 0
         self._next_order = 1
         self._draining = False
+        self._single_orders = 0
         self._units_version = -1
         self._units: UnitSet
         self._view: View
@@ -253,8 +255,7 @@ class SchedulerCore:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
         self._apply_receipt(receipt)
-        for operator in outstanding.operators:
-            self.ledger.step_released(operator)
+        self.ledger.unlock(outstanding.locked)
         # Also where the network has changed since: the cut may be grown and not made anew, and then keeps its locks.
         self._units.unlock(outstanding.conflicts)
         self._moved.extend(outstanding.conflicts.tolist())
@@ -283,9 +284,13 @@ class SchedulerCore:
 
     def _take_failure(self, failure: WorkFailure, outstanding: _Outstanding) -> None:
         slot_of = self.network.operators.slot_of
-        operators = outstanding.operators
+        operators: list[int] = outstanding.locked.tolist()
         if failure.operator is not None and failure.operator in slot_of:
             operators = [slot_of[failure.operator]]
+        elif outstanding.units > 1:
+            # Nobody knows whose fault it was: the next orders are given out one unit at a time until it shows.
+            self._single_orders = max(self._single_orders, 2 * outstanding.units)
+            return
         self._counts["failures"] += 1
         queries_of = self.network.topology.queries_of
         for query in dict.fromkeys(query for slot in operators for query in queries_of.get(slot, [])):
@@ -317,7 +322,7 @@ class SchedulerCore:
 
     def _take_policy(self, event: PolicyChanged, now_ns: int) -> None:
         try:
-            policy = catalog.build(event.spec, default_train=self.settings.train)
+            policy = self._build(event.spec)
         except PolicyError as problem:
             self._reports.append(Report("policy_failed", str(problem)))
             return
@@ -331,6 +336,9 @@ class SchedulerCore:
         self._moved = list(range(self._units.count))
 
     # ---- the policy
+
+    def _build(self, spec: PolicySpec) -> catalog.Policy:
+        return catalog.build(spec, default_train=self.settings.train, default_schedule=self.settings.schedule)
 
     def _use(self, policy: catalog.Policy, now_ns: int) -> None:
         self._spent[0] += self._policy.selector.evaluations
@@ -346,7 +354,7 @@ class SchedulerCore:
         units = self._units = policy.cutter(self.ledger, self.estimates)
         units.threshold = 0 if self._draining else policy.threshold
         for outstanding in self._outstanding.values():
-            outstanding.conflicts = units.conflicts_of(outstanding.operators)
+            outstanding.conflicts = units.conflicts_of(outstanding.locked.tolist())
             units.lock(outstanding.conflicts)
         self.ledger.touched = {}
         self._moved = []
@@ -371,7 +379,7 @@ class SchedulerCore:
             self._maker.query_came(slots)
         self._view.query_came()
         for outstanding in self._outstanding.values():
-            conflicts = self._units.conflicts_of(outstanding.operators)
+            conflicts = self._units.conflicts_of(outstanding.locked.tolist())
             self._units.unlock(outstanding.conflicts)
             self._units.lock(conflicts)
             outstanding.conflicts = conflicts
@@ -420,7 +428,7 @@ class SchedulerCore:
                     raise
                 message = f"policy {self._policy.spec} failed and round-robin goes on: {type(problem).__name__}: {problem}"
                 instructions.append(Report("policy_failed", message))
-                self._use(catalog.build(FALLBACK, default_train=self.settings.train), now_ns)
+                self._use(self._build(FALLBACK), now_ns)
                 continue
             return
 
@@ -428,7 +436,11 @@ class SchedulerCore:
         policy, free = self._policy, self.settings.orders_max - len(self._outstanding)
         while free > 0:
             self._counts["decisions"] += 1
-            picked = policy.selector.pick(self._view, now_ns, policy.schedule)
+            count = policy.schedule if not self._single_orders else 1
+            if count > 1 and free > 1:
+                # Leave something for the other workers.
+                count = min(count, max(1, int(np.count_nonzero(self._units.available)) // free))
+            picked = policy.selector.pick(self._view, now_ns, count)
             if not picked and self.ledger.full_count and not self._outstanding:
                 picked = self._pick_behind_full(now_ns)
             if not picked:
@@ -436,6 +448,7 @@ class SchedulerCore:
             order, locked = self._lock(picked)
             instructions.append(Dispatch(order))
             free -= 1
+            self._single_orders = max(0, self._single_orders - 1)
             if self.settings.orders_max > 1:
                 # What shares an operator with this order must not be picked while it is out.
                 policy.selector.changed(self._view, locked.tolist(), now_ns)
@@ -458,14 +471,15 @@ class SchedulerCore:
         self._next_order += 1
         order = self._maker.make(identity, picked, self.settings.budget_ns)
         if len(picked) == 1:
-            operators = list(dict.fromkeys(units.members(picked[0])))
-            conflicts = units.conflicts(picked[0])
+            (unit,) = picked
+            edges: Sequence[int] = units.open_edges(unit)
+            locked, conflicts = units.locks(unit), units.conflicts(unit)
         else:
-            operators = list(dict.fromkeys(member for unit in picked for member in units.members(unit)))
+            locked = np.unique(np.concatenate([units.locks(unit) for unit in picked]))
+            edges = [edge for unit in picked for edge in units.open_edges(unit)]
             conflicts = np.unique(np.concatenate([units.conflicts(unit) for unit in picked]))
-        for operator in operators:
-            self.ledger.step_started(operator)
+        self.ledger.lock(locked, edges)
         units.lock(conflicts)
-        self._outstanding[identity] = _Outstanding(order, operators, conflicts)
+        self._outstanding[identity] = _Outstanding(order, locked, conflicts, len(picked))
         self._counts["orders"] += 1
         return order, conflicts

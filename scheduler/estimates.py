@@ -48,6 +48,10 @@ CHANGE_MIN: Final = 0.03
 _SINGLE_QUERIES_MAX = 4
 _GAINS_MAX = 4_096
 
+# Once this many tuples have been seen, so many calls are taken into the means together, as the one train they add up to.
+_TUPLES_SETTLED = 1_000
+_CALLS_SETTLED = 8
+
 _COLUMNS = ("selectivity", "cost_ns", "output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
 
 
@@ -63,7 +67,7 @@ class CostLine:
 class Measured:
     """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen.
 
-    `rows_in`, `rows_out`, `spent_ns` and `calls` add up until `due` tuples have come, at most a window, and then enter the means.
+    The sums `rows_in` to `products` add up until `due` tuples have come, at most a window, and then enter the means.
     """
 
     selectivity: float
@@ -76,6 +80,8 @@ class Measured:
     rows_out: int = 0
     spent_ns: int = 0
     calls: int = 0
+    squares: int = 0
+    products: int = 0
     due: int = 1
 
     @property
@@ -283,9 +289,11 @@ class Estimates:
         one.calls += 1
         one.rows_out += rows_out
         one.spent_ns += cost_ns
+        one.squares += rows_in * rows_in
+        one.products += rows_in * cost_ns
         rows_in += one.rows_in
         one.rows_in = rows_in
-        if rows_in >= one.due:
+        if rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED):
             self._take_window(slot, one)
 
     def _take_window(self, slot: int, one: Measured) -> None:
@@ -303,11 +311,11 @@ class Estimates:
         call, length = one.spent_ns / calls, rows_in / calls
         one.call_ns = call_ns = keep * one.call_ns + gain * call
         one.length = mean = keep * one.length + gain * length
-        one.length_square = keep * one.length_square + gain * length * length
-        one.product = keep * one.product + gain * length * call
+        one.length_square = keep * one.length_square + gain * one.squares / calls
+        one.product = keep * one.product + gain * one.products / calls
         one.seen = seen + rows_in
         one.due = min(self.window, 1 + one.seen // 4)
-        one.rows_in = one.rows_out = one.spent_ns = one.calls = 0
+        one.rows_in = one.rows_out = one.spent_ns = one.calls = one.squares = one.products = 0
         before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
         if abs(one.selectivity - before) > CHANGE_MIN * before or abs(call_ns / mean - cost_before) > CHANGE_MIN * cost_before:
             self._dirty[slot] = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from millstream.engine.graph import EdgeId, GraphDelta, OperatorId, QueryId
-from millstream.engine.work import EdgeCount, StepReceipt
+from millstream.engine.work import EdgeCount, LogCount, StepReceipt
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
 from millstream.scheduler.network import Network
@@ -230,74 +230,80 @@ class Ledger:
         self.full_count += change
         self.touched[producer] = None
 
-    def step_started(self, operator: int) -> None:
-        """Lock the operator and note that what arrives from now on is newer than what its step sees."""
-        self.busy_at[operator] += 1
-        for edge in self.network.inputs[operator]:
+    def lock(self, operators: IntColumn, open_edges: Sequence[int]) -> None:
+        """Lock operators for an order. What arrives at `open_edges`, those fed from outside the order, is newer from now on."""
+        self.busy[operators] += 1
+        for edge in open_edges:
             self._fresh[edge] = NEVER_NS
 
-    def step_released(self, operator: int) -> None:
-        """Unlock the operator."""
-        self.busy_at[operator] -= 1
+    def unlock(self, operators: IntColumn) -> None:
+        """The order came back."""
+        self.busy[operators] -= 1
 
     def apply_steps(self, steps: Sequence[StepReceipt], record: Callable[[int, int, int, int], None]) -> int:
         """Count what these steps did and hand each one's slot, rows in, rows out and cost to `record`; return all rows in.
 
-        The plain step (rows from one input, to at most one reader) is counted here in one go, with everything at hand in locals: this
-        loop is most of what a decision costs. Whatever else may happen in a step goes through `apply`.
+        Rows that one step puts into a log with one reader and the next step takes whole never count as waiting; this is what most
+        steps of an order do, and this loop is most of what a decision costs. Whatever else happens in a step goes through `apply`.
         """
         operator_of, edge_of, log_of = self.network.operators.slot_of, self.network.edges.slot_of, self.network.logs.slot_of
-        log_readers, timers, touched = self.network.log_readers, self.timers_at, self.touched
-        edge_rows, edge_bytes, edge_consumed, edge_head = self._edge_rows, self._edge_bytes, self._consumed, self._edge_head
-        rows_at, head_at, fresh = self.rows_at, self.head_at, self._fresh
-        total = freed = 0
+        log_readers, edge_rows, log_rows, log_bytes = self.network.log_readers, self._edge_rows, self._log_rows, self._log_bytes
+        total = 0
+        passed: LogCount | None = None
+        passed_edge = -1
         for step in steps:
+            produced = step.produced
+            taken = step.consumed[0] if len(step.consumed) == 1 else None
             operator = operator_of[step.operator]
-            taken, produced = step.consumed[0] if len(step.consumed) == 1 else None, step.produced
-            if taken is None or not taken.rows or taken.controls or len(produced) > 1 or timers[operator]:
+            plain = taken is not None and taken.rows and not taken.controls and len(produced) <= 1 and not self.timers_at[operator]
+            if passed is not None:
+                if plain and taken is not None and edge_of[taken.edge] == passed_edge and taken.rows == passed.rows:
+                    self._consumed[passed_edge] += passed.rows
+                    if passed.bytes != taken.bytes:
+                        self._edge_bytes[passed_edge] += passed.bytes - taken.bytes
+                        self.bytes_total += passed.bytes - taken.bytes
+                else:
+                    self._put(passed_edge, passed)
+                    passed = None
+            if not plain or taken is None:
                 operator, rows_in, rows_out = self.apply(step)
                 record(operator, rows_in, rows_out, step.cost_ns)
                 total += rows_in
                 continue
-            rows_in = taken.rows
-            edge = edge_of[taken.edge]
-            waiting = edge_rows[edge] - rows_in
-            edge_rows[edge] = waiting
-            edge_bytes[edge] -= taken.bytes
-            freed += taken.bytes
-            edge_consumed[edge] += rows_in
-            rows_at[operator] -= rows_in
-            head_ns = NEVER_NS
-            if waiting > 0:
-                known_ns = taken.head_arrival_ns
-                # A step that left nothing behind: what waits came after it began.
-                head_ns = fresh[edge] if known_ns is None else known_ns
-                head_ns = edge_head[edge] if head_ns == NEVER_NS else head_ns
-            edge_head[edge] = head_at[operator] = head_ns
-            rows_out = 0
+            if passed is None:
+                self._consume(operator, taken)
+                self.touched[operator] = None
+            passed, rows_out = None, 0
             if produced:
                 made = produced[0]
                 rows_out = made.rows
-                arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
                 log = log_of[made.log]
-                readers = log_readers[log]
-                if len(readers.edges) == 1 and rows_out and not made.controls and not self.stalled_count:
-                    self._log_rows[log] += rows_out
-                    self._log_bytes[log] += made.bytes
-                    freed -= made.bytes
-                    self._append_one(readers.edges[0], readers.consumers[0], rows_out, made.bytes, arrival_ns, 0)
-                    touched[readers.consumers[0]] = None
+                edges = log_readers[log].edges
+                if len(edges) == 1 and rows_out and not made.controls and not edge_rows[edges[0]]:
+                    log_rows[log] += rows_out
+                    log_bytes[log] += made.bytes
+                    passed, passed_edge = made, edges[0]
                 elif rows_out or made.controls:
-                    self.append(log, rows_out, made.bytes, arrival_ns, made.controls)
-            touched[operator] = None
-            if self.full_count and self._edge_full[edge] and waiting < self.edge_rows_max:
-                self._set_full(edge, 0)
+                    self._append(made)
             if self.stalled_count:
                 self.wake_below(operator)
-            record(operator, rows_in, rows_out, step.cost_ns)
-            total += rows_in
-        self.bytes_total -= freed
+            record(operator, taken.rows, rows_out, step.cost_ns)
+            total += taken.rows
+        if passed is not None:
+            self._put(passed_edge, passed)
         return total
+
+    def _put(self, edge: int, made: LogCount) -> None:
+        """Count rows as waiting before the one reader of a log (the log itself has counted them)."""
+        consumer = self.network.edge_consumer[edge]
+        arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
+        self.bytes_total += made.bytes
+        self._append_one(edge, consumer, made.rows, made.bytes, arrival_ns, 0)
+        self.touched[consumer] = None
+
+    def _append(self, made: LogCount) -> None:
+        arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
+        self.append(self.network.logs.slot_of[made.log], made.rows, made.bytes, arrival_ns, made.controls)
 
     def apply(self, step: StepReceipt) -> tuple[int, int, int]:
         """Count what one step did; return the operator's slot, rows in and rows out (over all output logs)."""
@@ -316,13 +322,11 @@ class Ledger:
             self.timers_at[operator] = 0
             self.controls_at[operator] -= timers
             moved = 1
-        log_of = self.network.logs.slot_of
         for made in step.produced:
             rows_out += made.rows
             moved += made.controls
             if made.rows or made.controls:
-                arrival_ns = made.oldest_arrival_ns
-                self.append(log_of[made.log], made.rows, made.bytes, NEVER_NS if arrival_ns is None else arrival_ns, made.controls)
+                self._append(made)
         self.touched[operator] = None
         if rows_in or rows_out or moved:
             if self.stalled_count:

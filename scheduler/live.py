@@ -18,7 +18,13 @@ from millstream.scheduler.errors import GraphError, SchedulerError
 from millstream.scheduler.events import DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
-from millstream.scheduler.limits import ORDER_BUDGET_NS, ORDERS_PER_WORKER, USER_DECISION_NS_MAX, USER_SLOW_DECISIONS_MAX
+from millstream.scheduler.limits import (
+    ORDER_BUDGET_NS,
+    ORDERS_PER_WORKER,
+    SCHEDULE_UNITS_LIVE,
+    USER_DECISION_NS_MAX,
+    USER_SLOW_DECISIONS_MAX,
+)
 from millstream.scheduler.mailbox import Mailbox
 from millstream.scheduler.measures import Measures, MeasuresReport
 from millstream.scheduler.spec import PolicySpec
@@ -68,7 +74,14 @@ class LiveScheduler:
         self._core = SchedulerCore(
             policy,
             settings
-            or CoreSettings(orders_max=orders_max, train=Train(adaptive=True), budget_ns=ORDER_BUDGET_NS, record=record, measure=True),
+            or CoreSettings(
+                orders_max=orders_max,
+                train=Train(adaptive=True),
+                schedule=SCHEDULE_UNITS_LIVE,
+                budget_ns=ORDER_BUDGET_NS,
+                record=record,
+                measure=True,
+            ),
         )
         self._mailbox = Mailbox()
         self._pool = WorkerPool(executor, 0 if self._core.settings.orders_max == 1 else workers, clock_ns, self._mailbox.post)

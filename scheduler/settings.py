@@ -13,13 +13,15 @@ class CoreSettings:
     """What does not change while a core lives.
 
     `orders_max` is how many orders may be out at once (workers times orders per worker); `train` the train of policies that name
-    none; `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
+    none; `schedule` the units one decision gives out, likewise;
+    `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
     `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept; `measure` whether
     results and memory are measured (`measures`).
     """
 
     orders_max: int = 1
     train: Train = field(default_factory=lambda: Train(count=1))
+    schedule: int = 1
     budget_ns: int | None = None
     adapt: bool = True
     edge_rows_max: int = EDGE_ROWS_MAX

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column
-from millstream.engine.errors import EngineError, UnknownName
+from millstream.engine.errors import UnknownName
 from millstream.engine.executor import Executor
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
@@ -30,6 +30,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
 from millstream.server.feeding import DirectFeeder, Feeder
 from millstream.server.intake import StreamIntake
+from millstream.server.lifecycle import QueryState
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
 from millstream.server.runtime import Runtime, RuntimeFactory
@@ -149,6 +150,16 @@ class EngineHost:
         self.runtime.arrived(ingested)
         return ingested.lo
 
+    def have_seen(self, stream: str, seq: int) -> bool:
+        """Whether all that has arrived on a stream up to `seq` has passed through every running query that reads it."""
+        for query in (*self.queries, *self.derived.values()):
+            running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
+            if running is None or not running.attached or stream not in running.blueprint.base_streams:
+                continue
+            if any(cursor.position <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
+                return False
+        return True
+
     def take_merged(self, parts: Sequence[MergedPart], places: Sequence[Int64Array], rows: int) -> None:
         """Let in rows of several streams that take turns row by row; `places` as in `StreamIntake.take_columns`, for each part."""
         pushed = self.network.ingress.push_merged(parts, rows, arrival_ns=self.runtime.arrival_ns(), now_us=self.runtime.now_us())
@@ -218,6 +229,3 @@ class EngineHost:
     def _instructed(self, instruction: Instruction) -> None:
         if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
             self.observer.reported(instruction.kind, instruction.message)
-
-
-__all__ = ["Context", "EngineError", "EngineHost", "Observer"]

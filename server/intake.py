@@ -88,7 +88,10 @@ class StreamIntake:
         host = self.host
         with host.network.ingress.lock:
             ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
-            self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
+            if self._places is None:
+                self.accepted_total += ingested.hi - ingested.lo
+            else:
+                self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
         return ingested.hi - 1
 
@@ -140,7 +143,7 @@ class StreamIntake:
         self.refused_total += coerced.rows
         bad = {r.index: r.reason for r in coerced.rejected}
         others = f"row {first.index} was bad and the stream says ON ERROR FAIL"
-        return Taken(0, [(i, bad.get(i, others)) for i in range(total)], total)
+        return Taken(0, [(i, bad.get(i, others)) for i in range(min(total, REJECTIONS_LISTED_MAX))], total)
 
     def check_failed(self, taken: Taken, places: Sequence[str]) -> None:
         """Raise BadInput when ON ERROR FAIL refused everything, naming the place of the first bad row."""

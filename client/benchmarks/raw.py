@@ -10,6 +10,7 @@ from millstream.client.errors import MillstreamError
 from millstream.protocol.connection import Connection, Event
 from millstream.protocol.messages import Ack, BytesLike, ChannelOpened, Failure, Hello, Message, OpenChannel, Row, Welcome
 from millstream.protocol.states import Role
+from millstream.protocol.version import VERSIONS
 
 WRITE_BYTES = 64 * 1024
 Wanted = TypeVar("Wanted", bound=Event)
@@ -24,7 +25,7 @@ class RawPublisher:
         self.connection = Connection(Role.CLIENT)
         self.accepted = 0
         self.through = 0
-        self._say(Hello())
+        self._say(Hello(list(VERSIONS)))
         self._wait_for(Welcome, lambda _: True)
         self._say(OpenChannel(1, stream))
         self.channel = self._wait_for(ChannelOpened, lambda _: True).channel

@@ -81,12 +81,26 @@ def take_same_type(array: Any, type_: DataType) -> Converted:
     """Take an array of the column's own Arrow type. Text and lists may come from anyone, so their bytes are validated."""
     if type_.kind is Kind.TEXT:
         try:
-            array.validate(full=True)
+            if not _is_ascii(array):
+                array.validate(full=True)
         except pa.ArrowInvalid:
             return from_bytes(array.view(pa.binary()), type_, None)
     elif type_.is_arrow or type_.kind is Kind.DECIMAL:
         array.validate(full=True)
     return column_from_arrow(array, type_), {}
+
+
+def _is_ascii(array: Any) -> bool:
+    """Tell whether a string array is sound and has no byte beyond ASCII, which needs a tenth of the time of looking at each string."""
+    array.validate()  # the first and the last offset lie within the buffer
+    _, offsets_buffer, bytes_buffer = array.buffers()
+    if offsets_buffer is None or bytes_buffer is None:
+        return len(array) == 0
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
+    if not bool(np.all(offsets[1:] >= offsets[:-1])):
+        return False
+    characters = np.frombuffer(bytes_buffer, dtype=np.uint8)[offsets[0] : offsets[-1]]
+    return len(characters) == 0 or int(characters.max()) < 128
 
 
 def unfit(value: object, type_: DataType) -> str:

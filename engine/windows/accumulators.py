@@ -64,7 +64,9 @@ class RowCounts:
 
     def present(self, slots: Sequence[int]) -> Int64Array:
         """Return the groups that have rows in any of the panes, by the arrival of their first row there."""
-        first = self.first.array[slots[0]] if len(slots) == 1 else self.first.array[list(slots)].min(axis=0)
+        first = self.first.array[slots[0]]
+        for place, slot in enumerate(slots[1:]):
+            first = np.minimum(first, self.first.array[slot], out=None if place == 0 else first)
         ids = np.flatnonzero(first != NEVER)
         return ids[np.argsort(first[ids], kind="stable")]
 
@@ -75,11 +77,11 @@ class RowCounts:
 
 def sum_panes(grid: Grid, slots: Sequence[int], ids: Int64Array) -> Int64Array:
     """Return integer sums over panes; order does not matter."""
-    if len(slots) == 1:
-        one: Int64Array = grid.array[slots[0]][ids]
-        return one
-    total: Int64Array = grid.array[list(slots)].sum(axis=0)[ids]
-    return total
+    total = grid.array[slots[0]]
+    for place, slot in enumerate(slots[1:]):
+        total = total + grid.array[slot] if place == 0 else np.add(total, grid.array[slot], out=total)
+    answer: Int64Array = total[ids]
+    return answer
 
 
 class ValueCounts:

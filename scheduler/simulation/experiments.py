@@ -99,8 +99,8 @@ class Scenario:
 # Every row of the papers, by name; the module is the name with underscores.
 NAMES: tuple[str, ...] = (
     "p-latency", "p-memory", "p-throughput", "p-burst",
-    "c-threads", "c-superbox", "c-traversal", "c-train", "c-overhead", "c-qos", "c-size", "c-bucket", "c-push", "c-10000", "c-sustained",
-    "c-burst", "c-fanout", "c-fresh",
+    "c-superbox", "c-traversal", "c-train", "c-overhead", "c-qos", "c-size", "c-bucket", "c-push", "c-10000", "c-sustained",
+    "c-burst", "c-fanout",
     "s-slowdown", "s-response", "s-max", "s-tradeoff", "s-l2", "s-class", "s-selectivity", "s-oracle", "s-joins", "s-tardiness",
     "s-memory", "s-clusters", "s-sharing", "s-adaptive", "s-fresh",
 )  # fmt: skip

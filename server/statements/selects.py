@@ -151,6 +151,3 @@ def _entered(host: EngineHost, query: Query, planned: PlannedQuery) -> Outcome:
     running.enter(host, query)
     notices = [f"query {query.name} {query.state.value}", *planned.notes, *planned.physical.notes]
     return said(*notices, query=query.name, continuous=query.kind is QueryKind.SELECT, durable=query.is_durable)
-
-
-__all__ = ["Submission", "create_query", "insert_select", "restore", "select", "submit"]

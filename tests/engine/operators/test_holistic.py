@@ -65,7 +65,9 @@ def test_groups_and_filters_do_not_mix() -> None:
     dice = np.random.default_rng(3)
     rows = [(i, int(dice.integers(3)), float(dice.integers(10)), str(dice.integers(4))) for i in range(100)]
     engine = SqlEngine(STREAM, train=7)
-    engine.select("SELECT k, MEDIAN(v) AS m, MAX(t) FILTER (WHERE v > 5) AS t FROM s [RANGE 40 MICROSECONDS SLIDE 20 MICROSECONDS] GROUP BY k")
+    engine.select(
+        "SELECT k, MEDIAN(v) AS m, MAX(t) FILTER (WHERE v > 5) AS t FROM s [RANGE 40 MICROSECONDS SLIDE 20 MICROSECONDS] GROUP BY k"
+    )
     engine.put("s", rows)
     engine.end()
     engine.work()
