@@ -101,10 +101,7 @@ class FusedChain:
         for running in self.operators:
             if running.started != running.finished or running.failed:
                 return False
-        for cursor in self._inner:
-            if cursor.node.next is not None or len(cursor.log.cursors) != 1:
-                return False
-        return True
+        return not any(c.node.next is not None or len(c.log.cursors) != 1 for c in self._inner)
 
     def _carry(self, taken: Taken) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
@@ -149,10 +146,7 @@ class FusedChain:
             log = self._logs[place]
             if running is self._last:
                 produced = tuple(
-                    [
-                        LogCount(o.id, n.rows, n.bytes, n.arrival_ns, n.controls)
-                        for o, n in zip(running.outputs, outcome.nodes, strict=True)
-                    ]
+                    [LogCount(o.id, n.rows, n.bytes, n.arrival_ns, n.controls) for o, n in zip(running.outputs, outcome.nodes, strict=True)]
                 )
             else:
                 assert log is not None

@@ -1,13 +1,14 @@
 """The engine's own workloads: a query, its input, and the same answer by hand in NumPy, for benchmarks (docs/benchmarks.md).
 
-W1 is a chain of six selections and projections, W2 a sliding window by 1000 keys, W3 a join with about one match a row, W4 a hundred windows
-on one stream. Pure: whoever measures brings the clock.
+W1 is a chain of six selections and projections, W2 a sliding window by 1000 keys, W3 a join with about one match a row. Pure:
+whoever measures brings the clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,7 @@ CHAIN_QUERY = (
     f" WHERE b <= 80) WHERE price > {PRICE_AT_LEAST}e0"
 )
 WINDOW_STREAM = "CREATE STREAM w2 (ts TIMESTAMP, key BIGINT, v DOUBLE) TIMESTAMP BY ts"
-WINDOW_QUERY = (
-    "SELECT key, COUNT(*) AS n, SUM(v) AS total, MAX(v) AS greatest FROM w2 [RANGE 10 SECONDS SLIDE 1 SECOND] GROUP BY key"
-)
+WINDOW_QUERY = "SELECT key, COUNT(*) AS n, SUM(v) AS total, MAX(v) AS greatest FROM w2 [RANGE 10 SECONDS SLIDE 1 SECOND] GROUP BY key"
 JOIN_STREAMS = tuple(f"CREATE STREAM {name} (ts TIMESTAMP, key BIGINT, v BIGINT) TIMESTAMP BY ts" for name in ("w3a", "w3b"))
 JOIN_QUERY = "SELECT x.ts AS at, x.key AS key, x.v AS a, y.v AS b FROM w3a x JOIN w3b y ON x.key = y.key WITHIN 10 SECONDS"
 
@@ -118,7 +117,7 @@ class PanesByHand:
         ts, key, v = (c.values for c in chunk.columns)
         seconds = ts // US_PER_S
         cuts = [0, *(np.flatnonzero(np.diff(seconds)) + 1).tolist(), len(ts)]
-        for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+        for start, stop in pairwise(cuts):
             second = int(seconds[start])
             while self._newest < second:
                 self._close(self._newest + 1)

@@ -40,6 +40,8 @@ class Events:
 class OrderedAggregate(Operator):
     """See the module's text."""
 
+    state_fields = ("_clock", "_waiting", "_kept", "_kept_clock", "_watermark", "_ordinal")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         window = recipe.window
@@ -123,9 +125,7 @@ class OrderedAggregate(Operator):
             return self._train(train, track, [c.take(final) for c in columns], instant[final])
         return self._change_train(train, track, sorted_rows, before, now, events)
 
-    def _columns(
-        self, rows: BufferedRows, starts: Int64Array, stops: Int64Array, instants: Int64Array
-    ) -> tuple[list[Column], Int64Array]:
+    def _columns(self, rows: BufferedRows, starts: Int64Array, stops: Int64Array, instants: Int64Array) -> tuple[list[Column], Int64Array]:
         """Return keys, aggregates and bounds of ranges that hold rows, and the ordinal of the first row of each to arrive."""
         ranges = Ranges(lambda p: rows.columns[p], len(rows), starts, stops)
         keys = [canonical_key(rows.columns[k].take(stops - 1)) for k in self._recipe.keys]

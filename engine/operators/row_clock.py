@@ -36,7 +36,16 @@ class TimeClock:
         return instants - self.width
 
     def events(
-        self, rows: BufferedRows, clocks: Int64Array, groups: Int64Array, new: Any, floor: int, watermark: int, *, leaving: bool, ended: bool
+        self,
+        rows: BufferedRows,
+        clocks: Int64Array,
+        groups: Int64Array,
+        new: Any,
+        floor: int,
+        watermark: int,
+        *,
+        leaving: bool,
+        ended: bool,
     ) -> Events:
         """Return one event a group and instant that brings it a row or, in a change log, lets one go."""
         from millstream.engine.operators.ordered_aggregate import Events
@@ -116,7 +125,16 @@ class RankClock:
         return first_times
 
     def events(
-        self, rows: BufferedRows, clocks: Int64Array, groups: Int64Array, new: Any, floor: int, watermark: int, *, leaving: bool, ended: bool
+        self,
+        rows: BufferedRows,
+        clocks: Int64Array,
+        groups: Int64Array,
+        new: Any,
+        floor: int,
+        watermark: int,
+        *,
+        leaving: bool,
+        ended: bool,
     ) -> Events:
         """Return one event a row, or with SLIDE one per window and group in it."""
         from millstream.engine.operators.ordered_aggregate import Events

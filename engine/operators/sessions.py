@@ -31,9 +31,7 @@ class Sessions:
 
     def picked(self, sessions: Int64Array) -> Sessions:
         """Return some of the sessions, in another order."""
-        return Sessions(
-            self.rows, self.starts[sessions], self.stops[sessions], self.begins[sessions], self.ends[sessions], self.order
-        )
+        return Sessions(self.rows, self.starts[sessions], self.stops[sessions], self.begins[sessions], self.ends[sessions], self.order)
 
 
 @dataclass(slots=True)

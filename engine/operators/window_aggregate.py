@@ -43,6 +43,8 @@ class WindowAnswer:
 class WindowAggregate(Operator):
     """See the module's text."""
 
+    state_fields = ("_keys", "_aggregates", "_panes_with", "_watermark", "_ordinal", "_dropped_upto", "_newest", "_empty")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         assert recipe.window is not None
@@ -133,7 +135,7 @@ class WindowAggregate(Operator):
         if start >= stop:
             return
         times = rows.time.array()[start:stop]
-        ordered = rows.track.in_order
+        ordered = rows.track.sorted_span() is not None
         oldest, newest = (times[0], times[-1]) if ordered else (times.min(), times.max())
         low, high = self._assigner.pane_of(int(oldest)), self._assigner.pane_of(int(newest))
         if low == high:

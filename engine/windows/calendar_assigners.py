@@ -110,7 +110,8 @@ class WithinDays(Assigner):
     def panes(self, times: Int64Array) -> Int64Array:
         """Elapsed time since midnight in panes."""
         days = self._days.days(times)
-        return days * self._panes + np.floor_divide(times - self._days.begins(days), self._pane)
+        panes: Int64Array = days * self._panes + np.floor_divide(times - self._days.begins(days), self._pane)
+        return panes
 
     def pane_start(self, pane: int) -> int:
         """Midnight and so many panes; a number that no row has, since its day is over before, begins with the next day."""

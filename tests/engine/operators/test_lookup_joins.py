@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.support.engine_run import SqlEngine
 
 LEFT = "CREATE STREAM l (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts DELAY 2 MICROSECONDS"
