@@ -114,7 +114,8 @@ class OrderedAggregate(Operator):
         place = Places(groups[order], clocks[order])
         width = self._clock.width
         sorted_rows = rows.take(order)
-        before = (place.find(events.group, events.clock - 1 - width), place.find(events.group, events.clock - 1))
+        last = events.clock - self._clock.step
+        before = (place.find(events.group, last - width), place.find(events.group, last))
         now = (place.find(events.group, events.clock - width), place.find(events.group, events.clock))
         if not self._changes:
             full = now[1] > now[0]

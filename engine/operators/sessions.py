@@ -87,6 +87,14 @@ class SessionRows:
         self._close(track.end, track, closed)
         return closed
 
+    def open_sessions(self) -> Sessions | None:
+        """Return the sessions that are open, as they stand, by (end, start, first arrival)."""
+        if not len(self._rows):
+            return None
+        sessions = self._split(self._rows)
+        first = np.minimum.reduceat(sessions.rows.ordinal, sessions.starts)
+        return sessions.picked(np.lexsort((first, sessions.begins, sessions.ends)))
+
     def flush(self) -> Sessions | None:
         """Close everything that is open."""
         if not len(self._rows):
