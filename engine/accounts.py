@@ -51,6 +51,7 @@ class StreamLedger:
     partly_late: int = 0
     failed_seqs: set[int] = field(default_factory=set)
     failed_forgotten: int = 0
+    late_seqs: set[int] = field(default_factory=set)
 
     def count_failed(self, seqs: Iterable[int]) -> None:
         """Count rows at which an expression failed, each row once however many expressions did."""
@@ -59,9 +60,18 @@ class StreamLedger:
             self.failed_forgotten += len(self.failed_seqs)
             self.failed_seqs.clear()
 
-    def count_late(self, seqs: list[int]) -> None:
-        """Count late rows; one that has failed before stays failed."""
-        self.late += sum(1 for s in seqs if s not in self.failed_seqs) if self.failed_seqs else len(seqs)
+    def count_late(self, seqs: list[int]) -> list[bool]:
+        """Count late rows, each once: a self-join or a union meets a row more than once. One that has failed before stays failed.
+
+        Returns which of them were not known to be late.
+        """
+        if len(self.late_seqs) > limits.LATE_ROWS_REMEMBERED_MAX:
+            self.late_seqs.clear()
+        new = [seq not in self.late_seqs for seq in seqs]
+        fresh = [seq for seq, is_new in zip(seqs, new, strict=True) if is_new]
+        self.late_seqs.update(fresh)
+        self.late += sum(1 for s in fresh if s not in self.failed_seqs) if self.failed_seqs else len(fresh)
+        return new
 
     def account(self) -> StreamAccount:
         """Return the sums now."""

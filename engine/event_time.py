@@ -43,13 +43,15 @@ def event_times(column: Column, rule: TimeRule) -> Int64Array:
         return times
     wide = values.astype(np.int64)
     if column.type.kind is Kind.DATE:
-        scaled: Int64Array = wide * US_PER_DAY
-        return scaled
+        return _scaled(wide, US_PER_DAY)
     if rule.unit == "ns":
         rounded: Int64Array = np.floor_divide(wide, NS_PER_US)
         return rounded
-    scaled = wide * US_PER_UNIT[rule.unit or "us"]
-    return scaled
+    return _scaled(wide, US_PER_UNIT[rule.unit or "us"])
+
+
+def _scaled(values: Int64Array, factor: int) -> Int64Array:
+    return values * factor
 
 
 def moving_times(times: Int64Array, skew_us: int | None, now_us: int) -> tuple[Int64Array, int]:

@@ -46,6 +46,10 @@ class Executor:
             if at and order.budget_ns is not None and now - started >= order.budget_ns:
                 break
             chain = self._chains.find(order.steps, at) if self._chains is not None else None
+            if chain is not None and chain.has_nothing:
+                receipts.extend([StepReceipt(o, (), (), 0) for o in chain.ids])
+                at += len(chain)
+                continue
             if chain is not None and chain.due_to_fuse():
                 done = self._run_chain(chain, order.steps[at : at + len(chain)], clock_ns, receipts, emissions)
                 if done:
@@ -127,8 +131,10 @@ class Executor:
             done = True
             finished = clock_ns()
             receipts.extend(chain.receipts(outcome, finished - started))
-            if outcome.delivered is not None:
-                emissions.append(emission_of(chain.operators[-1].id, outcome.delivered, finished))
+            if outcome.side is not None and outcome.side.has_side_rows:
+                pass_side_rows(self._network, chain.operators[-1], outcome.side)
+            if chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
+                emissions.append(emission_of(chain.ids[-1], outcome.to_tail, finished))
             rows_left -= outcome.taken.rows
             if head.position >= target:
                 break

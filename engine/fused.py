@@ -22,30 +22,38 @@ SHARE_FADE = 0.8  # weight of the past in an operator's measured share
 
 
 class ChainOutcome:
-    """What one fused run did: what the head took, rows out of each operator, what the last one put out or delivered."""
+    """What one fused run did: what the head took, rows out of each operator, what the last one appended, what reached the tail.
 
-    __slots__ = ("counts", "delivered", "last", "taken")
+    `side` is what the tail emitted besides its output.
+    """
 
-    def __init__(self, taken: Taken, counts: list[int], last: LogNode | None, delivered: Train | None) -> None:
+    __slots__ = ("counts", "nodes", "side", "taken", "to_tail")
+
+    def __init__(self, taken: Taken, counts: list[int], nodes: list[LogNode], to_tail: Train | None, side: Emitter | None) -> None:
         self.taken = taken
         self.counts = counts
-        self.last = last
-        self.delivered = delivered
+        self.nodes = nodes
+        self.to_tail = to_tail
+        self.side = side
 
 
 class FusedChain:
-    """Operators that each read only the one before them; a sink may stand at the end."""
+    """Selections and projections that each read only the one before them, and perhaps one operator of another kind as their tail.
+
+    The tail (a sink, a window, …) runs as always, on what the chain hands it; only the logs in between are spared.
+    """
 
     def __init__(self, operators: Sequence[RunningOperator]) -> None:
         self.operators = list(operators)
         self.ids = tuple(o.id for o in operators)
         self._head, self._last = self.operators[0], self.operators[-1]
-        self._sink = self._last.logic if isinstance(self._last.logic, Sink) else None
-        working = self.operators[:-1] if self._sink is not None else self.operators
+        self._tail = None if can_fuse(self._last.recipe) else self._last.logic
+        working = self.operators if self._tail is None else self.operators[:-1]
         self._program = FusedProgram([o.recipe for o in working], self._head.inputs[0].log.schema)
         self._inner = [o.inputs[0] for o in self.operators[1:]]
         self._edges = [o.inputs[0].edge for o in self.operators]
         self._logs = [o.outputs[0].id if o.outputs else None for o in self.operators]
+        self.ends_in_sink = isinstance(self._tail, Sink)
         self._widths = [o.outputs[0].row_bytes if o.outputs else 0 for o in operators]
         self._costs = [0.0] * len(operators)
         self.runs = 0
@@ -93,24 +101,35 @@ class FusedChain:
         for running in self.operators:
             if running.started != running.finished or running.failed:
                 return False
-        for cursor in self._inner:
-            if cursor.node.next is not None or len(cursor.log.cursors) != 1:
-                return False
-        return True
+        return not any(c.node.next is not None or len(c.log.cursors) != 1 for c in self._inner)
 
     def _carry(self, taken: Taken) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
-        node: LogNode | None = None
-        if self._sink is None:
-            node = LogNode(train, self._last.outputs[0])
-            self._last.outputs[0].push(node)
+        outputs = self._last.outputs
+        side: Emitter | None = None
+        if self._tail is None:
+            emitted: list[Train | None] = [train]
         else:
-            self._sink.process((train,), _NOWHERE)
-            counts.append(0)
+            side = Emitter(len(outputs))
+            self._tail.process((train,), side)
+            emitted = side.trains
+        nodes: list[LogNode] = []
+        for log, made in zip(outputs, emitted, strict=True):
+            assert made is not None, f"{type(self._tail).__name__} put nothing on an output"
+            node = LogNode(made, log)
+            log.push(node)
+            nodes.append(node)
+        if self._tail is not None:
+            counts.append(sum(n.rows for n in nodes))
         for cursor, rows in zip(self._inner, counts, strict=False):
             cursor.log.bypass(cursor, train, rows)
         self._head.finished += 1
-        return ChainOutcome(taken, counts, node, train if node is None and train.rows else None)
+        return ChainOutcome(taken, counts, nodes, None if self._tail is None else train, side)
+
+    @property
+    def has_nothing(self) -> bool:
+        """Nothing waits before any of its operators."""
+        return self._head.inputs[0].node.next is None and not any(c.node.next is not None for c in self._inner)
 
     def receipts(self, outcome: ChainOutcome, cost_ns: int) -> list[StepReceipt]:
         """Return one receipt per operator, the cost shared out by what sampled runs measured per row."""
@@ -125,21 +144,17 @@ class FusedChain:
             share, rows = int(weights[place] * unit), counts[place]
             running.statistics.add(rows_in[place], rows, share)
             log = self._logs[place]
-            if log is None:
-                produced: tuple[LogCount, ...] = ()
-            elif outcome.last is not None and running is self._last:
-                node = outcome.last
-                produced = (LogCount(log, node.rows, node.bytes, node.arrival_ns, node.controls),)
+            if running is self._last:
+                produced = tuple(
+                    [LogCount(o.id, n.rows, n.bytes, n.arrival_ns, n.controls) for o, n in zip(running.outputs, outcome.nodes, strict=True)]
+                )
             else:
-                size = rows * self._widths[place]
-                produced = (LogCount(log, rows, size),)
+                assert log is not None
+                produced = (LogCount(log, rows, rows * self._widths[place]),)
             receipts.append(StepReceipt(running.id, (consumed,), produced, share, False))
             if place + 1 < len(counts):
                 consumed = EdgeCount(self._edges[place + 1], rows, rows * self._widths[place])
         return receipts
-
-
-_NOWHERE = Emitter(0)
 
 
 class ChainCache:
@@ -164,11 +179,9 @@ class ChainCache:
             running = self._network.operators.get(operator)
             if running is None or len(running.inputs) != 1 or not _continues(chain, running):
                 break
-            if isinstance(running.logic, Sink):
+            if not can_fuse(running.recipe):
                 if chain:
                     chain.append(running)
-                break
-            if not can_fuse(running.recipe):
                 break
             chain.append(running)
         return FusedChain(chain) if len(chain) > 1 else None

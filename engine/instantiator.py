@@ -130,12 +130,22 @@ class Instantiator:
         self._ports: dict[int, list[Port]] = {}
         self._sources: dict[str, Port] = {}
 
-    def build(self, name: str, query: PhysicalQuery, deliver: Callable[[Train], None] | None, class_node: ClassNode) -> Blueprint:
-        """Build every operator of the plan; with `deliver` a sink at its end."""
+    def build(
+        self,
+        name: str,
+        query: PhysicalQuery,
+        deliver: Callable[[Train], None] | None,
+        class_node: ClassNode,
+        *,
+        keep_progress: bool = False,
+    ) -> Blueprint:
+        """Build every operator of the plan; with `deliver` a sink at its end. `keep_progress`: others may read the root's log."""
         root = self._visit(InputRef(query.root), class_node)
         if deliver is not None:
             recipe = SinkRecipe(query.schema, query=name)
             self._add(PhysicalNode(recipe, ()), [root], class_node, deliver)
+        if deliver is not None and not keep_progress:
+            self._mark_quiet()
         streams = frozenset(w.stream for w in self._wires if w.stream is not None)
         source_nodes = tuple(self._source_node(p) for p in self._sources.values() if p.source is not None)
         node = self._query_node(name, query, source_nodes, class_node)
@@ -150,6 +160,13 @@ class Instantiator:
             streams,
             frozenset().union(*(p.base_streams for p in self._sources.values())),
         )
+
+    def _mark_quiet(self) -> None:
+        """Mark logs behind which only selections, projections and the sink stand: a moving W alone means nothing to those."""
+        for running in reversed(self._operators):
+            for log in running.outputs:
+                readers = [w.consumer for w in self._wires if w.port.log is log]
+                log.quiet = bool(readers) and all(_ignores_progress(r) for r in readers)
 
     def _query_node(self, name: str, query: PhysicalQuery, sources: Iterable[OperatorNode], class_node: ClassNode) -> QueryNode:
         options = query.options
@@ -226,6 +243,12 @@ class Instantiator:
         logs = tuple(log.id for log in source.logs)
         size = float(source.log.row_bytes)
         return OperatorNode(source.id, "source", (), logs, row_bytes_in=size, row_bytes_out=size, label=source.definition.name)
+
+
+def _ignores_progress(running: RunningOperator) -> bool:
+    if isinstance(running.recipe, SinkRecipe):
+        return True
+    return kind_of(running.recipe) in ("select", "project", "split") and all(log.quiet for log in running.outputs)
 
 
 def _place(wires: list[Wire], wire: Wire) -> int:

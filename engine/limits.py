@@ -18,6 +18,8 @@ PANES_PER_WINDOW_MAX = 1_000_000
 
 # Distinct trace of evaluation errors kept per query to count a row once (K8, K10).
 FAILED_ROWS_REMEMBERED_MAX = 1_000_000
+# Late rows kept per query for the same reason; a row is late in all places of a query within moments.
+LATE_ROWS_REMEMBERED_MAX = 100_000
 
 # Ranges of arrival numbers whose stream is remembered, to tell which stream a row behind a union came from.
 ARRIVAL_RANGES_REMEMBERED_MAX = 100_000

@@ -109,7 +109,7 @@ class Network:
     ) -> GraphDelta:
         """Plan a derived stream (CREATE STREAM name AS SELECT): a query whose rows others may read under its name."""
         self._must_be_free(name)
-        delta = self.add_query(name, query, deliver, class_node=class_node)
+        delta = self._plan(name, query, deliver, class_node, keep_progress=True)
         self._derived[name] = (delta.query.id, self.queries[delta.query.id].blueprint.root)
         return delta
 
@@ -142,8 +142,11 @@ class Network:
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out.
         """
+        return self._plan(name, query, deliver, class_node, keep_progress=False)
+
+    def _plan(self, name: str, query: PhysicalQuery, deliver: Deliver | None, class_node: ClassNode, *, keep_progress: bool) -> GraphDelta:
         instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node))
-        blueprint = instantiator.build(name, query, deliver, class_node)
+        blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
         self._announced.update(n.id for n in source_nodes)
         self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint)

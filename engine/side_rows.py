@@ -36,8 +36,10 @@ def _pass_errors(network: Network, running: RunningOperator, query: RunningQuery
 
 def _pass_late(network: Network, running: RunningOperator, query: RunningQuery, port: int, rows: Train) -> None:
     for stream, part in _by_stream(network, running.port_streams[port], rows):
-        query.ledgers[stream].count_late(part.seq.array().tolist())
-        network.hooks.late(query.node.name, stream, original_rows(part))
+        new = query.ledgers[stream].count_late(part.seq.array().tolist())
+        if any(new):
+            told = part if all(new) else part.select(np.array(new, dtype=np.bool_))
+            network.hooks.late(query.node.name, stream, original_rows(told))
 
 
 def _by_stream(network: Network, streams: frozenset[str], rows: Train) -> list[tuple[str, Train]]:

@@ -20,8 +20,8 @@ from millstream.engine.column import Column
 from millstream.engine.event_time import event_times, moving_times, time_position
 from millstream.engine.graph import ClassId, LogId, OperatorId
 from millstream.engine.queues import LogNode, OutputLog
-from millstream.engine.schema import StreamDefinition
 from millstream.engine.relations import TableContent
+from millstream.engine.schema import StreamDefinition
 from millstream.engine.shedding import kept_rows
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, StepTrack, WatermarkTrack, jump_track

@@ -344,6 +344,10 @@ def concat_trains(trains: Sequence[Train]) -> Train:
     )
 
 
+NO_ROWS_KEPT = 10_000
+_NO_ROWS: dict[int, tuple[Schema, list[Slot]]] = {}  # by id of the schema, which is kept alive here
+
+
 def merge_trains(trains: Sequence[Train], schema: Schema, order: Index) -> Train:
     """Return the rows of trains over one interval as one train: concatenated, then taken in `order`. The track is the first's."""
     slots = [concat_columns([t.column(i) for t in trains]).take(order) for i in range(len(schema))]
@@ -364,9 +368,14 @@ def merge_trains(trains: Sequence[Train], schema: Schema, order: Index) -> Train
 
 def empty_train(schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arrival_ns: int = 0, ended: bool = False) -> Train:
     """Return a train without rows: progress, or the end."""
+    known = _NO_ROWS.get(id(schema))
+    if known is None:
+        if len(_NO_ROWS) > NO_ROWS_KEPT:
+            _NO_ROWS.clear()
+        known = _NO_ROWS[id(schema)] = (schema, [null_column(f.type, 0) for f in schema.fields])
     return Train(
         schema,
-        [null_column(f.type, 0) for f in schema.fields],
+        known[1],
         rows=0,
         lo=lo,
         hi=hi,

@@ -37,6 +37,10 @@ class WatermarkTrack:
         """True when it is certain that no source row of the interval came with a time below W, so none on the edge is late."""
         return False
 
+    def sorted_span(self) -> tuple[int, int] | None:
+        """Return the times of the first and the last source row when the rows are known to stand in order of time, else None."""
+        return None
+
     @property
     def step_count(self) -> int:
         """Steps that the track holds on to, for the memory measure."""
@@ -129,6 +133,12 @@ class RowsTrack(WatermarkTrack):
             self._in_order = len(times) == 0 or (int(times[0]) >= self.start and bool(np.all(times[1:] >= times[:-1])))
         return self._in_order
 
+    def sorted_span(self) -> tuple[int, int] | None:
+        """Known from `in_order`."""
+        if not self.in_order or len(self._times) == 0:
+            return None
+        return int(self._times[0]), int(self._times[-1])
+
     @property
     def step_count(self) -> int:
         """One step a row."""
@@ -144,6 +154,13 @@ class RowsTrack(WatermarkTrack):
                 running = np.maximum.accumulate(np.maximum(self._times, floor)) - self._delay_us
                 self._values = np.maximum(running, self.start)
         return np.arange(self._first, self._first + len(self._times), dtype=np.int64), self._values
+
+    def first_reaching(self, values: Int64Array) -> Int64Array:
+        """As the base says, without making the seqs."""
+        if self._values is None:
+            self.steps()
+        assert self._values is not None
+        return np.searchsorted(self._values, values, side="left") + self._first
 
 
 class LazyTrack(WatermarkTrack):
@@ -180,6 +197,18 @@ class ChainTrack(LazyTrack):
     def in_order(self) -> bool:
         """True when every part is; a part on which nothing moves holds no row that could say otherwise only if it says so."""
         return all(p.in_order for p in self._parts)
+
+    def sorted_span(self) -> tuple[int, int] | None:
+        """Sorted when each part is and none begins before the one before it ends; a delay allows that."""
+        first: int | None = None
+        last = TIME_MIN
+        for part in self._parts:
+            span = part.sorted_span()
+            if span is None or span[0] < last:
+                return None
+            first = span[0] if first is None else first
+            last = span[1]
+        return None if first is None else (first, last)
 
     def _compute(self) -> Steps:
         pairs = [p.steps() for p in self._parts]

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 WAITING_RESULTS_MAX = 1024  # trains on the bridge at which publishers wait for the loop
+SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 NS_PER_S = 1_000_000_000
 _READER_STATEMENTS = (SelectStatement, Show, Describe, Explain)
 
@@ -191,10 +192,10 @@ class Application:
         return self.host.intake(name)
 
     async def finish_stream(self, name: str) -> None:
-        """End a stream and wait until all that was queued has been worked off."""
-        await self.call(self.host.end_stream, name)
-        assert isinstance(self.host.runtime, LiveRuntime)
-        await self.loop.run_in_executor(None, self.host.runtime.scheduler.quiesce, None)
+        """End a stream and wait until every running query that reads it has seen the end."""
+        seq = await self.call(self.host.end_stream, name)
+        while seq is not None and not self.host.have_seen(name, seq):
+            await asyncio.sleep(SEEN_S)
         self.bridge.drain()
 
     # --- credit held back ---
@@ -253,11 +254,19 @@ class Application:
         feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
         self._forget_feed(query.name)
         self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, base_streams(self.host, query.reads))
+        self._share_out_kept()
 
     def _forget_feed(self, name: str) -> None:
         found = self.feeds.pop(name, None)
         if found is not None:
             self._slow_before += found.feed.slow_total
+            self._share_out_kept()
+
+    def _share_out_kept(self) -> None:
+        """Let each feed keep its part of what all may keep together."""
+        keeping = [f.feed.log for f in self.feeds.values() if f.feed.log.kept_bytes_max]
+        for log in keeping:
+            log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
 
     def _publish(self, name: str, batches: list[Any], meta: dict[str, Any]) -> None:
         found = self.feeds.get(name)

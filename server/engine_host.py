@@ -13,8 +13,9 @@ from typing import Any, Protocol
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column
-from millstream.engine.errors import EngineError, UnknownName
+from millstream.engine.errors import UnknownName
 from millstream.engine.executor import Executor
+from millstream.engine.frontier import edge_frontier
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
@@ -22,7 +23,7 @@ from millstream.engine.language.statements import ClassDefinition, Statement
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
-from millstream.engine.schema import StreamDefinition
+from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.sources import MergedPart
 from millstream.engine.train import Int64Array, Train
 from millstream.scheduler.instructions import Instruction, Report
@@ -30,6 +31,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
 from millstream.server.feeding import DirectFeeder, Feeder
 from millstream.server.intake import StreamIntake
+from millstream.server.lifecycle import QueryState
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
 from millstream.server.runtime import Runtime, RuntimeFactory
@@ -120,6 +122,11 @@ class EngineHost:
         self.network.create_stream(definition)
         self.intakes[definition.name] = StreamIntake(self, definition)
 
+    def register_table(self, definition: TableDefinition) -> None:
+        """Open a table for changes."""
+        self.network.create_table(definition)
+        self.intakes[definition.name] = StreamIntake(self, self.network.sources[definition.name].definition, definition)
+
     def intake(self, name: str) -> StreamIntake:
         """Return where rows of a stream enter; UnknownName when there is none such."""
         found = self.intakes.get(name)
@@ -148,6 +155,17 @@ class EngineHost:
             return None
         self.runtime.arrived(ingested)
         return ingested.lo
+
+    def have_seen(self, stream: str, seq: int) -> bool:
+        """Whether all that has arrived on a stream up to `seq` has passed through every running query that reads it."""
+        for query in (*self.queries, *self.derived.values()):
+            running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
+            if running is None or not running.attached or stream not in running.blueprint.base_streams:
+                continue
+            # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
+            if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
+                return False
+        return True
 
     def take_merged(self, parts: Sequence[MergedPart], places: Sequence[Int64Array], rows: int) -> None:
         """Let in rows of several streams that take turns row by row; `places` as in `StreamIntake.take_columns`, for each part."""
@@ -218,6 +236,3 @@ class EngineHost:
     def _instructed(self, instruction: Instruction) -> None:
         if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
             self.observer.reported(instruction.kind, instruction.message)
-
-
-__all__ = ["Context", "EngineError", "EngineHost", "Observer"]

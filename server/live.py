@@ -12,6 +12,7 @@ import gc
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from millstream.server.app import Application
 from millstream.server.config import Config
@@ -70,10 +71,12 @@ class LiveServer:
         """Bind, bring the engine up, listen."""
         config = self.config
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._log_exception)
         context = tls_context(config)
+        handshake: dict[str, Any] = {} if context is None else {"ssl_handshake_timeout": config.frame_s}
         try:
             self._server = await loop.create_server(
-                lambda: Listener(self.application), config.host, config.port, ssl=context, backlog=512, start_serving=False
+                lambda: Listener(self.application), config.host, config.port, ssl=context, backlog=512, start_serving=False, **handshake
             )
         except OSError as error:
             self.application.store.close()
@@ -89,6 +92,10 @@ class LiveServer:
         self.log.info("listening", host=config.host, port=self.port, tls=context is not None, policy=config.policy, workers=config.workers)
         if context is None and config.admin_token and not config.host.startswith("127."):
             self.log.warning("tokens_in_the_clear", hint="set --tls-cert and --tls-key")
+
+    def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Nothing that goes wrong in a callback gets lost."""
+        self.log.error("callback_failed", reason=context.get("message"), exc_info=context.get("exception"))
 
     async def _start_pages(self) -> None:
         from millstream.server.http import serve_pages

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine.schema import OnError
 from millstream.protocol.batches import BatchDecoder
 from millstream.protocol.connection import RowsChunk
 from millstream.protocol.errors import RemoteProtocolError
@@ -57,7 +58,17 @@ class Channel:
         self._note(message.number, len(message.values), frame_bytes, self.intake.take_rows(message.values))
 
     def take_chunk(self, chunk: RowsChunk) -> None:
-        """Take single rows in; each has a number of its own, so a rejected one is told with index 0."""
+        """Take single rows in; each has a number of its own, so a rejected one is told with index 0.
+
+        Each is a publish of its own as well, which matters where one bad row refuses the whole publish.
+        """
+        if self.intake.definition.on_error is OnError.FAIL and len(chunk.values) > 1:
+            for index, row in enumerate(chunk.values):
+                single = RowsChunk(chunk.channel, chunk.first + index)
+                single.values.append(row)
+                self.take_chunk(single)
+            self._held_bytes += chunk.frame_bytes
+            return
         taken = self.intake.take_rows(chunk.values)
         rejections = [(chunk.first + index, 0, reason) for index, reason in taken.rejections]
         self._count(chunk.through, len(chunk.values), chunk.frame_bytes, taken, rejections)

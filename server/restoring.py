@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.config import Config
 from millstream.server.engine_host import Context
 from millstream.server.errors import ServerError
 from millstream.server.statements.policy import POLICY_NOTE
@@ -35,8 +36,8 @@ def restore(host: EngineHost) -> list[str]:
 
 def _restore_policy(host: EngineHost, problems: list[str]) -> None:
     remembered = host.store.note(POLICY_NOTE)
-    if remembered is None:
-        return
+    if remembered is None or str(host.policy) != Config().policy:
+        return  # whoever starts the server with a policy means that one
     try:
         spec = PolicySpec.parse(remembered)
         host.runtime.set_policy(spec)

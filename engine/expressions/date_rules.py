@@ -12,12 +12,11 @@ from millstream.engine.types import BIGINT, DATE, INTERVAL, NULL, TIMESTAMP, Dat
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]
 
-# EXTRACT's fields and the type of each. EPOCH is in seconds, SECOND and MILLISECONDS carry the fraction, as in PostgreSQL.
+# EXTRACT's fields and the type of each. SECOND is the whole second; MILLISECONDS and MICROSECONDS count from the start of the minute.
+# EPOCH is in seconds, with the fraction.
 FIELDS: dict[str, DataType] = {
     **dict.fromkeys(("millennium", "century", "decade", "year", "isoyear", "quarter", "month", "week", "day"), BIGINT),
-    **dict.fromkeys(("dow", "isodow", "doy", "hour", "minute", "microseconds"), BIGINT),
-    "second": decimal(8, 6),
-    "milliseconds": decimal(8, 3),
+    **dict.fromkeys(("dow", "isodow", "doy", "hour", "minute", "second", "milliseconds", "microseconds"), BIGINT),
     "epoch": decimal(18, 6),
 }
 INTERVAL_FIELDS = ("day", "hour", "minute", "second", "milliseconds", "microseconds", "epoch")

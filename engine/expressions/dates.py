@@ -90,8 +90,9 @@ _CALENDAR_FIELDS: dict[str, Callable[[Int64Array], Any]] = {
 _CLOCK_FIELDS: dict[str, Callable[[Int64Array], Any]] = {
     "hour": lambda us: us // US_PER_HOUR,
     "minute": lambda us: us // US_PER_MINUTE % 60,
-    # With scale 6, 3 and 0 these are all the microseconds within the minute.
-    **dict.fromkeys(("second", "milliseconds", "microseconds"), lambda us: us % US_PER_MINUTE),
+    "second": lambda us: us // US_PER_S % 60,
+    "milliseconds": lambda us: us % US_PER_MINUTE // US_PER_MS,
+    "microseconds": lambda us: us % US_PER_MINUTE,
 }
 
 

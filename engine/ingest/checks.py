@@ -48,8 +48,9 @@ class RowChecks:
         for position, column_field in self._needed:
             valid = columns[position].validity()
             if valid is not None:
-                why = "every row needs it" if column_field.nullable else "NOT NULL"
-                reasons.add_where(~valid, f"column {column_field.name} is NULL and {why}")
+                is_time = column_field.name == self._time_name
+                what = f"event time {column_field.name} is NULL" if is_time else f"column {column_field.name} is NOT NULL"
+                reasons.add_where(~valid, what)
         for position, name in self._instants:
             column = columns[position]
             if column.bounds()[0] == INT64_MIN:  # kept free for "no time" (K3)

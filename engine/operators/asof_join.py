@@ -1,7 +1,7 @@
 """As-of join (K18): a left row meets the right row of its keys with the greatest time not above its own.
 
-At equal times the last right row to arrive counts. A left row is answered once the right side's W has passed its time, by the item that moved
-it; versions are kept as long as a left row may need them.
+At equal times the last right row to arrive counts. A left row is answered once the right side's W has passed its time, by the item that
+moved it; versions are kept as long as a left row may need them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ LEFT, RIGHT = 0, 1
 
 class AsofJoin(Operator):
     """See the module's text."""
+
+    state_fields = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")
 
     input_count = 2
 

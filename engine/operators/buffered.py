@@ -18,9 +18,7 @@ class BufferedRows:
 
     __slots__ = ("arrival", "columns", "ordinal", "seq", "time")
 
-    def __init__(
-        self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, arrival: Int64Array, ordinal: Int64Array
-    ) -> None:
+    def __init__(self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, arrival: Int64Array, ordinal: Int64Array) -> None:
         self.columns = list(columns)
         self.time = time
         self.seq = seq

@@ -8,6 +8,7 @@ from millstream.engine.errors import Unsupported
 from millstream.engine.operators.asof_join import AsofJoin
 from millstream.engine.operators.contract import Operator
 from millstream.engine.operators.distinct import Distinct
+from millstream.engine.operators.instant_aggregate import InstantAggregate
 from millstream.engine.operators.join import WindowJoin
 from millstream.engine.operators.lag import Lag
 from millstream.engine.operators.ordered_aggregate import OrderedAggregate
@@ -17,7 +18,6 @@ from millstream.engine.operators.recipes import (
     AsofJoinRecipe,
     DistinctRecipe,
     EmitKind,
-    EmitSpec,
     JoinRecipe,
     LagRecipe,
     ProjectRecipe,
@@ -43,6 +43,7 @@ from millstream.engine.operators.table_join import TableJoin
 from millstream.engine.operators.top import Top
 from millstream.engine.operators.union import Union
 from millstream.engine.operators.window_aggregate import WindowAggregate
+from millstream.engine.operators.window_changes import ChangingSessionAggregate, ChangingWindowAggregate
 from millstream.engine.operators.window_rows import WindowChanges, WindowRows
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
@@ -92,15 +93,18 @@ def prior_of(kind: str) -> tuple[float, float, float]:
 def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
     """Return the logic of an aggregate: which one depends on the window and on when answers leave."""
     window = recipe.window
-    if window is not None and window.kind in PANE_WINDOWS and recipe.emit.kind is not EmitKind.CHANGES:
-        return WindowAggregate(recipe, inputs)
+    if window is not None and window.kind in PANE_WINDOWS:
+        return ChangingWindowAggregate(recipe, inputs) if recipe.emit.kind is EmitKind.CHANGES else WindowAggregate(recipe, inputs)
     if window is not None and window.kind in ORDERED_WINDOWS and recipe.emit.kind is not EmitKind.EVERY:
         return OrderedAggregate(recipe, inputs)
-    if window is not None and window.kind is WindowKind.SESSION and recipe.emit == EmitSpec():
-        return SessionAggregate(recipe, inputs)
+    if window is not None and window.kind is WindowKind.SESSION and recipe.emit.kind is not EmitKind.EVERY:
+        return ChangingSessionAggregate(recipe, inputs) if recipe.emit.kind is EmitKind.CHANGES else SessionAggregate(recipe, inputs)
     if window is None or window.kind in ENDLESS_WINDOWS:
         if recipe.retracts is None:
-            return RunningAggregate(recipe, inputs)
+            return InstantAggregate(recipe, inputs) if recipe.emit.instants else RunningAggregate(recipe, inputs)
+        if recipe.emit.instants:
+            message = "ISTREAM, DSTREAM and RSTREAM of an aggregate over a change log are not supported"
+            raise Unsupported(message, hint="give the inner aggregate a window, or leave the word out")
         if window is None and recipe.emit.kind is not EmitKind.EVERY:
             return RetractingAggregate(recipe, inputs)
     raise Unsupported("this combination of window and EMIT is not supported")

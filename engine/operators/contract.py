@@ -14,14 +14,18 @@ whose track stands at TIME_MAX and whose `ended` is True. Each call must emit on
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.engine.arrow import column_to_arrow
+from millstream.engine.errors import InvalidDefinition
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train, original_rows
+
+SNAPSHOT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class Operator(ABC):
 
     stateful: bool = True
     input_count: int = 1
+    state_fields: tuple[str, ...] = ()  # the attributes that are the state; all else is made from the recipe
 
     def __init__(self, schemas: Sequence[Schema]) -> None:
         self.schemas = tuple(schemas)
@@ -99,11 +104,27 @@ class Operator(ABC):
         return None
 
     def snapshot(self) -> dict[str, Any]:
-        """Return a copy of the state as msgpack-able values and Arrow/NumPy bytes; {} for a stateless operator."""
-        return {}
+        """Return a copy of the state as msgpack-able values; {} for a stateless operator.
+
+        The fields are plain Python, NumPy and Arrow data, pickled together so that what they share stays shared. Snapshots are
+        read back only from the server's own data directory.
+        """
+        if not self.state_fields:
+            return {}
+        fields = {name: getattr(self, name) for name in self.state_fields}
+        return {"version": SNAPSHOT_VERSION, "kind": type(self).__name__, "fields": pickle.dumps(fields, protocol=5)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up the state that `snapshot` gave."""
+        """Take up the state that `snapshot` gave; InvalidDefinition when it is of another version or kind of operator."""
+        if not self.state_fields:
+            return
+        if state.get("version") != SNAPSHOT_VERSION or state.get("kind") != type(self).__name__:
+            raise InvalidDefinition(
+                f"a snapshot of version {state.get('version')} of {state.get('kind')} cannot be restored into "
+                f"{type(self).__name__} (version {SNAPSHOT_VERSION})"
+            )
+        for name, value in pickle.loads(state["fields"]).items():
+            setattr(self, name, value)
 
     def state_rows(self) -> int:
         """Return the rows (or panes × groups) held, for the memory measure and the bound that EXPLAIN states."""

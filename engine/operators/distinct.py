@@ -19,6 +19,8 @@ from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 class Distinct(Operator):
     """Remembers the id of each row seen."""
 
+    state_fields = ("_encoder", "_known", "_ends")
+
     def __init__(self, recipe: DistinctRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         self._encoder = key_encoder([f.type for f in inputs.fields])

@@ -29,6 +29,8 @@ LEFT, RIGHT = 0, 1
 class WindowJoin(Operator):
     """See the module's text."""
 
+    state_fields = ("_keys", "_state", "_watermark", "_ordinals")
+
     input_count = 2
 
     def __init__(self, recipe: JoinRecipe, inputs: Sequence[Schema]) -> None:

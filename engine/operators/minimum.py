@@ -28,10 +28,7 @@ class MinimumWatermark:
         """Return W over the interval that the trains cover. An idle mark takes effect with the last item of the interval."""
         lo, hi = trains[0].lo, trains[0].hi
         awake = [t for t, asleep in zip(trains, self.idle, strict=True) if not asleep]
-        if awake:
-            track = minimum_track([t.track for t in awake], self.value)
-        else:
-            track = _greatest(trains, lo, hi, self.value)
+        track = minimum_track([t.track for t in awake], self.value) if awake else _greatest(trains, lo, hi, self.value)
         self.inputs = [t.track.end for t in trains]
         self.value = max(self.value, track.end)
         if any(t.idle is not None for t in trains):

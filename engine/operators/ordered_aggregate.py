@@ -40,6 +40,8 @@ class Events:
 class OrderedAggregate(Operator):
     """See the module's text."""
 
+    state_fields = ("_clock", "_waiting", "_kept", "_kept_clock", "_watermark", "_ordinal")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         window = recipe.window
@@ -112,7 +114,8 @@ class OrderedAggregate(Operator):
         place = Places(groups[order], clocks[order])
         width = self._clock.width
         sorted_rows = rows.take(order)
-        before = (place.find(events.group, events.clock - 1 - width), place.find(events.group, events.clock - 1))
+        last = events.clock - self._clock.step
+        before = (place.find(events.group, last - width), place.find(events.group, last))
         now = (place.find(events.group, events.clock - width), place.find(events.group, events.clock))
         if not self._changes:
             full = now[1] > now[0]
@@ -122,9 +125,7 @@ class OrderedAggregate(Operator):
             return self._train(train, track, [c.take(final) for c in columns], instant[final])
         return self._change_train(train, track, sorted_rows, before, now, events)
 
-    def _columns(
-        self, rows: BufferedRows, starts: Int64Array, stops: Int64Array, instants: Int64Array
-    ) -> tuple[list[Column], Int64Array]:
+    def _columns(self, rows: BufferedRows, starts: Int64Array, stops: Int64Array, instants: Int64Array) -> tuple[list[Column], Int64Array]:
         """Return keys, aggregates and bounds of ranges that hold rows, and the ordinal of the first row of each to arrive."""
         ranges = Ranges(lambda p: rows.columns[p], len(rows), starts, stops)
         keys = [canonical_key(rows.columns[k].take(stops - 1)) for k in self._recipe.keys]

@@ -15,7 +15,9 @@ def rank_values(column: Column) -> Int64Array:
     """Return integers that are ordered, and equal, as the column's values are; NULLs get 0 and the rest at least 1."""
     valid = column.validity()
     if column.type.is_arrow:
-        ranks: Int64Array = pc.rank(column.values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
+        ranks: Int64Array = (
+            pc.rank(column.values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
+        )
     else:
         values = column.values + 0.0 if column.values.dtype == np.float64 else column.values
         _, place = np.unique(values, return_inverse=True, equal_nan=True)

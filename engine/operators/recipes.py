@@ -62,11 +62,15 @@ class EmitKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EmitSpec:
-    """How answers leave; `every_us` for EMIT EVERY, `empty` for EMIT EMPTY."""
+    """How answers leave; `every_us` for EMIT EVERY, `empty` for EMIT EMPTY.
+
+    `instants`: the changes of an aggregate without a window are those between instants, for ISTREAM, DSTREAM and RSTREAM above it.
+    """
 
     kind: EmitKind = EmitKind.FINAL
     every_us: int = 0
     empty: bool = False
+    instants: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ MOMENTS_MAX = 10_000  # EVERY: answers in one go; a gap in time that would give 
 class RelationToStream(Operator):
     """Keeps the changes of instants that are not over, and the relation itself."""
 
+    state_fields = ("_waiting", "_relation", "_watermark", "_newest", "_ordinal")
+
     def __init__(self, recipe: RelationToStreamRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         self._recipe = recipe
@@ -77,9 +79,7 @@ class RelationToStream(Operator):
         answer = {"i": came, "d": went, "r": self._relation}[self._recipe.stream]
         parts.append((answer, self._seq(instant + 1, track), instant))
 
-    def _at_moments(
-        self, ready: BufferedRows, track: WatermarkTrack, before: int, parts: list[tuple[BufferedRows, int, int]]
-    ) -> None:
+    def _at_moments(self, ready: BufferedRows, track: WatermarkTrack, before: int, parts: list[tuple[BufferedRows, int, int]]) -> None:
         """Answer at the multiples of d that W has passed, with the changes up to and at each, none after the last event time."""
         every = self._recipe.every_us
         assert every is not None
@@ -112,9 +112,7 @@ class RelationToStream(Operator):
         self._relation = self._first(rows, codes, np.ones(len(rows), dtype=np.bool_), sign > 0, standing)
         return came, went
 
-    def _first(
-        self, rows: BufferedRows, codes: Int64Array, among: np.ndarray, signed: np.ndarray, wanted: Int64Array
-    ) -> BufferedRows:
+    def _first(self, rows: BufferedRows, codes: Int64Array, among: np.ndarray, signed: np.ndarray, wanted: Int64Array) -> BufferedRows:
         """Return for each code the first `wanted` rows of one sign, in order."""
         index = np.flatnonzero(among & signed)
         order = index[np.argsort(codes[index], kind="stable")]

@@ -21,6 +21,7 @@ class TimeClock:
 
     partition: tuple[int, ...] = ()
     partial = False
+    step = 1  # from one answer to the next, on this clock
 
     def __init__(self, window: WindowSpec) -> None:
         self.width = 1 if window.kind is WindowKind.NOW else window.range_us
@@ -35,7 +36,16 @@ class TimeClock:
         return instants - self.width
 
     def events(
-        self, rows: BufferedRows, clocks: Int64Array, groups: Int64Array, new: Any, floor: int, watermark: int, *, leaving: bool, ended: bool
+        self,
+        rows: BufferedRows,
+        clocks: Int64Array,
+        groups: Int64Array,
+        new: Any,
+        floor: int,
+        watermark: int,
+        *,
+        leaving: bool,
+        ended: bool,
     ) -> Events:
         """Return one event a group and instant that brings it a row or, in a change log, lets one go."""
         from millstream.engine.operators.ordered_aggregate import Events
@@ -71,7 +81,9 @@ class RankClock:
         self.slide = max(1, window.rows_slide)
         self.partition = window.partition
         self.partial = False
+        self.step = self.slide
         self._answers_all = window.rows_slide > 1
+        self._changes = False
         self._encoder = key_encoder([inputs.fields[p].type for p in window.partition])
         self._counts: Int64Array = np.zeros(1, dtype=np.int64)
         self._ids: Int64Array = np.empty(0, dtype=np.int64)
@@ -113,11 +125,21 @@ class RankClock:
         return first_times
 
     def events(
-        self, rows: BufferedRows, clocks: Int64Array, groups: Int64Array, new: Any, floor: int, watermark: int, *, leaving: bool, ended: bool
+        self,
+        rows: BufferedRows,
+        clocks: Int64Array,
+        groups: Int64Array,
+        new: Any,
+        floor: int,
+        watermark: int,
+        *,
+        leaving: bool,
+        ended: bool,
     ) -> Events:
         """Return one event a row, or with SLIDE one per window and group in it."""
         from millstream.engine.operators.ordered_aggregate import Events
 
+        self._changes = leaving
         if self._answers_all:
             return self._slide_events(rows, clocks, groups, ended)
         group, clock, instant = groups[new], clocks[new], rows.time[new]
@@ -161,7 +183,9 @@ class RankClock:
         ids = self.partition_ids(rows)
         found: list[tuple[int, int, int]] = []
         for (partition, rank), instant in marks.items():
-            inside = (ids == partition) & (clocks > rank - self.width) & (clocks <= rank)
+            # A change log takes back what the answer before said, also of groups that are no longer in the window.
+            reach = self.width + (self.step if self._changes else 0)
+            inside = (ids == partition) & (clocks > rank - reach) & (clocks <= rank)
             found.extend((instant, rank, g) for g in np.unique(groups[inside]).tolist())
         found.sort()
         columns = np.array(found, dtype=np.int64).reshape(-1, 3)
@@ -172,4 +196,5 @@ class RankClock:
         """Rows that the next row of their partition can see, or pushes out."""
         if watermark == TIME_MAX or len(rows) == 0:
             return np.zeros(len(rows), dtype=np.bool_)
-        return clocks > self._counts[self.partition_ids(rows)] - self.width
+        reach = self.width + (self.step if self._changes else 0)
+        return clocks > self._counts[self.partition_ids(rows)] - reach

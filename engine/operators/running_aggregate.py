@@ -31,6 +31,8 @@ EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more give
 class RunningAggregate(Operator):
     """See the module's text."""
 
+    state_fields = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         self._recipe = recipe
@@ -98,7 +100,9 @@ class RunningAggregate(Operator):
         columns = [*self._keys.columns(ids), *self._aggregates.combine([self._slot], ids)]
         if self._has_bounds:
             start = TIME_MIN if self._from is None else self._from
-            columns.append(Column(TIMESTAMP, np.full(len(ids), start, dtype=np.int64), None if start != TIME_MIN else np.zeros(len(ids), bool)))
+            columns.append(
+                Column(TIMESTAMP, np.full(len(ids), start, dtype=np.int64), None if start != TIME_MIN else np.zeros(len(ids), bool))
+            )
             columns.append(Column(TIMESTAMP, np.full(len(ids), end_us, dtype=np.int64)))
         return columns
 
@@ -119,7 +123,7 @@ class RunningAggregate(Operator):
         return self._change_train(train, rows, before, after, known, last[touched])
 
     def _bounded(self, columns: list[Column], rows: Train) -> list[Column]:
-        return columns[:-1] + [Column(TIMESTAMP, np.full(len(columns[-1]), int(rows.time.array().max()), dtype=np.int64))]
+        return [*columns[:-1], Column(TIMESTAMP, np.full(len(columns[-1]), int(rows.time.array().max()), dtype=np.int64))]
 
     def _change_train(
         self, train: Train, rows: Train, before: list[Column], after: list[Column], known: np.ndarray, cause: Int64Array
@@ -166,9 +170,9 @@ class RunningAggregate(Operator):
         if not parts:
             return progress(train, self.schemas[0], track)
         columns = [concat_columns(list(c)) for c in zip(*(p[3] for p in parts), strict=True)]
-        seq = np.concatenate([np.full(len(p[2]), p[1], dtype=np.int64) for p in parts])
+        seqs = np.concatenate([np.full(len(p[2]), p[1], dtype=np.int64) for p in parts])
         time = np.concatenate([np.full(len(p[2]), p[0] - 1, dtype=np.int64) for p in parts])
-        return made_train(train, self.schemas[0], columns, seq, time, track)
+        return made_train(train, self.schemas[0], columns, seqs, time, track)
 
     def _moments(self, watermark: int, track: object) -> list[tuple[int, int]]:
         """Return the multiples of d that W crosses now, not beyond the newest row, with the seq of the item that moved it."""

@@ -23,6 +23,8 @@ Part = tuple[list[Column], Int64Array, Int64Array]  # columns, seq, event time
 class SessionWindow(Operator):
     """What both have in common: when sessions close. Subclasses turn closed sessions into rows."""
 
+    state_fields = ("_rows", "_watermark")
+
     def __init__(self, schema: Schema, rows: SessionRows) -> None:
         super().__init__([schema])
         self._rows = rows
@@ -44,9 +46,7 @@ class SessionWindow(Operator):
             return
         columns = [concat_columns(list(c)) for c in zip(*(p[0] for p in parts), strict=True)]
         out.emit(
-            made_train(
-                train, self.schemas[0], columns, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]), track
-            )
+            made_train(train, self.schemas[0], columns, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]), track)
         )
 
     def _flushed(self, train: Train, track: WatermarkTrack, closed: list[ClosedSessions]) -> WatermarkTrack:

@@ -31,9 +31,7 @@ class Sessions:
 
     def picked(self, sessions: Int64Array) -> Sessions:
         """Return some of the sessions, in another order."""
-        return Sessions(
-            self.rows, self.starts[sessions], self.stops[sessions], self.begins[sessions], self.ends[sessions], self.order
-        )
+        return Sessions(self.rows, self.starts[sessions], self.stops[sessions], self.begins[sessions], self.ends[sessions], self.order)
 
 
 @dataclass(slots=True)
@@ -88,6 +86,14 @@ class SessionRows:
         self._add(train, done, train.rows)
         self._close(track.end, track, closed)
         return closed
+
+    def open_sessions(self) -> Sessions | None:
+        """Return the sessions that are open, as they stand, by (end, start, first arrival)."""
+        if not len(self._rows):
+            return None
+        sessions = self._split(self._rows)
+        first = np.minimum.reduceat(sessions.rows.ordinal, sessions.starts)
+        return sessions.picked(np.lexsort((first, sessions.begins, sessions.ends)))
 
     def flush(self) -> Sessions | None:
         """Close everything that is open."""

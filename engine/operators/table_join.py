@@ -23,6 +23,8 @@ STREAM, TABLE = 0, 1
 class TableJoin(Operator):
     """Port 0 is the stream, port 1 the table's change log. The answer's W, and its end, are the stream's."""
 
+    state_fields = ("_table",)
+
     input_count = 2
 
     def __init__(self, recipe: TableJoinRecipe, inputs: Sequence[Schema]) -> None:
@@ -106,5 +108,3 @@ class TableJoin(Operator):
     def state_rows(self) -> int:
         """Return the versions held."""
         return len(self._table)
-
-

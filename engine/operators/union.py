@@ -9,11 +9,12 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.minimum import MinimumWatermark
 from millstream.engine.operators.recipes import UnionRecipe
 from millstream.engine.train import Train, empty_train, merge_trains
-from millstream.engine.watermarks import TIME_MIN
 
 
 class Union(Operator):
     """Keeps only the watermark. Rows of equal arrival number come in order of the inputs."""
+
+    state_fields = ("_watermark",)
 
     def __init__(self, recipe: UnionRecipe) -> None:
         super().__init__([recipe.schema])
@@ -42,14 +43,3 @@ class Union(Operator):
         merged.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
         merged.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         out.emit(merged)
-
-    def snapshot(self) -> dict[str, object]:
-        """W and idleness."""
-        watermark = self._watermark
-        return {"value": watermark.value, "idle": list(watermark.idle), "inputs": list(watermark.inputs)}
-
-    def restore(self, state: dict[str, object]) -> None:
-        """Take them up."""
-        self._watermark.value = int(state.get("value", TIME_MIN))  # type: ignore[call-overload]
-        self._watermark.idle = list(state["idle"])  # type: ignore[call-overload]
-        self._watermark.inputs = list(state["inputs"])  # type: ignore[call-overload]

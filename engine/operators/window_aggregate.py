@@ -43,6 +43,8 @@ class WindowAnswer:
 class WindowAggregate(Operator):
     """See the module's text."""
 
+    state_fields = ("_keys", "_aggregates", "_panes_with", "_watermark", "_ordinal", "_dropped_upto", "_newest", "_empty")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         assert recipe.window is not None
@@ -57,6 +59,7 @@ class WindowAggregate(Operator):
         self._panes_with = np.zeros(1, dtype=np.int64)  # per group id: live panes that have rows of it
         self._watermark = TIME_MIN
         self._ordinal = 0
+        self._dropped_upto: int | None = None  # panes of windows up to this one have been freed
 
     # The call ----------------------------------------------------------------------------------------------------------
 
@@ -69,14 +72,14 @@ class WindowAggregate(Operator):
         ids = self._encode(rows)
         answers: list[WindowAnswer] = []
         done = 0
-        for instant, window, seq in self._due(rows, track):
+        if not cuts:
+            self._fold(rows, ids, 0, rows.rows)
+            done = rows.rows
+        for instant, window, seq in self._due(rows, track, folded=not cuts):
             if cuts:
                 stop = int(np.searchsorted(rows.seq.array(), seq, side="right"))
                 self._fold(rows, ids, done, stop)
                 done = stop
-            elif done < rows.rows:
-                self._fold(rows, ids, 0, rows.rows)
-                done = rows.rows
             answers.extend(self._answer(window, seq) if window is not None else self._early(instant, seq))
         self._fold(rows, ids, done, rows.rows)
         self._ordinal += rows.rows
@@ -90,12 +93,13 @@ class WindowAggregate(Operator):
         """Take out rows in no window and late ones; say whether some of the rest reach only some of their windows (K4)."""
         if train.rows == 0:
             return train, False
-        times = train.time.array()
-        first, last = self._assigner.closings(times[:1] if train.rows == 1 else _bounds(times))
-        # In order no row is below W, so its first window is open; else it is enough that W never reaches the least first end.
-        timely = track.in_order or (int(first.min()) > track.end and not self._every)
-        if timely and not self._assigner.has_gaps:
-            return train, False
+        if not self._assigner.has_gaps:
+            # In order no row is below W, so its first window is open; else it is enough that W never reaches the least first end.
+            if track.in_order:
+                return train, False
+            least = train.time.array().min(keepdims=True)
+            if not self._every and int(self._assigner.closings(least)[0][0]) > track.end:
+                return train, False
         return self._sorted_out(train, track, out)
 
     def _sorted_out(self, train: Train, track: WatermarkTrack, out: Emitter) -> tuple[Train, bool]:
@@ -131,10 +135,12 @@ class WindowAggregate(Operator):
         if start >= stop:
             return
         times = rows.time.array()[start:stop]
-        low, high = self._assigner.panes(_bounds(times)).tolist()
+        ordered = rows.track.sorted_span() is not None
+        oldest, newest = (times[0], times[-1]) if ordered else (times.min(), times.max())
+        low, high = self._assigner.pane_of(int(oldest)), self._assigner.pane_of(int(newest))
         if low == high:
             self._fold_pane(rows, ids, start, stop, low)
-        elif rows.track.in_order and high - low < SEGMENTS_MAX:
+        elif ordered and high - low < SEGMENTS_MAX:
             starts = np.array([self._assigner.pane_start(p) for p in range(low + 1, high + 1)], dtype=np.int64)
             cuts = [0, *np.searchsorted(times, starts).tolist(), stop - start]
             for place, pane in enumerate(range(low, high + 1)):
@@ -162,11 +168,11 @@ class WindowAggregate(Operator):
 
     # Closing -----------------------------------------------------------------------------------------------------------
 
-    def _due(self, rows: Train, track: WatermarkTrack) -> list[tuple[int, int | None, int]]:
+    def _due(self, rows: Train, track: WatermarkTrack, *, folded: bool) -> list[tuple[int, int | None, int]]:
         """Return (instant, window that closes or None for early answers, seq), in order; at one instant the final answer is last."""
-        if rows.rows:
+        if rows.rows and (self._every or self._empty is not None):
             self._newest = max(self._newest, int(rows.time.array().max()))
-        closing: list[tuple[int, int | None, int]] = [(self._assigner.end(w), w, s) for w, s in self._closings(rows, track)]
+        closing: list[tuple[int, int | None, int]] = [(self._assigner.end(w), w, s) for w, s in self._closings(rows, track, folded)]
         if self._every:
             early = moments(self._every, self._watermark, track, self._newest)
             closing = sorted([*closing, *((m, None, s) for m, s in early)], key=lambda d: (d[0], d[1] is not None, d[1] or 0))
@@ -183,7 +189,7 @@ class WindowAggregate(Operator):
             answers.extend(self._combined(window, seq, [known[p] for p in panes if first <= p < beyond]))
         return answers
 
-    def _closings(self, rows: Train, track: WatermarkTrack) -> list[tuple[int, int]]:
+    def _closings(self, rows: Train, track: WatermarkTrack, folded: bool) -> list[tuple[int, int]]:
         """Return (window, seq of the item that closes it) for windows with rows, in order; with EMIT EMPTY also for those without."""
         if track.end == track.start:
             return []
@@ -192,7 +198,7 @@ class WindowAggregate(Operator):
         if after is not None and upto <= after:
             return []
         panes = set(self._aggregates.table.slots)
-        if rows.rows:
+        if rows.rows and not folded:
             panes.update(np.unique(self._assigner.panes(rows.time.array())).tolist())
         windows: set[int] = set()
         for pane in panes:
@@ -259,6 +265,9 @@ class WindowAggregate(Operator):
             return
         table = self._aggregates.table
         closed = self._assigner.last_closed(self._watermark)
+        if closed == self._dropped_upto:
+            return
+        self._dropped_upto = closed
         gone = [p for p in table.slots if self._assigner.windows_of(p)[1] <= closed]
         for pane in gone:
             if self._positions:
@@ -312,7 +321,3 @@ class WindowAggregate(Operator):
     def state_bytes(self) -> int:
         """Return the bytes of all grids."""
         return self._aggregates.table.nbytes()
-
-
-def _bounds(times: Int64Array) -> Int64Array:
-    return np.array([times.min(), times.max()], dtype=np.int64)

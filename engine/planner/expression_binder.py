@@ -10,7 +10,7 @@ from typing import Any
 from millstream.engine.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.expressions import build
 from millstream.engine.expressions.aggregates import is_aggregate
-from millstream.engine.expressions.ir import Call, Expression, Literal
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 from millstream.engine.language.column_types import type_of_node
 from millstream.engine.planner.logical import Role
 from millstream.engine.planner.scope import WINDOW_TIME, Scope, folded, located, place_of
@@ -139,7 +139,21 @@ class ExpressionBinder:
     def _binary(self, name: str, node: exp.Expr) -> Expression:
         if name in ("and", "or"):
             return build.call(name, [self.bind(part) for part in flattened(node, type(node))])
-        return self.call(name, [node.this, node.expression])
+        operands = [self.bind(node.this), self.bind(node.expression)]
+        if name in ("+", "-"):
+            operands = [operands[0], self._in_units_of(operands[0], operands[1])]
+        return build.call(name, operands)
+
+    def _in_units_of(self, column: Expression, interval: Expression) -> Expression:
+        """A duration beside a whole-number event time counts in that column's unit: `ts - 5 SECONDS` in milliseconds is `ts - 5000`."""
+        if not isinstance(column, ColumnRef) or not column.type.is_integer or column.position >= len(self.scope.attributes):
+            return interval
+        attribute = self.scope.attribute(column.position)
+        if attribute.time is None or attribute.name != column.name or not isinstance(interval, Literal) or interval.type != INTERVAL:
+            return interval
+        if interval.value is None or interval.value % attribute.time_unit_us:
+            raise TypeProblem(f"the duration is no whole number of the units of {attribute.name}", hint="write it in the column's unit")
+        return build.integer_literal(interval.value // attribute.time_unit_us)
 
     # -- leaves ---------------------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from millstream.engine.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.errors import EngineError, TypeProblem, Unsupported
-from millstream.engine.expressions.ir import Expression, columns_used
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.syntax import CommonTable, FromItem, JoinItem, NamedItem, Query, SubqueryItem
 from millstream.engine.operators.recipes import JoinKind, WindowKind
 from millstream.engine.planner.expression_binder import ExpressionBinder, conjuncts
 from millstream.engine.planner.join_binder import JoinRequest, Side, make_join
+from millstream.engine.planner.join_conditions import analyse
 from millstream.engine.planner.logical import Attribute, Attributes, Node, Role, Scan, TableScan, Window, requalified
 from millstream.engine.planner.scope import Scope
 from millstream.engine.planner.window_binder import bind_window, bounds_of
@@ -57,7 +58,7 @@ class FromBinder:
         """Bind the items and WHERE."""
         if isinstance(source, JoinItem):
             self._check_aliases(source)
-        items = [self._side(item) for item in _commas(source)]
+        items = [self._side(item, where if item is source else None) for item in _commas(source)]
         if len(items) == 1:
             node = windowed(items[0])
             scope = self._scope(node, items[0])
@@ -96,9 +97,9 @@ class FromBinder:
 
     # -- items ----------------------------------------------------------------------------------------------------------------
 
-    def _side(self, item: FromItem) -> Side:
+    def _side(self, item: FromItem, where: exp.Expr | None = None) -> Side:
         if isinstance(item, JoinItem):
-            return self._join(item)
+            return self._join(item, where)
         assert isinstance(item, NamedItem | SubqueryItem)
         node = self._named(item) if isinstance(item, NamedItem) else self._subquery(item)
         if item.window is None:
@@ -125,13 +126,18 @@ class FromBinder:
         alias = item.alias.text if item.alias else f"derived_{item.place.line}_{item.place.column}"
         return replace(node, attributes=_as_derived(node.attributes, alias))
 
-    def _join(self, item: JoinItem) -> Side:
+    def _join(self, item: JoinItem, where: exp.Expr | None = None) -> Side:
         left, right = self._side(item.left), self._side(item.right)
-        scope = Scope(left.node.attributes + right.node.attributes)
+        attributes = left.node.attributes + right.node.attributes
         conditions: tuple[Expression, ...] = ()
         if item.on is not None:
-            binder = ExpressionBinder(scope, "an aggregate cannot stand in ON")
+            binder = ExpressionBinder(Scope(attributes + _both_bounds(left, right)), "an aggregate cannot stand in ON")
             conditions = tuple(conjuncts(binder.condition(item.on, "ON")))
+            conditions = tuple(c for c in conditions if not _same_bound(c, len(attributes)))
+        if where is not None and item.kind is JoinKind.INNER and left.spec is None and right.spec is None:
+            # WHERE may state the bound in time of an inner join; it stays in WHERE too.
+            found = self._where(where, Scope(attributes))
+            conditions += tuple(c for c in found if not analyse([c], attributes, len(left.node.attributes)).bound.is_open)
         asof = item.asof
         if item.system_time is not None:
             asof = self._system_time(item, left, right)
@@ -155,6 +161,26 @@ class FromBinder:
                 "FOR SYSTEM_TIME AS OF takes the event time of the left row", line=item.place.line, column=item.place.column, token="FOR"
             )
         return not isinstance(right.node, TableScan)
+
+
+def _both_bounds(left: Side, right: Side) -> Attributes:
+    """Return the bounds of two tumbling windows as ON may name them, a.window_start and b.window_start; none of other items."""
+    kinds = {side.spec.kind for side in (left, right) if side.spec is not None}
+    if left.spec is None or right.spec is None or kinds != {WindowKind.HOPPING}:
+        return ()
+    return tuple(b for side in (left, right) for b in bounds_of(side.node.attributes[0].qualifier))
+
+
+def _same_bound(condition: Expression, columns: int) -> bool:
+    """The condition says that a bound of one item's window equals the other's, which a join of tumbling windows means anyway."""
+    used = sorted(columns_used(condition))
+    if not used or used[-1] < columns:
+        return False
+    names = {a.name for a in condition.arguments if isinstance(a, ColumnRef)} if isinstance(condition, Call) else set()
+    plain = isinstance(condition, Call) and all(isinstance(a, ColumnRef) and a.position >= columns for a in condition.arguments)
+    if plain and isinstance(condition, Call) and condition.function == "=" and len(names) == 1:
+        return True
+    raise Unsupported("ON can say of the windows' bounds only that they are equal", hint="put other conditions on them in WHERE")
 
 
 def _joins(condition: Expression, start: int, width: int) -> bool:

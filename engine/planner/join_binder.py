@@ -267,7 +267,9 @@ def _asof_join(left: Side, right: Side, request: JoinRequest) -> Node:
     count = len(left.node.attributes)
     condition = analyse(list(request.conditions), attributes, count)
     bound = condition.bound
-    if bound.lower is not None or bound.upper not in (None, 0, -1):
+    # Integer times move in steps of their unit, so that `<` is `<= one step less`.
+    strict = bound.upper is not None and -bound.upper in {a.time_unit_us for a in attributes if a.time is not None}
+    if bound.lower is not None or not (strict or bound.upper in (None, 0)):
         raise request.refuse("an as-of join takes no bound but right.time <= left.time", "leave the other bound out")
     for rest in condition.rest:
         if max(columns_used(rest), default=0) >= count:
@@ -278,6 +280,6 @@ def _asof_join(left: Side, right: Side, request: JoinRequest) -> Node:
         right=right.node,
         kind=request.kind,
         keys=tuple(_keys(condition.keys)),
-        strict=request.strict or bound.upper == -1,
+        strict=request.strict or strict,
         residual=conjunction(condition.rest),
     )

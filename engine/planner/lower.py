@@ -13,6 +13,8 @@ from millstream.engine.operators.recipes import (
     AggregateRecipe,
     AsofJoinRecipe,
     DistinctRecipe,
+    EmitKind,
+    EmitSpec,
     JoinRecipe,
     LagRecipe,
     OrderColumn,
@@ -76,6 +78,7 @@ class _Lowering:
 
     def __init__(self) -> None:
         self._done: dict[Node, InputRef] = {}
+        self._instants = False  # below ISTREAM, DSTREAM or RSTREAM, which look at the relation at every instant
         self._splits: dict[tuple[InputRef, SplitRecipe], PhysicalNode] = {}
         self._methods: dict[type[Node], Callable[[Any], InputRef]] = {
             Scan: self._scan,
@@ -166,7 +169,7 @@ class _Lowering:
 
     def _aggregate(self, node: Aggregate) -> InputRef:
         if not node.windowed:
-            recipe = AggregateRecipe(node.schema, None, node.keys, self._calls(node), node.emit, retracts=node.retracts)
+            recipe = AggregateRecipe(node.schema, None, node.keys, self._calls(node), self._emit(node), retracts=node.retracts)
             return self._made(recipe, node, self.lower(node.input))
         if window_below(node.input) is None:
             raise AssertionError("a windowed aggregate without a window below")
@@ -174,8 +177,12 @@ class _Lowering:
         keys = tuple(fused.mapping[k] for k in node.keys)
         spec = self._session_keys(fused.spec, keys)
         calls = self._calls(node, fused.mapping)
-        recipe = AggregateRecipe(node.schema, spec, keys, calls, node.emit, fused.live)
+        recipe = AggregateRecipe(node.schema, spec, keys, calls, self._emit(node), fused.live)
         return self._made(recipe, node, self.lower(fused.node))
+
+    def _emit(self, node: Aggregate) -> EmitSpec:
+        endless = not node.windowed or (found := window_below(node.input)) is None or found.spec.kind is WindowKind.UNBOUNDED
+        return replace(node.emit, instants=True) if self._instants and endless and node.emit.kind is EmitKind.CHANGES else node.emit
 
     def _session_keys(self, spec: WindowSpec, keys: tuple[int, ...]) -> WindowSpec:
         """Sessions are formed per GROUP BY key; PARTITION BY may only say the same."""
@@ -217,6 +224,7 @@ class _Lowering:
     def _relation_to_stream(self, node: RelationToStream) -> InputRef:
         change = next(i for i, a in enumerate(node.input.attributes) if a.role.value == "op")
         recipe = RelationToStreamRecipe(node.schema, node.stream, change, node.every_us)
+        self._instants = True
         return self._made(recipe, node, self.lower(node.input))
 
     # -- joins ----------------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class SelectBinder:
         grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
         if grouped:
             return self._grouped(source)
-        if self.body.distinct and isinstance(source.node, Window):
+        if self.body.distinct and isinstance(source.node, Window) and source.node.spec.kind is not WindowKind.SESSION:
             return self._distinct_in_window(source)
         return self._plain(source)
 
@@ -93,12 +93,15 @@ class SelectBinder:
         kind = node.spec.kind
         if kind is WindowKind.LANDMARK or (kind is WindowKind.UNBOUNDED and self.query.stream is None):
             raise Unsupported(f"[{kind.value.upper()}] without an aggregate is not supported", hint="leave the window out")
+        changes = self._wants_changes(kind)
+        if kind is WindowKind.ROWS and node.spec.rows_slide > (1 if changes else node.spec.rows):
+            raise Unsupported("SLIDE in a ROWS window without an aggregate is not supported", hint="leave SLIDE out")
         inner = node.input
         if any(max(columns_used(c), default=0) >= len(inner.attributes) for c in source.conditions):
             raise Unsupported(f"the bounds of a {kind.value.upper()} window without an aggregate are no columns", hint="use the event time")
         reason = f"a {kind.value.upper()} window has bounds only under an aggregate; use the event time"
         hints = (("window_start", reason), ("window_end", reason))
-        if self._wants_changes(kind):
+        if changes:
             attributes = (*inner.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
             node = Window(attributes=attributes, input=inner, spec=node.spec, changes=True)
             return node, Scope(attributes, hints)
@@ -186,7 +189,7 @@ class SelectBinder:
     # -- DISTINCT, ORDER BY, LIMIT --------------------------------------------------------------------------------------------
 
     def _distinct_in_window(self, source: BoundFrom) -> Node:
-        """SELECT DISTINCT over a window is GROUP BY all its columns."""
+        """SELECT DISTINCT over a window is GROUP BY all its columns; not over sessions, of which GROUP BY would make one a group."""
         if self.query.order_by:
             raise Unsupported("ORDER BY with SELECT DISTINCT over a window is not supported", hint="write GROUP BY instead of DISTINCT")
         assert isinstance(source.node, Window)

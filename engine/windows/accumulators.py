@@ -19,6 +19,8 @@ from millstream.engine.windows.grids import Grid, PaneTable
 Int64Array = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
 
+_NONE: Int64Array = np.empty(0, dtype=np.int64)
+
 
 class Accumulator(ABC):
     """State of one aggregate over all panes. `type` is the type of the answer."""
@@ -44,10 +46,16 @@ class RowCounts:
     def __init__(self, table: PaneTable) -> None:
         self.counts: Grid = table.grid(np.int64, 0)
         self.first: Grid = table.grid(np.int64, NEVER)
+        self._table = table
+        self._filled: dict[int, int] = {}  # groups with rows per slot, counted only by batches of one pane
 
     def update(self, batch: Batch) -> Int64Array:
         """Count, and return the flat cells that had no row before."""
         counts, first = self.counts.flat[batch.lo : batch.hi], self.first.flat[batch.lo : batch.hi]
+        slot = batch.lo // self._table.capacity if batch.hi - batch.lo == self._table.capacity else None
+        if slot is not None and self._filled.get(slot) == self._table.groups:
+            counts += batch.counts()  # every group has been here: as a pane fills up that is the rule
+            return _NONE
         if batch.is_sparse:
             new = np.unique(batch.cells[counts[batch.cells] == 0])
             np.add.at(counts, batch.cells, 1)
@@ -60,11 +68,19 @@ class RowCounts:
             first[batch.cells[::-1]] = np.minimum(
                 first[batch.cells[::-1]], np.arange(batch.ordinal + batch.rows - 1, batch.ordinal - 1, -1, dtype=np.int64)
             )
+            if slot is not None:
+                self._filled[slot] = self._filled.get(slot, 0) + len(new)
         return new + batch.lo
+
+    def clear(self, slot: int) -> None:
+        """Forget a pane."""
+        self._filled.pop(slot, None)
 
     def present(self, slots: Sequence[int]) -> Int64Array:
         """Return the groups that have rows in any of the panes, by the arrival of their first row there."""
-        first = self.first.array[slots[0]] if len(slots) == 1 else self.first.array[list(slots)].min(axis=0)
+        first = self.first.array[slots[0]]
+        for place, slot in enumerate(slots[1:]):
+            first = np.minimum(first, self.first.array[slot], out=None if place == 0 else first)
         ids = np.flatnonzero(first != NEVER)
         return ids[np.argsort(first[ids], kind="stable")]
 
@@ -75,11 +91,11 @@ class RowCounts:
 
 def sum_panes(grid: Grid, slots: Sequence[int], ids: Int64Array) -> Int64Array:
     """Return integer sums over panes; order does not matter."""
-    if len(slots) == 1:
-        one: Int64Array = grid.array[slots[0]][ids]
-        return one
-    total: Int64Array = grid.array[list(slots)].sum(axis=0)[ids]
-    return total
+    total = grid.array[slots[0]]
+    for place, slot in enumerate(slots[1:]):
+        total = total + grid.array[slot] if place == 0 else np.add(total, grid.array[slot], out=total)
+    answer: Int64Array = total[ids]
+    return answer
 
 
 class ValueCounts:

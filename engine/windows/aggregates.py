@@ -47,6 +47,7 @@ class Aggregates:
     def close(self, pane: int) -> None:
         """Free a pane."""
         slot = self.table.slots[pane]
+        self.rows.clear(slot)
         for accumulator in self._accumulators:
             accumulator.clear(slot)
         self.table.close(pane)

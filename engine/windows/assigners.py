@@ -30,6 +30,10 @@ class Assigner(ABC):
     def panes(self, times: Int64Array) -> Int64Array:
         """Return the pane number of each time."""
 
+    def pane_of(self, time_us: int) -> int:
+        """Return the pane of one time."""
+        return int(self.panes(np.array([time_us], dtype=np.int64))[0])
+
     @abstractmethod
     def pane_start(self, pane: int) -> int:
         """Return where a pane begins."""
@@ -89,6 +93,10 @@ class Hopping(Assigner):
         shifted = times - self._base if self._base else times
         result: Int64Array = np.floor_divide(shifted, self.pane_us)
         return result
+
+    def pane_of(self, time_us: int) -> int:
+        """As `panes`."""
+        return (time_us - self._base) // self.pane_us
 
     def pane_start(self, pane: int) -> int:
         """Multiples of the pane."""

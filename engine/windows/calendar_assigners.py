@@ -110,12 +110,13 @@ class WithinDays(Assigner):
     def panes(self, times: Int64Array) -> Int64Array:
         """Elapsed time since midnight in panes."""
         days = self._days.days(times)
-        return days * self._panes + np.floor_divide(times - self._days.begins(days), self._pane)
+        panes: Int64Array = days * self._panes + np.floor_divide(times - self._days.begins(days), self._pane)
+        return panes
 
     def pane_start(self, pane: int) -> int:
-        """Midnight and so many panes."""
+        """Midnight and so many panes; a number that no row has, since its day is over before, begins with the next day."""
         day, place = divmod(pane, self._panes)
-        return self._days.begin(day) + place * self._pane
+        return min(self._days.begin(day) + place * self._pane, self._days.begin(day + 1))
 
     def windows_of(self, pane: int) -> tuple[int, int]:
         """No window reaches over midnight."""

@@ -27,22 +27,19 @@ class Extreme(Accumulator):
         self._counts = counts
         self._position, self._filter = position, filter_
         self._pick: np.ufunc = np.maximum if greatest else np.minimum
-        self._greatest = greatest
         self._grid = table.grid(numpy_dtype(type_), worst_value(type_, greatest))
 
     def update(self, batch: Batch) -> None:
-        """Fold in the rows that beat what their cell holds; as a pane fills, fewer and fewer do."""
+        """Fold values in."""
         cells, values = batch.values(self._position, self._filter)
-        best = self._grid.flat[batch.lo : batch.hi]
-        held = best[cells]
-        beaten = values <= held if self._greatest else values >= held
-        better = np.flatnonzero(~beaten)  # a NaN on either side is not beaten
-        if len(better):
-            self._pick.at(best, cells[better], values[better])
+        self._pick.at(self._grid.flat[batch.lo : batch.hi], cells, values)
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the extremes, NULL where no row counts."""
-        values = self._pick.reduce(self._grid.array[list(slots)][:, ids], axis=0)
+        best = self._grid.array[slots[0]]
+        for slot in slots[1:]:
+            best = self._pick(best, self._grid.array[slot])
+        values = best[ids]
         if values.dtype == np.float64:
             values += 0.0  # which of 0.0 and -0.0 wins would depend on how NumPy splits the work
         if self._counts.are_row_counts:

@@ -55,6 +55,7 @@ class PaneTable:
         self.slots: dict[int, int] = {}
         self.slot_count = SLOTS_MIN
         self.capacity = GROUPS_MIN
+        self.groups = 0  # one more than the greatest group id ever
         self.grids: list[Grid] = []
         self._free: list[int] = list(range(SLOTS_MIN))
 
@@ -66,6 +67,7 @@ class PaneTable:
 
     def reserve_groups(self, size: int) -> None:
         """Make room for group ids below `size`."""
+        self.groups = max(self.groups, size)
         if size > self.capacity:
             capacity = self.capacity
             while capacity < size:

@@ -120,7 +120,9 @@ def _top(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Ar
 def _top_frequent(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     """The k most frequent; at equal counts the first to come."""
     plain = column_to_arrow(column).to_pylist()
-    return _lists(call, [[v for v, _ in Counter(plain[a:b]).most_common(call.options[0])] if b > a else None for a, b in _bounds(starts, stops)])
+    return _lists(
+        call, [[v for v, _ in Counter(plain[a:b]).most_common(call.options[0])] if b > a else None for a, b in _bounds(starts, stops)]
+    )
 
 
 def _string_agg(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:

@@ -58,7 +58,7 @@ class Ranges:
     def _narrowed(self, mask: Mask | None) -> tuple[Int64Array, Int64Array]:
         if mask is None:
             return self.starts, self.stops
-        before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(mask)))
+        before: Int64Array = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(mask, dtype=np.int64)))
         return before[self.starts], before[self.stops]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column
 from millstream.engine.types import DataType, Kind
-from millstream.engine.windows.accumulators import Accumulator, ValueCounts
+from millstream.engine.windows.accumulators import Accumulator, ValueCounts, sum_panes
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import Grid, PaneTable
 
@@ -22,7 +22,6 @@ Int64Array = npt.NDArray[np.int64]
 HALF_BITS = 32
 HALF_MASK = (1 << HALF_BITS) - 1
 INT64_SAFE = 2**62
-FLOAT_EXACT = 2**53  # integers up to here add exactly in float64, where bincount is fastest
 DECIMAL_DIGITS_MAX = 38
 
 
@@ -33,23 +32,17 @@ class DoubleSums:
         self._grid = table.grid(np.float64, 0.0)
 
     def add(self, batch: Batch, cells: Int64Array, values: npt.NDArray[Any]) -> None:
-        """Fold values in, one after the other."""
-        sums = self._grid.flat[batch.lo : batch.hi]
-        size = len(sums)
-        if size > len(cells):
-            np.add.at(sums, cells, values)
-            return
-        # bincount adds in order of position, so with the accumulators in front it continues their fold.
-        head = _positions(size)
-        sums[:] = np.bincount(np.concatenate((head, cells)), weights=np.concatenate((sums, values)), minlength=size)
+        """Fold values in, one after the other: `add.at` goes by position, so the fold does not depend on where trains were cut."""
+        np.add.at(self._grid.flat[batch.lo : batch.hi], cells, values)
 
     def total(self, slots: Sequence[int], ids: Int64Array) -> npt.NDArray[np.float64]:
         """Add panes in order of time."""
         array = self._grid.array
-        total: npt.NDArray[np.float64] = array[slots[0]][ids]
+        total: npt.NDArray[np.float64] = array[slots[0]].copy()
         for slot in slots[1:]:
-            total = total + array[slot][ids]
-        return total
+            total += array[slot]
+        answer: npt.NDArray[np.float64] = total[ids]
+        return answer
 
 
 class IntegerSums:
@@ -71,7 +64,7 @@ class IntegerSums:
             self._halve()
         low = self._low.flat[batch.lo : batch.hi]
         if self._high is None:
-            _add_exact(low, cells, values, added)
+            np.add.at(low, cells, values.astype(np.int64, copy=False))
             return
         wide = values.astype(np.int64, copy=False)
         np.add.at(low, cells, wide & HALF_MASK)
@@ -90,10 +83,9 @@ class IntegerSums:
 
     def total(self, slots: Sequence[int], ids: Int64Array) -> npt.NDArray[Any]:
         """Return exact totals: int64, or Python integers once int64 might not hold them."""
-        low = self._low.array[list(slots)][:, ids]
         if self._high is None:
-            total: npt.NDArray[Any] = low.sum(axis=0)
-            return total
+            return sum_panes(self._low, slots, ids)
+        low = self._low.array[list(slots)][:, ids]
         high = self._high.array[list(slots)][:, ids]
         wide: npt.NDArray[Any] = (high.astype(np.object_).sum(axis=0) << HALF_BITS) + low.astype(np.object_).sum(axis=0)
         return wide
@@ -218,22 +210,3 @@ def _objects(values: list[int]) -> npt.NDArray[Any]:
     array = np.empty(len(values), dtype=np.object_)
     array[:] = values
     return array
-
-
-def _add_exact(sums: Int64Array, cells: Int64Array, values: npt.NDArray[Any], added: int) -> None:
-    if added < FLOAT_EXACT and len(sums) <= len(cells):
-        sums += np.bincount(cells, weights=values, minlength=len(sums)).astype(np.int64)
-    else:
-        np.add.at(sums, cells, values.astype(np.int64, copy=False))
-
-
-_HEADS: dict[int, Int64Array] = {}
-
-
-def _positions(size: int) -> Int64Array:
-    """Return 0 … size - 1, kept since the same few sizes come again."""
-    if size not in _HEADS:
-        if len(_HEADS) > 64:
-            _HEADS.clear()
-        _HEADS[size] = np.arange(size, dtype=np.int64)
-    return _HEADS[size]

@@ -77,6 +77,11 @@ class VirtualDriver:
         self._sequence += 1
         heapq.heappush(self._waiting, (self.now_ns if at_ns is None else max(at_ns, self.now_ns), self._sequence, event))
 
+    def begin_charging(self) -> None:
+        """Charge for what is decided from now on; what it took to take the first queries in is nobody's cost."""
+        self._charged = self.core.counters()
+        self.scheduling_ns = 0
+
     def add_query(self, event: QueryAdded | QueryRemoved) -> None:
         """Post a change of the network and run until it is in force; raises `SchedulerError` when it is refused."""
         refused: list[str] = []

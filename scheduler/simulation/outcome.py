@@ -134,6 +134,7 @@ class Outcome:
         found["throughput_deviation_per_s"] = float(self.per_second().std()) if len(response) else 0.0
         found["staleness"] = self.staleness()
         found["decisions"], found["orders"] = float(self.decisions), float(self.orders)
+        found.update(self.notes)
         found["busy_share"] = self.busy_ns / max(self.end_ns, 1)
         found["decision_share"] = self.scheduling_ns / max(self.scheduling_ns + self.busy_ns, 1)
         return found

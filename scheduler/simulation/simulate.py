@@ -78,7 +78,8 @@ class _Run:
         if self.problems:
             raise SimulationError(self.problems[0])
         # What it took to take the queries in is not the policy's doing.
-        self.driver.now_ns = self.driver.scheduling_ns = 0
+        self.driver.now_ns = 0
+        self.driver.begin_charging()
 
     def _receipt(self, receipt: WorkReceipt) -> None:
         self.emissions.extend(receipt.emissions)
@@ -223,6 +224,6 @@ class _Run:
         return Outcome(
             str(self.policy), self.facts, query, arrival_ns, finished_ns, np.array(self.samples[0], dtype=np.int64),
             np.array(self.samples[1], dtype=np.int64), self.work.span_ns, end_ns, self.work.tuples, decisions, orders, busy_ns,
-            scheduling_ns, self.core.ledger.rows_waiting,
+            scheduling_ns, self.core.ledger.rows_waiting, dict(zip(("evaluations", "moves"), map(float, self.core.counters()[1:3]), strict=True)),
         )  # fmt: skip
 

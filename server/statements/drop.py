@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.engine.catalog import DerivedStream
-from millstream.engine.errors import EngineError, InUse, UnknownName
+from millstream.engine.errors import InUse, UnknownName
 from millstream.engine.language.statements import Drop, ObjectKind
 from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.server import running
@@ -125,5 +125,3 @@ _DROPS = {
     ObjectKind.QUERY: _drop_query,
     ObjectKind.CLASS: _drop_class,
 }
-
-__all__ = ["EngineError", "drop", "drop_relation"]

@@ -37,7 +37,7 @@ def load(name: str) -> Case:
     return Case(name, script, inputs, timeline if timeline.exists() else None, fails[1] if fails else None, says)
 
 
-def run(case: Case, train: int | None = None, workers: int = 1, policy: str = "round-robin") -> Outcomes:
+def run(case: Case, train: int | None = None, workers: int = 1, policy: str = "hnr") -> Outcomes:
     return run_replay(Replay(case.script, f"{case.name}.sql", case.inputs, case.timeline, policy, workers, train))
 
 
@@ -70,9 +70,10 @@ def test_the_answer_is_the_expected_one_at_any_train_size(name: str, request: py
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_answer_is_the_same_under_every_policy(name: str) -> None:
+def test_the_answer_is_the_same_under_other_policies(name: str) -> None:
+    # Every policy meets a quarter of the cases, every case a quarter of the policies.
     case = load(name)
-    for policy in POLICIES:
+    for policy in POLICIES[NAMES.index(name) % 4 :: 4]:
         check(case, run(case, 7, 1, policy))
 
 

@@ -133,3 +133,18 @@ def test_names_that_some_surface_could_not_show_are_refused_at_creation_and_othe
         assert len(await client.execute("SHOW QUERIES")) == 0
 
     run(test)
+
+
+def test_with_on_error_fail_a_bad_row_refuses_its_publish_and_no_other() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM + " ON ERROR FAIL")
+        ack = await client.publish("packets", [{"ts": 0, "length": 1}, {"ts": 0, "length": "x"}])
+        assert (ack.accepted, ack.rejected_rows) == (0, 2)
+        publisher = await client.publisher("packets")
+        for length in (1, "x", 2):
+            await publisher.send_row([0, length, None])
+        ack = await publisher.flush()
+        assert (ack.accepted, ack.rejected_rows, [r.index for r in ack.rejected]) == (2, 1, [1])
+
+    run(test)

@@ -19,7 +19,7 @@ def test_after_a_restart_stopped_queries_are_stopped_and_others_run_with_their_o
             await client.execute("CREATE QUERY running WITH (class = 'gold') AS SELECT v FROM even")
             await client.execute("SELECT v FROM s")
             await client.execute("STOP QUERY stopped")
-            await client.execute("SET POLICY hnr")
+            await client.execute("SET POLICY fcfs")
 
     async def again(stopped: str) -> None:
         async with running(data_dir=str(tmp_path)) as harness:
@@ -29,7 +29,7 @@ def test_after_a_restart_stopped_queries_are_stopped_and_others_run_with_their_o
             assert rows["stopped"]["class"] == rows["running"]["class"] == "gold"
             qos = harness.server.application.host.queries.get("stopped").planned.physical.options.qos
             assert qos == ((0.0, 1.0), (0.05, 0.8), (0.2, 0.0))
-            assert [r["name"] for r in await client.execute("SHOW POLICIES") if r["in_use"]] == ["hnr"]
+            assert [r["name"] for r in await client.execute("SHOW POLICIES") if r["in_use"]] == ["fcfs"]
             subscription = await client.subscribe("running")
             await client.publish("s", [{"ts": 1, "v": 1}, {"ts": 2, "v": 2}])
             assert await rows_of(subscription, 1) == [{"v": 2}]

@@ -106,7 +106,7 @@ def test_unit_and_zone_apply_to_the_event_time(coercer: Any, rows_of: Any, texts
 def test_null_event_time_in_csv_is_a_bad_row(coercer: Any) -> None:
     results, rejected = read(b"t,v\n,1\n5,2\n", coercer(("t", BIGINT), ("v", INT), time=TimeRule("t", unit="s")))
     assert results[0].rows == 1
-    assert [(r.line, r.reason) for r in rejected] == [(2, "column t is NULL and every row needs it")]
+    assert [(r.line, r.reason) for r in rejected] == [(2, "event time t is NULL")]
 
 
 FIELDS = st.one_of(

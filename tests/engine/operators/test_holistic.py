@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.support.engine_run import SqlEngine
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE, t TEXT) TIMESTAMP BY ts DELAY 100 MICROSECONDS"
@@ -65,7 +66,9 @@ def test_groups_and_filters_do_not_mix() -> None:
     dice = np.random.default_rng(3)
     rows = [(i, int(dice.integers(3)), float(dice.integers(10)), str(dice.integers(4))) for i in range(100)]
     engine = SqlEngine(STREAM, train=7)
-    engine.select("SELECT k, MEDIAN(v) AS m, MAX(t) FILTER (WHERE v > 5) AS t FROM s [RANGE 40 MICROSECONDS SLIDE 20 MICROSECONDS] GROUP BY k")
+    engine.select(
+        "SELECT k, MEDIAN(v) AS m, MAX(t) FILTER (WHERE v > 5) AS t FROM s [RANGE 40 MICROSECONDS SLIDE 20 MICROSECONDS] GROUP BY k"
+    )
     engine.put("s", rows)
     engine.end()
     engine.work()

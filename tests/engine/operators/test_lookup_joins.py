@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.support.engine_run import SqlEngine
 
 LEFT = "CREATE STREAM l (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts DELAY 2 MICROSECONDS"
@@ -33,7 +34,9 @@ def test_any_asof_join_agrees_with_the_reference(drawn: list[Any], left_kind: bo
     def answer() -> None:
         for row in [w for w in waiting if w[0] < reached[1]]:
             waiting.remove(row)
-            best = max((r for r in rights if r[1] == row[1] and row[1] is not None and r[0] <= row[0]), key=lambda r: (r[0], r[2]), default=None)
+            best = max(
+                (r for r in rights if r[1] == row[1] and row[1] is not None and r[0] <= row[0]), key=lambda r: (r[0], r[2]), default=None
+            )
             if best is not None or left_kind:
                 answers.append((row[2], None if best is None else best[2]))
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.support.engine_run import SqlEngine
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts DELAY {} MICROSECONDS"
@@ -60,9 +61,7 @@ class SessionReference:
 def run(gap: int, longest: int | None, delay: int, rows: list[Any], train: int = 4096, chunk: int = 100) -> tuple[list[Any], Any]:
     engine = SqlEngine(STREAM.format(delay), train=train)
     cut = f" MAX {longest} MICROSECONDS" if longest is not None else ""
-    engine.select(
-        f"SELECT k, COUNT(*) AS n, window_start AS a, window_end AS b FROM s [SESSION {gap} MICROSECONDS{cut}] GROUP BY k"
-    )
+    engine.select(f"SELECT k, COUNT(*) AS n, window_start AS a, window_end AS b FROM s [SESSION {gap} MICROSECONDS{cut}] GROUP BY k")
     for start in range(0, len(rows), chunk):
         engine.put("s", rows[start : start + chunk])
         engine.work()
@@ -81,9 +80,7 @@ def run(gap: int, longest: int | None, delay: int, rows: list[Any], train: int =
     st.sampled_from([1, 4096]),
     st.sampled_from([1, 4, 100]),
 )
-def test_any_sessions_agree_with_the_reference(
-    drawn: list[Any], gap: int, longest: int | None, delay: int, train: int, chunk: int
-) -> None:
+def test_any_sessions_agree_with_the_reference(drawn: list[Any], gap: int, longest: int | None, delay: int, train: int, chunk: int) -> None:
     now, rows = 0, []
     for step, k in drawn:
         now += step

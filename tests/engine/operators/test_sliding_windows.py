@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.support.engine_run import SECOND, SqlEngine
 from tests.support.reference_windows import extreme, same
 

@@ -1,0 +1,166 @@
+"""GROUP BY over windows made of panes or over sessions, EMIT CHANGES: what a train changes in the answers of windows, as '-' and '+'.
+
+Beside the state of the aggregate this keeps the last answer of each open window. A closed window's last answer is its final one, so the sum
+of all changes is the answer of EMIT FINAL (K9). An answer that did not change is not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.column import Column, concat_columns
+from millstream.engine.operators.contract import Emitter
+from millstream.engine.operators.keys import key_encoder
+from millstream.engine.operators.ordered_aggregate import equal_values
+from millstream.engine.operators.outputs import change_column, made_train, progress
+from millstream.engine.operators.recipes import AggregateRecipe
+from millstream.engine.operators.session_aggregate import Part, SessionAggregate
+from millstream.engine.operators.sessions import ClosedSessions
+from millstream.engine.operators.window_aggregate import WindowAggregate, WindowAnswer
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Train
+from millstream.engine.types import TIMESTAMP
+from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
+
+
+class ChangingWindowAggregate(WindowAggregate):
+    """Hopping, tumbling and cumulating windows."""
+
+    def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
+        super().__init__(recipe, inputs)
+        self._shown: dict[int, WindowAnswer] = {}
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Fold the rows; say what they change in each window that they reach."""
+        train = inputs[0]
+        self._watermark = max(self._watermark, train.track.start)
+        track = minimum_track([train.track], self._watermark)
+        rows, cuts = self._timely(train, track, out)
+        ids = self._encode(rows)
+        touched = self._windows_of(rows)
+        changes: list[Part] = []
+        done = 0
+        if not cuts:
+            self._fold(rows, ids, 0, rows.rows)
+            done = rows.rows
+        for _, window, seq in self._due(rows, track, folded=not cuts):
+            if cuts:
+                stop = int(np.searchsorted(rows.seq.array(), seq, side="right"))
+                self._fold(rows, ids, done, stop)
+                done = stop
+            assert window is not None  # early answers belong to EMIT EVERY
+            changes.extend(self._changed(window, seq))
+            touched.discard(window)
+        self._fold(rows, ids, done, rows.rows)
+        self._ordinal += rows.rows
+        self._watermark = max(self._watermark, track.end)
+        closed = None if self._watermark == TIME_MIN else self._assigner.last_closed(self._watermark)
+        for window in sorted(w for w in touched if closed is None or w > closed):
+            changes.extend(self._changed(window, train.hi - 1))
+        if train.flush:
+            track = self._flush(train, track, [])
+        self._drop_panes()
+        self._forget()
+        out.emit(_train_of(train, self.schemas[0], track, changes))
+
+    def _windows_of(self, rows: Train) -> set[int]:
+        panes = np.unique(self._assigner.panes(rows.time.array())).tolist() if rows.rows else []
+        spans = [self._assigner.windows_of(pane) for pane in panes]
+        return {window for first, last in spans for window in range(first, last + 1)}
+
+    def _forget(self) -> None:
+        if self._watermark != TIME_MIN:
+            closed = self._assigner.last_closed(self._watermark)
+            self._shown = {w: a for w, a in self._shown.items() if w > closed}
+
+    def _changed(self, window: int, seq: int) -> list[Part]:
+        """Compare a window's answer with the last one shown; a group that has come stays while its window is open."""
+        answers = self._answer(window, seq)
+        if not answers:
+            return []
+        new, old = answers[0], self._shown.get(window)
+        self._shown[window] = new
+        places = np.full(len(new.ids), -1, dtype=np.int64)
+        if old is not None:
+            sorter = np.argsort(old.ids)
+            found = np.clip(np.searchsorted(old.ids, new.ids, sorter=sorter), 0, len(old.ids) - 1)
+            places = np.where(old.ids[sorter[found]] == new.ids, sorter[found], -1)
+        was = np.flatnonzero(places >= 0)
+        same = np.zeros(len(new.ids), dtype=np.bool_)
+        if old is not None and len(was):
+            pairs = zip(old.aggregates, new.aggregates, strict=True)
+            equal = [equal_values(a.take(places[was]), b.take(was)) for a, b in pairs]
+            same[was] = np.logical_and.reduce(equal) if equal else True
+        minus, plus = np.flatnonzero((places >= 0) & ~same), np.flatnonzero(~same)
+        return self._parts(window, seq, new, minus if old is None else places[minus], old, plus, minus)
+
+    def _parts(
+        self, window: int, seq: int, new: WindowAnswer, gone: Int64Array, old: WindowAnswer | None, plus: Int64Array, minus: Int64Array
+    ) -> list[Part]:
+        came = [c.take(plus) for c in (*new.keys, *new.aggregates)]
+        went = [] if old is None else [c.take(gone) for c in (*old.keys, *old.aggregates)]
+        columns = [concat_columns([a, b]) for a, b in zip(went, came, strict=True)] if went else came
+        at = np.concatenate((minus, plus))
+        kind = np.arange(len(at)) >= len(minus)
+        order = np.lexsort((kind, at))
+        start, end = self._assigner.start(window), self._assigner.end(window)
+        bounds = [Column(TIMESTAMP, np.full(len(at), b, dtype=np.int64)) for b in (start, end)]
+        shown = [*(c.take(order) for c in columns), *bounds, change_column(kind[order])]
+        return [(shown, np.full(len(at), seq, dtype=np.int64), np.full(len(at), end - 1, dtype=np.int64))]
+
+    def state_bytes(self) -> int:
+        """Return the bytes of all grids and of what was shown."""
+        shown = sum(c.nbytes() for a in self._shown.values() for c in (*a.keys, *a.aggregates))
+        return super().state_bytes() + shown
+
+
+class ChangingSessionAggregate(SessionAggregate):
+    """Sessions grow and merge, so what was shown of the open ones is compared as whole rows."""
+
+    def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
+        super().__init__(recipe, inputs)
+        self._shown: list[Column] | None = None
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Take the rows in; say what they change in open sessions and in those that close."""
+        train = inputs[0]
+        self._watermark = max(self._watermark, train.track.start)
+        track = minimum_track([train.track], self._watermark)
+        closed = self._rows.take_in(train, track, out)
+        self._watermark = max(self._watermark, track.end)
+        if train.flush:
+            track = self._flushed(train, track, closed)
+        if train.rows or closed:
+            out.emit(_train_of(train, self.schemas[0], track, self._compared(train, closed)))
+        else:
+            out.emit(progress(train, self.schemas[0], track))
+
+    def _compared(self, train: Train, closed: list[ClosedSessions]) -> list[Part]:
+        done = [self._made(c) for c in closed]
+        sessions = self._rows.open_sessions()
+        still = [] if sessions is None else [self._made(ClosedSessions(sessions, np.full(len(sessions.starts), train.hi - 1, dtype=np.int64)))]
+        parts = [p[0] for p in (*done, *still)]
+        before, self._shown = self._shown, still[0][0] if still else None
+        new = [concat_columns(list(c)) for c in zip(*parts, strict=True)] if parts else None
+        if new is None:
+            return []
+        old = before if before is not None else [c.take(np.empty(0, dtype=np.int64)) for c in new]
+        count = len(old[0])
+        both = [concat_columns([a, b]) for a, b in zip(old, new, strict=True)]
+        ids = key_encoder([c.type for c in both]).encode(both)
+        minus = np.flatnonzero(~np.isin(ids[:count], ids[count:]))
+        plus = np.flatnonzero(~np.isin(ids[count:], ids[:count])) + count
+        at = np.concatenate((minus, plus))
+        kind = np.arange(len(at)) >= len(minus)
+        columns = [c.take(at) for c in both]
+        ends = columns[-1].values if len(at) else np.empty(0, dtype=np.int64)
+        return [([*columns, change_column(kind)], np.full(len(at), train.hi - 1, dtype=np.int64), np.asarray(ends) - 1)]
+
+
+def _train_of(train: Train, schema: Schema, track: WatermarkTrack, parts: list[Part]) -> Train:
+    parts = [p for p in parts if len(p[1])]
+    if not parts:
+        return progress(train, schema, track)
+    columns = [concat_columns(list(c)) for c in zip(*(p[0] for p in parts), strict=True)]
+    return made_train(train, schema, columns, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]), track)

@@ -1,0 +1,60 @@
+"""A load that fluctuates over capacity (Carney 2005, 4.6.2, figures 4.18 to 4.22, table 4.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Scale, Scenario
+from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, title
+
+_FIXED, _SLOPE = "fixed-priority-push-through:schedule=10", "slope-slack-push-through:schedule=10"
+_TUPLES: dict[Scale, int] = {"reduced": 3_000, "medium": 20_000, "full": 100_000}
+_COUNTS = ("overload_missed", "overload_made", "underload_missed", "underload_made")
+
+
+def _case(scale: Scale, policy: str) -> Case:
+    return Case("carney_runs:fluctuating", {**NETWORK, "policy": policy, "tuples": _TUPLES[scale], "seed": 1, "low": 0.6, "high": 1.3})
+
+
+def _cases(scale: Scale) -> Sequence[Case]:
+    return [_case(scale, policy) for policy in (_FIXED, _SLOPE)]
+
+
+def _judge(scale: Scale, results: Results) -> Findings:
+    fixed, slope = results(_case(scale, _FIXED)), results(_case(scale, _SLOPE))
+
+    def share(found: object, time: str) -> float:
+        assert isinstance(found, dict)
+        missed, made = float(found[f"{time}_missed"]), float(found[f"{time}_made"])
+        return missed / max(missed + made, 1.0)
+
+    over = (share(slope, "overload"), share(fixed, "overload"))
+    under = (share(slope, "underload"), share(fixed, "underload"))
+    claims = [
+        Claim("average QoS: slope-slack push-through above fixed", "0.81 against 0.70", f"{slope['qos']:.2f} against {fixed['qos']:.2f}",
+              slope["qos"] - fixed["qos"] >= 0.055),
+        Claim("of tuples of the overload, fixed misses many more deadlines", "57% against 93%", f"{over[0]:.0%} against {over[1]:.0%}",
+              over[1] - over[0] >= 0.18),
+        Claim("of tuples of the underload, fixed misses a few more", "4.8% against 5.3%", f"{under[0]:.1%} against {under[1]:.1%}",
+              under[0] <= under[1] * 1.05),
+        Claim("slope-slack push-through misses no deadline of loose applications", "0 against thousands",
+              f"{slope['loose_missed']:.0f} against {fixed['loose_missed']:.0f}",
+              slope["loose_missed"] <= 0.01 * slope["results"] and slope["loose_missed"] <= fixed["loose_missed"]),
+    ]  # fmt: skip
+    rows = [
+        {"policy": title(policy), "qos": found["qos"], **{name: found[name] for name in _COUNTS}, "loose_missed": found["loose_missed"]}
+        for policy, found in ((_FIXED, fixed), (_SLOPE, slope))
+    ]
+    recent = [
+        Line(title(policy), [100.0 * at / len(found["recent"]) for at in range(len(found["recent"]))], found["recent"])
+        for policy, found in ((_FIXED, fixed), (_SLOPE, slope))
+    ]
+    return Findings(rows, claims, [Panel("QoS of the latest results", "share of results, %", "QoS", recent, kind="step")])
+
+
+SCENARIO = Scenario(
+    "c-burst", "Carney 2005, fig. 4.18-4.22", "a load that fluctuates over capacity",
+    "The network of c-qos; 60% of capacity, and 130% for 15 of every 55 thousand tuples (periods scaled with the number of tuples).",
+    _cases, _judge, (CHARGED,),
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""Where the time goes: tuples, trains, superboxes (Carney 2005, 3.4.5, figure 3.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED
+
+_MODES = {
+    "tuple at a time": ("round-robin", 0.0),
+    "trains": ("round-robin", 1.0),
+    "superboxes": ("superbox:traversal=min-cost", 1.0),
+}
+_TUPLES: dict[Scale, int] = {"reduced": 2_000, "medium": 10_000, "full": 100_000}
+
+
+def _case(scale: Scale, mode: str) -> Case:
+    policy, train = _MODES[mode]
+    parameters = {"policy": policy, "capacity": 0.5, "trees": 4, "depth": 5, "fan_out": 3, "tuples": _TUPLES[scale], "seed": 1}
+    return Case("carney_runs:superbox", {**parameters, "train": train, "cost_us": 5.0})
+
+
+def _cases(scale: Scale) -> Sequence[Case]:
+    return [_case(scale, mode) for mode in _MODES]
+
+
+def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+    found = {mode: results(_case(scale, mode)) for mode in _MODES}
+    total = {mode: float(one["total_ns"]) / 1e9 for mode, one in found.items()}
+    share = {
+        mode: float(one["scheduling_ns"]) / max(float(one["scheduling_ns"]) + float(one["call_ns"]), 1.0) for mode, one in found.items()
+    }
+    listed = ", ".join(f"{mode} {value:.3g} s" for mode, value in total.items())
+    claims = [
+        Claim("trains take far less time than tuple at a time (a third less at least)", "far below", listed,
+              total["trains"] <= 0.67 * total["tuple at a time"]),
+        Claim("superboxes about halve the time of trains", "half", f"{total['superboxes'] / total['trains']:.2f} of it",
+              total["superboxes"] <= 0.75 * total["trains"]),
+        ordered("the scheduler's share of the overhead grows from tuples over trains to superboxes", list(share), list(share.values())),
+    ]  # fmt: skip
+    rows: list[Row] = [
+        {"mode": mode, "total_s": total[mode], "call_s": float(one["call_ns"]) / 1e9, "scheduling_s": float(one["scheduling_ns"]) / 1e9,
+         "useful_s": float(one["useful_ns"]) / 1e9}
+        for mode, one in found.items()
+    ]  # fmt: skip
+    parts = (("useful_ns", "boxes' own work"), ("call_ns", "box calls"), ("scheduling_ns", "scheduler"))
+    lines = [Line(title, list(_MODES), [float(found[mode][name]) / 1e9 for mode in _MODES]) for name, title in parts]
+    return Findings(rows, claims, [Panel("Time for all tuples", "", "s", lines, kind="bar")])
+
+
+SCENARIO = Scenario(
+    "c-overhead", "Carney 2005, fig. 3.10", "where the time goes",
+    "Four trees of fan-out 3 and depth 5, boxes of 5 µs so that overheads show, tuples at half of the ideal capacity, which tuples at a time cannot keep up with.",
+    _cases, _judge, (CHARGED, "worker and storage overhead by one cost a box call"),
+)  # fmt: skip

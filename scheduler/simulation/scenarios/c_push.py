@@ -1,0 +1,48 @@
+"""Push-through for shallow and deep networks (Carney 2005, 4.5, figure 4.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Scale, Scenario
+from millstream.scheduler.simulation.scenarios.c_qos import NETWORK, RATES
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, Sweep
+
+_POLICIES = (
+    "fixed-priority:schedule=10",
+    "fixed-priority-push-through:schedule=10",
+    "slope-slack:schedule=10",
+    "slope-slack-push-through:schedule=10",
+)
+_DEEP_TUPLES: dict[Scale, int] = {"reduced": 300, "medium": 4_000, "full": 20_000}
+_SHALLOW = Sweep(_POLICIES, RATES, NETWORK)
+# Four times the depth at a quarter of the cost: also of the call, so that the useful work and the calls stay what they were.
+_DEEP = Sweep(_POLICIES, RATES, {**NETWORK, "depth": 20, "cost_us": 25.0, "call_ns": 4_000}, tuples=_DEEP_TUPLES)
+
+
+def _cases(scale: Scale) -> Sequence[Case]:
+    return [*_SHALLOW.cases(scale), *_DEEP.cases(scale)]
+
+
+def _judge(scale: Scale, results: Results) -> Findings:
+    gains = {}
+    for depth, sweep in (("shallow", _SHALLOW), ("deep", _DEEP)):
+        fixed, fixed_push, slope, slope_push = (sweep.average(results, scale, policy) for policy in _POLICIES)
+        gains[depth] = {"fixed": fixed_push - fixed, "slope": slope_push - slope}
+    listed = ", ".join(f"{depth} {kind} {gain:+.3f}" for depth, found in gains.items() for kind, gain in found.items())
+    claims = [
+        Claim("push-through helps slope-slack most", "slope-slack most", listed,
+              gains["shallow"]["slope"] > 0 and gains["shallow"]["slope"] > gains["shallow"]["fixed"]),
+        Claim("push-through helps deep networks most", "deep most", listed,
+              all(gains["deep"][kind] > gains["shallow"][kind] for kind in ("fixed", "slope"))),
+    ]  # fmt: skip
+    rows = [{"depth": 5, **row} for row in _SHALLOW.rows(results, scale, ("qos", "decision_share"))]
+    rows += [{"depth": 20, **row} for row in _DEEP.rows(results, scale, ("qos", "decision_share"))]
+    panels = [_SHALLOW.panel(results, scale, "5 boxes an application"), _DEEP.panel(results, scale, "20 boxes an application")]
+    return Findings(rows, claims, panels)
+
+
+SCENARIO = Scenario(
+    "c-push", "Carney 2005, fig. 4.14", "push-through for shallow and deep networks",
+    "20 applications of 5 boxes of 0.1 ms, and of 20 boxes of 0.025 ms; otherwise as c-qos.", _cases, _judge, (CHARGED,),
+)  # fmt: skip

@@ -1,0 +1,55 @@
+"""Trains under bursts (Carney 2005, 3.4.4, figure 3.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED
+
+_BURSTS = (1, 2, 4)
+_TRAINS = (0.2, 0.4, 0.6, 0.8, 1.0)
+_TUPLES: dict[Scale, int] = {"reduced": 480, "medium": 8_000, "full": 32_000}
+
+
+def _case(scale: Scale, burst: int, train: float) -> Case:
+    parameters = {"policy": "round-robin", "capacity": 0.4, "trees": 1, "depth": 5, "fan_out": 2, "tuples": _TUPLES[scale], "seed": 1}
+    return Case("carney_runs:superbox", {**parameters, "burst": burst, "train": train})
+
+
+def _cases(scale: Scale) -> Sequence[Case]:
+    return [_case(scale, burst, train) for burst in _BURSTS for train in _TRAINS]
+
+
+def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+    def overhead_s(burst: int, train: float) -> float:
+        found = results(_case(scale, burst, train))
+        return float(found["call_ns"] + found["scheduling_ns"]) / 1e9
+
+    table = {burst: [overhead_s(burst, train) for train in _TRAINS] for burst in _BURSTS}
+    plain = table[1][0]
+    flat = max(table[1]) / min(table[1]) - 1.0
+    claims = [
+        Claim("bursts of 1: trains change nothing", "flat", f"{100 * flat:.1f}% between least and most", flat <= 0.05),
+        Claim("bursts of 4: overhead falls markedly as trains grow", "falls", f"{table[4][0] / table[4][-1]:.2f} times from 0.2 to 1.0",
+              table[4][0] >= 1.25 * table[4][-1]),
+        Claim("with whole queues the overhead of bursts of 4 is near the unbursty one", "near", f"{table[4][-1] / plain:.2f} times",
+              table[4][-1] <= 1.25 * plain),
+        Claim("with trains of 0.2, bursts of 4 have about four times the overhead", "4 times", f"{table[4][0] / plain:.2f} times",
+              2.0 <= table[4][0] / plain <= 8.0,
+              "overhead here is time in calls and in deciding; latency that tuples wait behind their burst is no part of it"),
+    ]  # fmt: skip
+    rows: list[Row] = [
+        {"burst": burst, "train": train, "overhead_s": value}
+        for burst, found in table.items()
+        for train, value in zip(_TRAINS, found, strict=True)
+    ]
+    lines = [Line(f"bursts of {burst}", _TRAINS, found) for burst, found in table.items()]
+    return Findings(rows, claims, [Panel("One tree of fan-out 2, depth 5", "train, share of the queue", "overhead, s", lines)])
+
+
+SCENARIO = Scenario(
+    "c-train", "Carney 2005, fig. 3.9", "trains under bursts",
+    "One tree of fan-out 2 and depth 5 under round-robin box at a time at 40% of capacity; bursts of 1, 2, 4 tuples an input.",
+    _cases, _judge, (CHARGED,),
+)  # fmt: skip

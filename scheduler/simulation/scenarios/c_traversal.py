@@ -1,0 +1,82 @@
+"""Superbox traversals (Carney 2005, 3.4.3, figures 3.7 and 3.8; the example tree of 3.3.1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
+
+_WALKS = ("min-cost", "min-latency", "min-memory")
+_RATIOS: dict[Scale, tuple[float, ...]] = {
+    "reduced": (0.05, 0.22, 2.0),
+    "medium": (0.02, 0.1, 0.2, 0.25, 0.5, 2.0),
+    "full": (0.02, 0.05, 0.1, 0.15, 0.18, 0.2, 0.22, 0.24, 0.26, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0),
+}
+_TUPLES: dict[Scale, int] = {"reduced": 800, "medium": 4_000, "full": 20_000}
+
+
+def _example(walk: str, ratio: float) -> Case:
+    return Case("carney_walks:example_tree", {"walk": walk, "ratio": ratio})
+
+
+def _memory(scale: Scale, walk: str) -> Case:
+    return Case("carney_walks:memory", {"walk": walk, "tuples": _TUPLES[scale], "seed": 1})
+
+
+def _loaded(scale: Scale, walk: str, cost_us: float) -> Case:
+    return Case("carney_walks:loaded", {"walk": walk, "cost_us": cost_us, "tuples": _TUPLES[scale], "seed": 1})
+
+
+_COSTS = (5.0, 500.0)
+
+
+def _cases(scale: Scale) -> Sequence[Case]:
+    return [
+        *(_example(walk, ratio) for walk in _WALKS[:2] for ratio in _RATIOS[scale]),
+        *(_memory(scale, walk) for walk in _WALKS),
+        *(_loaded(scale, walk, cost) for walk in _WALKS[:2] for cost in _COSTS),
+    ]
+
+
+def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+    ratios = _RATIOS[scale]
+    latency = {walk: [float(results(_example(walk, ratio))["latency"]) for ratio in ratios] for walk in _WALKS[:2]}
+    cost, quick = latency["min-cost"], latency["min-latency"]
+    # Both are straight lines in the ratio, so two points give where they cross.
+    slope = ((quick[-1] - cost[-1]) - (quick[0] - cost[0])) / (ratios[-1] - ratios[0])
+    crossing = ratios[0] - (quick[0] - cost[0]) / slope
+    memory = {walk: results(_memory(scale, walk)) for walk in _WALKS}
+    means = [float(memory[walk]["bytes_mean"]) for walk in ("min-memory", "min-cost", "min-latency")]
+    loaded = {walk: [float(results(_loaded(scale, walk, one))["response_ms_mean"]) for one in _COSTS] for walk in _WALKS[:2]}
+    listed = ", ".join(f"{one:g} µs: min-cost {a:.4g}, min-latency {b:.4g} ms" for one, a, b in zip(_COSTS, *loaded.values(), strict=True))
+    claims = [
+        Claim("example tree: the traversals cross where cost over call overhead is near 0.22", "0.22", f"{crossing:.3f}", 0.2 <= crossing <= 0.24),
+        Claim("example tree: min-cost wins below, min-latency above", "min-cost below, min-latency above",
+              f"at {ratios[0]}: {cost[0]:.3g} against {quick[0]:.3g}; at {ratios[-1]}: {cost[-1]:.3g} against {quick[-1]:.3g} overheads",
+              cost[0] < quick[0] and quick[-1] < cost[-1]),
+        Claim("one tree under load 0.5: min-cost wins at small box cost, min-latency at large", "cross-over", listed,
+              loaded["min-cost"][0] < loaded["min-latency"][0] and loaded["min-latency"][1] < loaded["min-cost"][1],
+              "an order names no box that has nothing to do, so with few tuples waiting min-latency makes no more calls"),
+        ordered("min-memory needs the least memory, min-latency the most", ["min-memory", "min-cost", "min-latency"], means),
+    ]  # fmt: skip
+    rows: list[Row] = [
+        {"walk": walk, "cost_over_overhead": ratio, "latency_in_overheads": value}
+        for walk, found in latency.items()
+        for ratio, value in zip(ratios, found, strict=True)
+    ]
+    rows += [{"walk": walk, "bytes_mean": found["bytes_mean"]} for walk, found in memory.items()]
+    panels = [
+        Panel("Example tree", "box cost over call overhead", "average latency, overheads",
+              [Line(walk, ratios, found) for walk, found in latency.items()], x_log=True, y_log=True),
+        Panel("Memory while a superbox runs", "share of the run, %", "bytes in queues",
+              [Line(walk, memory[walk]["at"], memory[walk]["bytes"]) for walk in _WALKS], kind="step"),
+    ]  # fmt: skip
+    return Findings(rows, claims, panels)
+
+
+SCENARIO = Scenario(
+    "c-traversal", "Carney 2005, fig. 3.7, 3.8", "superbox traversals",
+    "The thesis's tree of six boxes with a tuple at each; one tree of fan-out 3 and depth 5 at load 0.5, box costs 5 and 500 µs, 16 µs a call; "
+    "a full tree with selectivities 0.4 to 1 emptied by one superbox run.",
+    _cases, _judge,
+)  # fmt: skip

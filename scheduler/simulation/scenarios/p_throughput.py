@@ -1,0 +1,28 @@
+"""How smooth the output is (Pajjuri 2004, 6.4, figures 6.3 to 6.6)."""
+
+from __future__ import annotations
+
+from millstream.scheduler.simulation.experiments import Claim, Findings, Line, Panel, Scale, Scenario, ordered
+from millstream.scheduler.simulation.scenarios import pajjuri_sweep as sweep
+
+_PAPER = {100.0: (237, 298, 365, 386), 500.0: (255, 312, 395, 459), 900.0: (289, 353, 417, 474)}
+
+
+def _judge(scale: Scale, results: sweep.Results) -> Findings:
+    claims: list[Claim] = []
+    for rate, paper in _PAPER.items():
+        ours = [sweep.value(results, scale, policy, rate, "throughput_deviation_per_s") for policy in sweep.POLICIES]
+        claims.append(
+            ordered(f"at {rate:g} tuples a second the deviation of outputs a second ascends in this order", list(sweep.POLICIES.values()), ours,
+                    paper=" < ".join(f"{name} {number}" for name, number in zip(sweep.POLICIES.values(), paper, strict=True)))
+        )  # fmt: skip
+    panels = [
+        Panel(f"Poisson, {rate:g} tuples a second", "s", "outputs a second",
+              [Line(title, range(len(made)), made) for policy, title in sweep.POLICIES.items()
+               for made in [results(sweep.case(scale, policy, rate, 1, "poisson"))["outputs_per_s"]]], kind="step")
+        for rate in _PAPER
+    ]  # fmt: skip
+    return Findings(sweep.rows(results, scale, "throughput_deviation_per_s"), claims, panels)
+
+
+SCENARIO = Scenario("p-throughput", "Pajjuri 2004, fig. 6.3-6.6", "how smooth the output is", sweep.SETUP, sweep.cases, _judge, sweep.SUBSTITUTED)

@@ -1,0 +1,5 @@
+-- case: C18
+CREATE STREAM a (ts BIGINT, k INT) TIMESTAMP BY ts UNIT s;
+CREATE STREAM b (ts BIGINT, k INT) TIMESTAMP BY ts UNIT s;
+SELECT a.ts AS x, b.ts AS y FROM a JOIN b ON a.k = b.k WITHIN 60 SECONDS;
+SELECT a.ts AS x, b.ts AS y FROM b JOIN a ON a.k = b.k WITHIN 60 SECONDS;
