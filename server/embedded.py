@@ -50,7 +50,7 @@ class Replay:
     script_name: str = "script"
     inputs: Sequence[tuple[str, Path]] = ()
     timeline: Path | None = None
-    policy: str = "hnr"
+    policy: str = "fcfs"
     workers: int = 1
     train: int | None = None
 

@@ -14,13 +14,19 @@ from millstream.engine.column import Column, concat_columns
 from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.outputs import made_train, progress, take_out_late
+from millstream.engine.operators.recipes import AggregateRecipe
 from millstream.engine.operators.running_aggregate import RunningAggregate, as_train
+from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.watermarks import WatermarkTrack, minimum_track
 
 
 class InstantAggregate(RunningAggregate):
     """See the module's text. Uses the folding and the comparing of the RunningAggregate, one instant at a time."""
+
+    def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
+        super().__init__(recipe, inputs)
+        self._arrived = 0
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take rows in; give the changes of the instants that W has passed."""
@@ -38,8 +44,6 @@ class InstantAggregate(RunningAggregate):
         ready = self._waiting.take(np.flatnonzero(passed)).in_order()
         self._waiting = self._waiting.take(np.flatnonzero(~passed))
         out.emit(self._changes(train, track, ready, out))
-
-    _arrived: int = 0
 
     def _changes(self, train: Train, track: WatermarkTrack, ready: BufferedRows, out: Emitter) -> Train:
         parts: list[list[Column]] = []

@@ -19,8 +19,10 @@ from millstream.engine.arrow import arrow_type, column_to_arrow
 from millstream.engine.column import Column, Mask, null_column
 from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.types import Kind
 
 Int64Array = npt.NDArray[np.int64]
+_NAN = float("nan")
 Holistic = Callable[[AggregateCall, Column, Int64Array, Int64Array], Column]
 
 
@@ -120,9 +122,10 @@ def _top(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Ar
 def _top_frequent(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     """The k most frequent; at equal counts the first to come."""
     plain = column_to_arrow(column).to_pylist()
-    return _lists(
-        call, [[v for v, _ in Counter(plain[a:b]).most_common(call.options[0])] if b > a else None for a, b in _bounds(starts, stops)]
-    )
+    if column.type.kind is Kind.DOUBLE:
+        plain = [0.0 if v == 0 else _NAN if v != v else v for v in plain]  # one zero and one NaN (K7): an object equals itself
+    limit = call.options[0]
+    return _lists(call, [[v for v, _ in Counter(plain[a:b]).most_common(limit)] if b > a else None for a, b in _bounds(starts, stops)])
 
 
 def _string_agg(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
