@@ -46,7 +46,7 @@ types: $(READY) ## mypy, strict
 	MYPYPATH=build/types $(BIN)/mypy -p millstream
 
 bench: $(READY) ## all benchmarks; each checks its answer (one: .venv/bin/millstream bench NAME)
-	@$(BIN)/millstream bench all $(ARGS)
+	@$(BIN)/millstream bench all --compare docs/benchmarks.json $(ARGS)
 
 soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
 	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)

@@ -6,6 +6,9 @@ from __future__ import annotations
 # worked off in several calls of one step.
 TRAIN_ROWS_MAX = 65_536
 
+# Rows up to which waiting trains are joined for one call; beyond, copying their columns costs more than the calls saved.
+JOINED_ROWS_MAX = 8_192
+
 # Rows and bytes that one log holds for its slowest reader before the operator behind it is told not to run. One order may overshoot.
 LOG_ROWS_MAX = 1_000_000
 LOG_BYTES_MAX = 256 * 1024 * 1024

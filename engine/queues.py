@@ -326,7 +326,7 @@ class Cursor:
     def take(self, rows_max: int, upto: int | None = None) -> Taken | None:
         """Take the next train: at most `rows_max` rows (more where rows share a seq), nothing at or beyond `upto`.
 
-        Small trains are joined, a big one is cut, never past a mark. Without `upto` None when nothing waits; with it always a train
+        Small trains are joined (up to JOINED_ROWS_MAX, without `upto`), a big one is cut, never past a mark. Without `upto` None when nothing waits; with it always a train
         that reaches exactly `upto`, which must not lie beyond the edge's frontier.
         """
         parts: list[Train] = []
@@ -335,6 +335,8 @@ class Cursor:
             while (node := self.node.next) is not None:
                 train = self._rest if self._rest is not None else _train(node)
                 if (train.rows and rows >= rows_max) or (upto is not None and train.lo >= upto):
+                    break
+                if upto is None and rows and rows + train.rows > limits.JOINED_ROWS_MAX:
                     break
                 part, rest = _cut(train, max(0, rows_max - rows), upto)
                 parts.append(part)
