@@ -139,7 +139,9 @@ class ChangingSessionAggregate(SessionAggregate):
     def _compared(self, train: Train, closed: list[ClosedSessions]) -> list[Part]:
         done = [self._made(c) for c in closed]
         sessions = self._rows.open_sessions()
-        still = [] if sessions is None else [self._made(ClosedSessions(sessions, np.full(len(sessions.starts), train.hi - 1, dtype=np.int64)))]
+        still: list[Part] = []
+        if sessions is not None:
+            still = [self._made(ClosedSessions(sessions, np.full(len(sessions.starts), train.hi - 1, dtype=np.int64)))]
         parts = [p[0] for p in (*done, *still)]
         before, self._shown = self._shown, still[0][0] if still else None
         new = [concat_columns(list(c)) for c in zip(*parts, strict=True)] if parts else None

@@ -1,7 +1,7 @@
 """The examples of docs/language.md and docs/semantics.md do what the page says.
 
-A block ```sql is a script. Blocks ```csv NAME (rows of a stream) or ```jsonl (a timeline) after it are its input, and ```json what comes out,
-or ```error how it is refused. A script with neither need only be understood.
+A block ```sql is a script. Blocks ```csv NAME (rows of a stream) or ```jsonl (a timeline) after it are its input, and ```json what
+comes out, or ```error how it is refused. A script with neither need only be understood.
 """
 
 from __future__ import annotations
