@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from millstream.protocol.errors import ProtocolError
-from millstream.protocol.messages import Failure
+
+if TYPE_CHECKING:
+    from millstream.protocol.messages import Failure
 
 
 class MillstreamError(Exception):

@@ -124,6 +124,11 @@ def column_to_arrow(column: Column) -> Any:
         return pa.nulls(len(column))
     if type_.kind is Kind.DECIMAL:
         return _decimal_array(column)
+    dtype = _VIEW_DTYPES.get(type_.kind)
+    if dtype is not None and column.valid is None and column.values.dtype == dtype:
+        # The same memory, without being looked through.
+        values = column.values if column.values.flags.c_contiguous else np.ascontiguousarray(column.values)
+        return pa.Array.from_buffers(target, len(values), [None, pa.py_buffer(values)], 0)
     missing = None if column.valid is None else ~column.valid
     if type_.kind in _AS_INTEGERS:
         return pa.array(column.values, type=_AS_INTEGERS[type_.kind], mask=missing).view(target)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from millstream.engine.column import Column, Mask, null_column
+from millstream.engine.column import Column, Index, Mask, null_column
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.compile import compile_expression, compile_predicate
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate
@@ -20,7 +20,7 @@ from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Litera
 from millstream.engine.operators.evaluate import context_of
 from millstream.engine.operators.recipes import ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.schema import Schema
-from millstream.engine.train import Slot, Train
+from millstream.engine.train import Selection, Slot, Train
 
 CHEAP_FUNCTIONS = frozenset(
     ("+", "-", "*", "neg", "=", "<>", "<", "<=", ">", ">=", "and", "or", "not", "is_null", "is_not_null", "is_distinct_from")
@@ -95,6 +95,7 @@ class FusedProgram:
         for place, recipe in enumerate(recipes):
             self._stages.append(self._stage(recipe, recipes[place + 1 :]))
         self._outputs: list[int | Kernel] = [e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in self._columns]
+        self._gathers_only = all(isinstance(output, int) for output in self._outputs)
         self._empty: list[Slot] = [null_column(f.type, 0) for f in self._schema.fields]
 
     def _stage(self, recipe: Recipe, following: Sequence[Recipe]) -> Stage:
@@ -139,11 +140,13 @@ class FusedProgram:
         return self._leave(train, rows, mask, live, context), counts
 
     def _leave(self, train: Train, rows: ChainRows, mask: Mask | None, live: int, context: EvaluationContext) -> Train:
+        if live == 0:
+            return (train if mask is None else train.take(_NO_ROWS)).replace_columns(self._schema, self._empty)
         if mask is not None and live < rows.rows:
+            if self._gathers_only:
+                return self._gathered(train, rows, np.flatnonzero(mask))
             train, rows = rows.compacted(mask)
             context = context_of(train)
-        if live == 0:
-            return train.replace_columns(self._schema, self._empty)
         slots: list[Slot] = []
         for output in self._outputs:
             if not isinstance(output, int):
@@ -153,6 +156,22 @@ class FusedProgram:
             else:
                 slots.append(rows.column(output))
         return train.replace_columns(self._schema, slots)
+
+
+    def _gathered(self, train: Train, rows: ChainRows, index: Index) -> Train:
+        """Leave with some of the rows: only columns that leave are touched, entering ones gathered when someone asks for them."""
+        selection = Selection(index)
+        slots: list[Slot] = []
+        for output in self._outputs:
+            assert isinstance(output, int)
+            if output < self._width:
+                slots.append(train.deferred(output, selection))
+            else:
+                slots.append(rows.column(output).take(index))
+        return train.picked(selection, self._schema, slots)
+
+
+_NO_ROWS: Index = np.empty(0, dtype=np.int64)
 
 
 def _is_tested(position: int, following: Sequence[Recipe]) -> bool:

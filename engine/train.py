@@ -201,11 +201,18 @@ class Train:
     def take(self, index: Index) -> Train:
         """Return the train of the rows at the increasing positions `index`, columns deferred, same interval."""
         selection = Selection(index)
-        slots: list[Slot] = [
-            Deferred(s.base, s.selection.then(selection)) if isinstance(s, Deferred) else Deferred(s, selection) for s in self._slots
-        ]
+        return self.picked(selection, self.schema, [self.deferred(i, selection) for i in range(len(self._slots))])
+
+    def deferred(self, position: int, selection: Selection) -> Deferred:
+        """Return a column of the selected rows, not gathered yet."""
+        slot = self._slots[position]
+        return Deferred(slot.base, slot.selection.then(selection)) if isinstance(slot, Deferred) else Deferred(slot, selection)
+
+    def picked(self, selection: Selection, schema: Schema, slots: Sequence[Slot]) -> Train:
+        """Return the train of the selected rows with columns that hold just these, same interval."""
+        index = selection.index
         return self._with(
-            self.schema,
+            schema,
             slots,
             len(index),
             self.seq.select(selection),

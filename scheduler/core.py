@@ -40,6 +40,7 @@ from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
 from millstream.scheduler.query_marks import QueryMarks
+from millstream.scheduler.policies.slope_slack import SlopeSlack
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
@@ -204,8 +205,12 @@ class SchedulerCore:
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         if self._outstanding or self.ledger.rows_waiting or self.story is not None:
             raise SimulationError("an express lane begins with empty queues and keeps no story")
+        if isinstance(policy.ranking, SlopeSlack):
+            raise SimulationError(f"policy {policy.spec} looks at all queues of a path, which a lane does not keep up to date")
         self._units_version = -1
         self._bring_up_to_date(self._now_ns)
+        if self.estimates.adapt and self._units.depends_on_estimates:
+            raise SimulationError(f"policy {policy.spec} cuts the network anew when estimates move")
         lane = ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
         if charge is None or charge.free:
             policy.selector = quick_selector(policy.selector, policy.ranking, single=lane.single)

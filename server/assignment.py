@@ -15,7 +15,7 @@ from millstream.engine.expressions.contract import EvaluationContext, Kernel
 from millstream.engine.expressions.ir import Cast, ColumnRef
 from millstream.engine.ingest.outcome import Reasons
 from millstream.engine.language.names import did_you_mean
-from millstream.engine.schema import Schema, StreamDefinition
+from millstream.engine.schema import Schema, StreamDefinition, TableDefinition
 from millstream.engine.train import Train
 from millstream.engine.types import DataType, Kind
 
@@ -23,7 +23,7 @@ from millstream.engine.types import DataType, Kind
 class Assignment:
     """How a SELECT's columns become a stream's. TypeProblem or InvalidDefinition when they cannot."""
 
-    def __init__(self, target: StreamDefinition, names: Sequence[str], given: Schema) -> None:
+    def __init__(self, target: StreamDefinition | TableDefinition, names: Sequence[str], given: Schema) -> None:
         wanted = list(names) or list(target.schema.names)
         if len(given) != len(wanted):
             raise TypeProblem(f"{target.name} takes {len(wanted)} columns here and the SELECT gives {len(given)}")

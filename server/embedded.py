@@ -50,7 +50,7 @@ class Replay:
     script_name: str = "script"
     inputs: Sequence[tuple[str, Path]] = ()
     timeline: Path | None = None
-    policy: str = "hnr"
+    policy: str = "fcfs"
     workers: int = 1
     train: int | None = None
 
@@ -128,16 +128,22 @@ class _Run:
         rows_max = 1 if FedStreams(self.host).are_tangled() else self.replay.train or TRAIN_ROWS
         with ExitStack() as open_files:
             files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
-            if len(files) == 1:
-                for block in files[0].chunks():
-                    for start in range(0, block.rows, rows_max):
-                        columns, numbers = block.slice(start, min(start + rows_max, block.rows))
-                        files[0].intake.take_columns(columns, numbers)
-                        self._settle()
-            elif files:
-                self._replay_merged(files, rows_max)
+            for table in [f for f in files if f.intake.table is not None]:
+                self._replay_one(table, rows_max)
+            streams = [f for f in files if f.intake.table is None]
+            if len(streams) == 1:
+                self._replay_one(streams[0], rows_max)
+            elif streams:
+                self._replay_merged(streams, rows_max)
             for file in files:
-                self._tell_refused(file)
+                self.outcomes.messages += file.told()
+
+    def _replay_one(self, file: InputFile, rows_max: int) -> None:
+        for block in file.chunks():
+            for start in range(0, block.rows, rows_max):
+                columns, numbers = block.slice(start, min(start + rows_max, block.rows))
+                file.intake.take_columns(columns, numbers)
+                self._settle()
 
     def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
         whole = [file.read_all() for file in files]
@@ -164,15 +170,6 @@ class _Run:
         self.runtime.run()
         while self.feeder.flush():
             self.runtime.run()
-
-    def _tell_refused(self, file: InputFile) -> None:
-        messages = list(file.notes)
-        if file.refused:
-            reasons = [f"{where}: {reason}" for where, reason in file.first_refusals[:REASONS_SHOWN_MAX]]
-            more = "" if file.refused <= len(reasons) else "; …"
-            rows = "row" if file.rows == 1 else "rows"
-            messages.append(f"{file.intake.name}: {file.refused} of {file.rows} {rows} refused: {'; '.join(reasons)}{more}")
-        self.outcomes.messages += messages
 
     # --- timeline ---
 

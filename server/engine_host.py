@@ -15,6 +15,7 @@ from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column
 from millstream.engine.errors import UnknownName
 from millstream.engine.executor import Executor
+from millstream.engine.frontier import edge_frontier
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
@@ -22,7 +23,7 @@ from millstream.engine.language.statements import ClassDefinition, Statement
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
-from millstream.engine.schema import StreamDefinition
+from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.sources import MergedPart
 from millstream.engine.train import Int64Array, Train
 from millstream.scheduler.instructions import Instruction, Report
@@ -121,6 +122,11 @@ class EngineHost:
         self.network.create_stream(definition)
         self.intakes[definition.name] = StreamIntake(self, definition)
 
+    def register_table(self, definition: TableDefinition) -> None:
+        """Open a table for changes."""
+        self.network.create_table(definition)
+        self.intakes[definition.name] = StreamIntake(self, self.network.sources[definition.name].definition, definition)
+
     def intake(self, name: str) -> StreamIntake:
         """Return where rows of a stream enter; UnknownName when there is none such."""
         found = self.intakes.get(name)
@@ -156,7 +162,8 @@ class EngineHost:
             running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
             if running is None or not running.attached or stream not in running.blueprint.base_streams:
                 continue
-            if any(cursor.position <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
+            # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
+            if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
                 return False
         return True
 

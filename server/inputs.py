@@ -5,19 +5,18 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
 from millstream.engine.event_time import event_times, time_position
-from millstream.engine.ingest.outcome import Rejection
 from millstream.engine.ingest.readers import file_format, read_stream
 from millstream.engine.schema import OnError
 from millstream.engine.train import Int64Array
 from millstream.server.errors import BadInput
-from millstream.server.intake import places_of_accepted
+from millstream.server.intake import refuse_unknown_op
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import EngineHost
@@ -47,7 +46,7 @@ class InputFile:
         self.rows = 0
         self.refused = 0
         self.first_refusals: list[tuple[str, str]] = []
-        self._reader = read_stream(file, path.name, form, intake.definition)
+        self._reader = read_stream(file, path.name, form, intake.offered)
         self._warnings: dict[str, None] = {}
 
     @property
@@ -60,7 +59,8 @@ class InputFile:
         for coerced in self._reader.chunks():
             before = self.rows
             self.rows += coerced.rows + len(coerced.rejected)
-            local = [Rejection(r.index - before, r.reason, r.raw) for r in coerced.rejected]
+            if self.intake.table is not None and coerced.rows:
+                refuse_unknown_op(coerced)
             self._warnings.update(dict.fromkeys(coerced.warnings))
             if coerced.rejected:
                 places = [(self._reader.place(r.index), r.reason) for r in coerced.rejected]
@@ -68,9 +68,21 @@ class InputFile:
                     raise BadInput(f"{self.intake.name}: {places[0][0]}: {places[0][1]}", hint="the stream says ON ERROR FAIL")
                 self.refused += len(places)
                 self.first_refusals += places[: REFUSALS_REMEMBERED_MAX - len(self.first_refusals)]
-                self.intake.note_refused(local, before)
+                self.intake.note_refused(coerced.rejected, 0)
             if coerced.rows:
-                yield Block(coerced.columns, coerced.rows, places_of_accepted(before, replace(coerced, rejected=local)))
+                index = coerced.index if coerced.index is not None else np.arange(before, before + coerced.rows, dtype=np.int64)
+                yield Block(coerced.columns, coerced.rows, index + 1)
+
+    def told(self) -> list[str]:
+        """Return what is to be said of the file once it has been read: notes, and how many rows were refused and why."""
+        messages = self.notes
+        if self.refused:
+            reasons = "; ".join(f"{place}: {reason}" for place, reason in self.first_refusals)
+            more = "" if self.refused <= len(self.first_refusals) else "; …"
+            messages.append(
+                f"{self.intake.name}: {self.refused} of {self.rows} row{'' if self.rows == 1 else 's'} refused: {reasons}{more}"
+            )
+        return messages
 
     def read_all(self) -> Block:
         """Return all accepted rows as one block."""

@@ -7,18 +7,21 @@ with it (ON ERROR FAIL).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from millstream.engine.arrow import column_to_arrow
 from millstream.engine.column import Column
 from millstream.engine.errors import EngineError
 from millstream.engine.ingest.checks import finish
 from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
-from millstream.engine.schema import OnError, StreamDefinition
+from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.train import Int64Array
+from millstream.engine.types import TEXT
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.server.errors import BadInput
 from millstream.server.outcome import spell
@@ -41,12 +44,19 @@ class Taken:
 
 
 class StreamIntake:
-    """The way into one stream. `accepted_total` and `refused_total` count rows since it was made; `channels` are its publishers."""
+    """The way into one stream or table. `accepted_total` and `refused_total` count rows since it was made; `channels` are its publishers.
 
-    def __init__(self, host: EngineHost, definition: StreamDefinition) -> None:
+    `definition` says how rows enter; `offered` what rows may look like: those of a table may carry `op`, where '-' deletes.
+    """
+
+    def __init__(self, host: EngineHost, definition: StreamDefinition, table: TableDefinition | None = None) -> None:
         self.host = host
         self.definition = definition
-        self.spelled_schema = spell(definition.schema)
+        self.table = table
+        self.offered: StreamDefinition | TableDefinition = definition
+        if table is not None:
+            self.offered = replace(table, schema=Schema((*table.schema.fields, Field("op", TEXT))))
+        self.spelled_schema = spell(self.offered.schema)
         self.channels: list[Channel] = []
         self.accepted_total = 0
         self.refused_total = 0
@@ -65,16 +75,21 @@ class StreamIntake:
     def take_batch(self, batch: Any) -> Taken:
         """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
         try:
-            return self._take(coerce_batch(batch, self.definition))
+            return self._take(coerce_batch(batch, self.offered))
         except EngineError as error:
             return self._refused_whole(batch.num_rows, str(error))
 
     def take_rows(self, rows: Sequence[Any]) -> Taken:
         """Take rows, each a list in the order of the stream's columns or a map by column name."""
         try:
-            return self._take(coerce_rows(rows, self.definition))
+            return self._take(coerce_rows(rows if self.table is None else self._with_op(rows), self.offered))
         except EngineError as error:
             return self._refused_whole(len(rows), str(error))
+
+    def _with_op(self, rows: Sequence[Any]) -> list[Any]:
+        """Let list rows of a table leave `op` out."""
+        width = len(self.offered.schema)
+        return [[*row, None] if isinstance(row, list | tuple) and len(row) == width - 1 else row for row in rows]
 
     def _refused_whole(self, rows: int, reason: str) -> Taken:
         self.refused_total += rows
@@ -113,9 +128,11 @@ class StreamIntake:
 
     def checked(self, columns: Sequence[Column], reasons: Reasons) -> Coerced:
         """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
-        return finish(columns, reasons.rows, self.definition, reasons, lambda i: _shown(columns, i))
+        return finish(columns, reasons.rows, self.table or self.definition, reasons, lambda i: _shown(columns, i))
 
     def _take(self, coerced: Coerced) -> Taken:
+        if self.table is not None and coerced.rows:
+            refuse_unknown_op(coerced)
         rejections = [(r.index, r.reason) for r in coerced.rejected]
         offered = self.accepted_total + self.refused_total
         places = None
@@ -123,7 +140,7 @@ class StreamIntake:
             if self.definition.on_error is OnError.FAIL:
                 self.note_refused(coerced.rejected, offered)
                 return self._refuse_all(coerced)
-            places = places_of_accepted(offered, coerced)
+            places = None if coerced.index is None else coerced.index + (offered + 1)
         position = self.take_columns(coerced.columns, places) if coerced.rows else None
         if coerced.rejected:
             self.note_refused(coerced.rejected, offered)
@@ -157,11 +174,22 @@ class StreamIntake:
         return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
 
 
-def places_of_accepted(offered: int, coerced: Coerced) -> Int64Array:
-    """Return the numbers of a block's accepted rows among all rows offered, `offered` of them before this block."""
-    refused = np.array([r.index for r in coerced.rejected], dtype=np.int64)
-    everything = np.arange(coerced.rows + len(refused), dtype=np.int64)
-    return np.delete(everything, refused) + (offered + 1)
+def refuse_unknown_op(coerced: Coerced) -> None:
+    """Refuse changes of a table whose `op` is neither '+' nor '-' (nor NULL, which is '+')."""
+    op = coerced.columns[-1].values
+    known = pc.or_kleene(op.is_null(), pc.is_in(op, pa.array(["+", "-"])))
+    if pc.all(known).as_py():
+        return
+    bad = np.flatnonzero(~np.asarray(known.to_numpy(zero_copy_only=False)))
+    places = coerced.index if coerced.index is not None else np.arange(coerced.rows, dtype=np.int64)
+    refused = [
+        Rejection(int(places[i]), f"op is {op[i].as_py()!r}, not '+' or '-'", _shown(coerced.columns, i).encode()) for i in bad.tolist()
+    ]
+    keep = np.delete(np.arange(coerced.rows, dtype=np.int64), bad)
+    coerced.columns = [c.take(keep) for c in coerced.columns]
+    coerced.rows = len(keep)
+    coerced.index = places[keep]
+    coerced.rejected = sorted((*coerced.rejected, *refused), key=lambda r: r.index)
 
 
 def _shown(columns: Sequence[Column], index: int) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from millstream.engine.errors import InvalidDefinition, SyntaxProblem, Unsupported
 from millstream.engine.ingest.checks import Definition, is_needed
 from millstream.engine.ingest.coerce import Coercer
@@ -161,6 +160,8 @@ def _arrow(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
 
 def _parquet(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
     # INT96 in nanoseconds ends in 2262; read as microseconds it reaches every year.
+    import pyarrow.parquet as pq  # brings file systems of clouds with it, which takes longer than many a script
+
     parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     check_columns(name, parquet.schema_arrow.names, coercer)
     instants = int96_columns(parquet)

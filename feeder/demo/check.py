@@ -68,12 +68,12 @@ def compare(given: Iterable[Sequence[Any]], true: Iterable[Sequence[Any]]) -> Ve
 
 
 def settle(rows: Iterable[Sequence[Any]]) -> list[Row]:
-    """Return what a change log (`+` or `-` in front of each row) sums up to; a `-` without its `+` stays, as a row of its own."""
+    """Return what a change log (`+` or `-` at the end of each row) sums up to; a `-` without its `+` stays, as a row of its own."""
     sums: Counter[Row] = Counter()
-    for op, *row in rows:
+    for *row, op in rows:
         sums[tuple(row)] += 1 if op == "+" else -1
     left = [row for row, times in sums.items() for _ in range(times)]
-    return left + [("-", *row) for row, times in sums.items() for _ in range(-times)]
+    return left + [(*row, "-") for row, times in sums.items() for _ in range(-times)]
 
 
 def _sorted(rows: Iterable[Sequence[Any]]) -> list[Row]:

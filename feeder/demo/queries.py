@@ -26,7 +26,7 @@ AIRLINES = "CREATE TABLE airlines (carrier TEXT, name TEXT, PRIMARY KEY (carrier
 class DemoQuery:
     """A question: its name, what it wants to know, the query (text or plan), and DuckDB's SQL for the whole answer.
 
-    `changes`: the results are a change log (`op` in front); its sum is the answer. `airlines`: it reads that table.
+    `changes`: the results are a change log (`op` comes last); its sum is the answer. `airlines`: it reads that table.
     """
 
     name: str

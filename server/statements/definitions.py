@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
 from millstream.engine.planner.plan import derived_stream
 from millstream.server import running, side_streams
+from millstream.server.inputs import open_input
 from millstream.server.lifecycle import QueryState
 from millstream.server.outcome import Outcome, said
 from millstream.server.queries import Query, QueryKind
@@ -56,8 +58,32 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
 
 
 def create_table(host: EngineHost, statement: CreateTable, context: Context) -> Outcome:
-    """Refuse: no operator reads a table yet, and a table that nothing can read would be a promise not kept."""
-    raise Unsupported(f"CREATE TABLE {statement.definition.name}: tables are not supported yet", token=statement.definition.name)
+    """Register a stored relation, and load its file if it names one."""
+    definition = statement.definition
+    if statement.if_not_exists and host.catalog.find(definition.name) is not None:
+        return said(f"there is a table {definition.name} already")
+    host.catalog.add(definition)
+    host.register_table(definition)
+    notices = [f"table {definition.name} created"]
+    try:
+        if definition.file is not None:
+            notices += load_file(host, definition.name, Path(definition.file))
+    except BaseException:
+        host.network.drop_stream(definition.name)
+        host.intakes.pop(definition.name)
+        host.catalog.drop_relation(definition.name)
+        raise
+    if not context.restoring:
+        host.store.add_definition("table", definition.name, context.text.strip())
+    return said(*notices)
+
+
+def load_file(host: EngineHost, name: str, path: Path) -> list[str]:
+    """Let the rows of a file into a table; returns what is to be said of it."""
+    with open_input(host, name, path) as file:
+        for block in file.chunks():
+            file.intake.take_columns(block.columns, block.places)
+    return [f"{file.rows - file.refused} rows loaded from {path.name}", *file.told()]
 
 
 def create_class(host: EngineHost, statement: CreateClass, context: Context) -> Outcome:

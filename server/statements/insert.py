@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def insert_values(host: EngineHost, statement: InsertValues, context: Context) -> Outcome:
     """Let the rows in; a row that does not fit refuses the statement with its number."""
     intake = host.intake(statement.name.text)
-    columns = bind_rows(statement, intake.definition)
+    columns = bind_rows(statement, intake.table or intake.definition)
     position = intake.take_columns(columns)
     rows = len(statement.rows)
     return said(f"{rows} row{'' if rows == 1 else 's'} inserted", accepted=rows, position=position)

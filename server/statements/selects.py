@@ -60,7 +60,7 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     target = host.intake(statement.name.text)
     planned = running.plan(host, statement.query, {}, statement.text)
     _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
-    assignment = Assignment(target.definition, [c.text for c in statement.columns], planned.physical.schema)
+    assignment = Assignment(target.table or target.definition, [c.text for c in statement.columns], planned.physical.schema)
     name = context.name or host.queries.next_name("insert")
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, target=target.name, assignment=assignment)
     outcome = _entered(host, query, planned)

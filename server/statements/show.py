@@ -89,6 +89,8 @@ def _sharing(host: EngineHost) -> Outcome:
 def _watermarks(host: EngineHost) -> Outcome:
     rows = []
     for source in list(host.network.sources.values()):
+        if source.table is not None:
+            continue
         mark = source.watermark_us
         shown = None if mark in (TIME_MIN, TIME_MAX) else mark
         rows.append((source.definition.name, shown, source.idle, source.ended, source.future_skew))

@@ -69,7 +69,7 @@ def test_bad_rows_are_counted_and_the_run_succeeds(files: Path) -> None:
         (STREAM + "SELECT w FROM s;", "w"),
         (STREAM.replace(";", " ON ERROR FAIL;") + "SELECT v FROM s;", "line 3"),
         (STREAM + "CREATE STREAM t (v INT) DURABILITY sync;", "DURABILITY sync"),
-        ("CREATE TABLE t (k INT, PRIMARY KEY (k));", "CREATE TABLE t"),
+        ("CREATE TABLE t (k INT, PRIMARY KEY (k)) FROM 'nowhere.csv';", "nowhere.csv"),
     ],
 )
 def test_what_cannot_be_done_fails_with_one_line_and_no_output(files: Path, script: str, said: str) -> None:

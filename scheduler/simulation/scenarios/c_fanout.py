@@ -18,7 +18,7 @@ _RATES: dict[Scale, Sequence[float]] = {
     "full": (400.0, 800.0, 1_200.0, 1_400.0, 1_600.0, 1_800.0, 2_000.0, 2_200.0),
 }
 _DEADLINES = [40.0, 3_040.0]
-_TUPLES: dict[Scale, int] = {"reduced": 1_200, "medium": 6_000, "full": 30_000}
+_TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 6_000, "full": 30_000}
 _TREES = Sweep(
     _POLICIES, _RATES, {"applications": 10, "depth": 4, "fan_out": 2, "deadlines_ms": _DEADLINES, "cost_us": 100.0}, function="trees", tuples=_TUPLES
 )

@@ -17,7 +17,7 @@ _TUPLES: dict[Scale, int] = {"reduced": 2_000, "medium": 10_000, "full": 100_000
 
 def _case(scale: Scale, mode: str) -> Case:
     policy, train = _MODES[mode]
-    parameters = {"policy": policy, "capacity": 20.0, "trees": 4, "depth": 5, "fan_out": 3, "tuples": _TUPLES[scale], "seed": 1}
+    parameters = {"policy": policy, "capacity": 0.5, "trees": 4, "depth": 5, "fan_out": 3, "tuples": _TUPLES[scale], "seed": 1}
     return Case("carney_runs:superbox", {**parameters, "train": train, "cost_us": 5.0})
 
 
@@ -51,6 +51,6 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
 
 SCENARIO = Scenario(
     "c-overhead", "Carney 2005, fig. 3.10", "where the time goes",
-    "Four trees of fan-out 3 and depth 5, boxes of 5 µs so that overheads show, all tuples offered far over capacity.",
+    "Four trees of fan-out 3 and depth 5, boxes of 5 µs so that overheads show, tuples at half of the ideal capacity, which tuples at a time cannot keep up with.",
     _cases, _judge, (CHARGED, "worker and storage overhead by one cost a box call"),
 )  # fmt: skip

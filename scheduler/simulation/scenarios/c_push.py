@@ -14,7 +14,7 @@ _POLICIES = (
     "slope-slack:schedule=10",
     "slope-slack-push-through:schedule=10",
 )
-_DEEP_TUPLES: dict[Scale, int] = {"reduced": 800, "medium": 4_000, "full": 20_000}
+_DEEP_TUPLES: dict[Scale, int] = {"reduced": 300, "medium": 4_000, "full": 20_000}
 _SHALLOW = Sweep(_POLICIES, RATES, NETWORK)
 # Four times the depth at a quarter of the cost: also of the call, so that the useful work and the calls stay what they were.
 _DEEP = Sweep(_POLICIES, RATES, {**NETWORK, "depth": 20, "cost_us": 25.0, "call_ns": 4_000}, tuples=_DEEP_TUPLES)

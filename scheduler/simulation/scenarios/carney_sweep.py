@@ -21,7 +21,7 @@ TITLES = {
 CHARGED = (
     "Aurora's prototype on a 2.0 GHz Pentium IV by the cost model: 16 µs a box call and a charge for deciding, calibrated once on c-10000"
 )
-TUPLES: dict[Scale, int] = {"reduced": 4_000, "medium": 12_000, "full": 50_000}
+TUPLES: dict[Scale, int] = {"reduced": 1_200, "medium": 12_000, "full": 50_000}
 
 
 def title(policy: str) -> str:

@@ -8,7 +8,7 @@ from millstream.scheduler.simulation.experiments import Case, Findings, Line, Pa
 from millstream.scheduler.simulation.scenarios import pajjuri_sweep as sweep
 
 _POLICIES = ("segment", "simplified-segment", "path-capacity", "round-robin")
-_SIZES: dict[Scale, tuple[int, int, int]] = {"reduced": (200, 10, 10), "medium": (500, 10, 4), "full": (2_000, 10, 1)}
+_SIZES: dict[Scale, tuple[int, int, int]] = {"reduced": (100, 10, 20), "medium": (500, 10, 4), "full": (2_000, 10, 1)}
 
 
 def _case(scale: Scale, policy: str) -> Case:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.scheduler.simulation.experiments import Claim, Findings, Scale, Scenario, mean, ordered
+from millstream.scheduler.simulation.experiments import Claim, Findings, Scale, Scenario, mean
 from millstream.scheduler.simulation.scenarios import pajjuri_sweep as sweep
 
 
@@ -14,11 +14,10 @@ def _judge(scale: Scale, results: sweep.Results) -> Findings:
             for policy in sweep.POLICIES
         }
         others = min(most["path-capacity"], most["round-robin"])
-        claims.append(
-            ordered(f"{title}: maximum memory of segment <= simplified segment < path capacity and round-robin, over all rates",
-                    ["segment", "simplified segment", "the less of path capacity and round-robin"],
-                    [most["segment"], most["simplified-segment"], others])
-        )  # fmt: skip
+        listed = ", ".join(f"{sweep.POLICIES[policy]} {number:.4g}" for policy, number in most.items())
+        holds = most["segment"] <= most["simplified-segment"] < others
+        text = f"{title}: maximum memory of segment <= simplified segment < path capacity and round-robin, over all rates"
+        claims.append(Claim(text, "this order", listed, holds))
     return Findings(
         sweep.rows(results, scale, "memory_bytes_max"), claims, sweep.panels(results, scale, "memory_bytes_max", "maximum memory, bytes")
     )

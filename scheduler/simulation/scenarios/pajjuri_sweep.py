@@ -10,7 +10,7 @@ Results = Callable[[Case], Result]
 
 POLICIES = {"path-capacity": "path capacity", "simplified-segment": "simplified segment", "segment": "segment", "round-robin": "round-robin"}
 RATES: dict[Scale, tuple[float, ...]] = {"reduced": (100.0, 500.0, 900.0), "medium": (100.0, 500.0, 900.0), "full": (100.0, 300.0, 500.0, 700.0, 900.0)}
-SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {"reduced": (200, 3, (1,)), "medium": (1_000, 2, (1,)), "full": (1_000, 5, (1, 2))}
+SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {"reduced": (40, 20, (1,)), "medium": (1_000, 2, (1,)), "full": (1_000, 5, (1, 2))}
 TRAFFIC = {"poisson": "Poisson", "mavpad": "MavPad"}
 
 SETUP = (

@@ -11,7 +11,7 @@ _LOAD = 0.9
 _MEASURES = {"hr": "response_ms_mean", "hnr": "slowdown_mean", "brt": "response_ms_l2", "bsd-naive": "slowdown_l2"}
 _PAPER = {(5.0, "hr"): 0.10, (5.0, "hnr"): 0.15, (25.0, "hr"): 0.74, (25.0, "hnr"): 0.76}
 _SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {
-    "reduced": (15, 4_000, (1,)),
+    "reduced": (6, 1_500, (1,)),
     "medium": (40, 20_000, (1,)),
     "full": (100, 40_000, (1, 2)),
 }

@@ -53,9 +53,9 @@ def test_rows_that_differ_in_a_last_bit_only_find_each_other() -> None:
 
 
 def test_a_change_log_sums_up_to_what_is_left() -> None:
-    log = [("+", "a", 1), ("-", "a", 1), ("+", "a", 2), ("+", "b", 5)]
+    log = [("a", 1, "+"), ("a", 1, "-"), ("a", 2, "+"), ("b", 5, "+")]
     assert sorted(settle(log)) == [("a", 2), ("b", 5)]
-    assert settle([("-", "a", 1)]) == [("-", "a", 1)]
+    assert settle([("a", 1, "-")]) == [("a", 1, "-")]
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.name)

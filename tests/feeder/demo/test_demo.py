@@ -21,7 +21,7 @@ def test_every_answer_of_the_demo_equals_duckdb() -> None:
     chosen = [word for name in ("delays", "carriers", "fast", "movements", "rush") for word in ("--query", name)]
     done = subprocess.run([*COMMAND, "--seconds", "5", *chosen], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "policy round-robin" in done.stdout
+    assert "policy fcfs" in done.stdout
     assert "49,311 rows accepted; every answer equals DuckDB's" in done.stdout
     rows = {
         line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")[2:-1]] for line in done.stdout.splitlines() if "│" in line

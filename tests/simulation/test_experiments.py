@@ -1,0 +1,141 @@
+"""Every experiment runs on a small scale and judges its claims; a wrong policy is found out; results are kept and taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from millstream.scheduler.errors import SimulationError
+from millstream.scheduler.policies.highest_normalized_rate import HighestNormalizedRate
+from millstream.scheduler.simulation import experiments, report, runner
+from millstream.scheduler.simulation.experiment_command import experiment
+from millstream.scheduler.simulation.experiments import NAMES, Case, Claim, Findings, Panel, at_least_half, load, ordered, within
+from millstream.scheduler.simulation.scenarios import carney_runs
+
+STORE = runner.Store()
+"""Kept over the tests of this file: the experiments of chapter 3 share their runs."""
+
+
+def findings(name: str, store: runner.Store = STORE) -> Findings:
+    scenario = load(name)
+    runner.run_cases(scenario.cases("reduced"), store)
+    return scenario.judge("reduced", store.result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_it_runs_on_a_small_scale(name: str, tmp_path: Path) -> None:
+    scenario = load(name)
+    found = findings(name)
+    assert scenario.name == name
+    assert found.claims
+    assert found.panels
+    assert found.rows
+    verdict = report.write_findings(scenario, found, "reduced", tmp_path, plot=False)
+    assert (tmp_path / "data.csv").read_text().count("\n") == len(found.rows) + 1
+    assert len(report.verdict_lines(verdict)) == 1 + 2 * len(found.claims)
+
+
+@pytest.mark.slow
+def test_orders_that_the_papers_rest_on_show_on_a_small_scale() -> None:
+    assert all(claim.holds for name in ("s-slowdown", "s-max", "s-class") for claim in findings(name).claims)
+
+
+@pytest.mark.slow
+def test_a_negated_ranking_makes_claims_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = HighestNormalizedRate.rank
+    monkeypatch.setattr(HighestNormalizedRate, "rank", lambda self, view, now_ns: -right(self, view, now_ns))
+    claims = findings("s-slowdown", runner.Store()).claims
+    assert not any(claim.holds for claim in claims if "HR" in claim.text or "SRPT" in claim.text)
+
+
+def test_an_effect_holds_from_half_of_its_size_on() -> None:
+    assert at_least_half("x", 0.4, 0.2).holds
+    assert not at_least_half("x", 0.4, 0.19).holds
+    assert not at_least_half("x", 0.4, -0.4).holds
+
+
+def test_a_number_holds_within_a_factor_of_two() -> None:
+    assert [within("x", 10.0, ours).holds for ours in (4.9, 5.0, 20.0, 20.1)] == [False, True, True, False]
+
+
+def test_an_order_is_strict_unless_a_tolerance_is_given() -> None:
+    assert ordered("x", ["a", "b"], [1.0, 2.0]).holds
+    assert not ordered("x", ["a", "b"], [1.0, 1.0]).holds
+    assert ordered("x", ["a", "b"], [1.0, 0.995], tolerance=0.01).holds
+    assert not ordered("x", ["a", "b"], [1.0, 0.98], tolerance=0.01).holds
+
+
+def test_an_unknown_experiment_is_refused() -> None:
+    with pytest.raises(SimulationError, match="unknown experiment 's-speed'"):
+        load("s-speed")
+
+
+def test_results_are_kept_and_runs_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+
+    def counted(number: int) -> dict[str, int]:
+        runs.append(number)
+        return {"double": 2 * number}
+
+    monkeypatch.setattr(carney_runs, "counted", counted, raising=False)
+    cases = [Case("carney_runs:counted", {"number": number}) for number in (1, 2, 2)]
+    runner.run_cases(cases, runner.Store(tmp_path))
+    store = runner.Store(tmp_path)
+    runner.run_cases([*cases, Case("carney_runs:counted", {"number": 3})], store)
+    assert runs == [1, 2, 3]
+    assert [store.result(case)["double"] for case in cases] == [2, 4, 4]
+
+
+def test_results_of_other_code_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("carney_runs:counted", {"number": 1})
+    runner.Store(tmp_path).put(case, {"double": 2})
+    assert runner.Store(tmp_path).get(case) == {"double": 2}
+    monkeypatch.setattr(runner, "code_digest", lambda: "changed")
+    assert runner.Store(tmp_path).get(case) is None
+
+
+def verdict(name: str, claims: Sequence[Claim]) -> report.Verdict:
+    from dataclasses import asdict
+
+    return {"name": name, "source": "S", "title": "t", "setup": "u", "substitutions": ["a by b"], "scale": "full",
+            "claims": [asdict(claim) for claim in claims]}  # fmt: skip
+
+
+def test_the_page_shows_what_does_not_hold_with_both_numbers() -> None:
+    page = report.document([verdict("s-l2", [Claim("good", "24%", "30%", True), Claim("bad", "24%", "3%", False, "why")])], {"s-l2": "p.svg"})
+    assert "**1 of 2 claims hold.**" in page
+    assert "| bad (why) | 24% | 3% | **does not hold** |" in page
+    assert "Substituted: a by b." in page
+    assert "![t](p.svg)" in page
+
+
+def test_the_command_lists_every_experiment() -> None:
+    listed = CliRunner().invoke(experiment, ["list"])
+    assert [line.split()[0] for line in listed.output.splitlines()] == list(NAMES)
+
+
+@pytest.mark.slow
+def test_the_command_writes_data_plot_and_page(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(experiment, ["run", "s-tradeoff", "--out", str(tmp_path), "--processes", "1"])
+    assert ran.exit_code == 0, ran.output
+    assert (tmp_path / "s-tradeoff" / "data.csv").is_file()
+    drawn = (tmp_path / "s-tradeoff" / "plot.svg").read_text()
+    assert "maximum slowdown" in drawn
+    page = tmp_path / "page.md"
+    assert CliRunner().invoke(experiment, ["document", str(tmp_path), "--page", str(page)]).exit_code == 0
+    assert "![average against maximum slowdown](page/s-tradeoff.svg)" in page.read_text()
+
+
+def test_the_command_says_what_to_name() -> None:
+    assert "name an experiment or give --all" in CliRunner().invoke(experiment, ["run"]).output
+    assert CliRunner().invoke(experiment, ["run"]).exit_code == 2
+
+
+def test_panels_and_claims_are_plain_values() -> None:
+    assert Panel("t", "x", "y", []).kind == "line"
+    assert experiments.percent(0.126) == "13%"
+    assert np.isclose(experiments.reduction(1.0, 4.0), 0.75)

@@ -1,0 +1,78 @@
+"""`millstream simulate` prints the same bytes for the same seed, in every process, and says what is wrong in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from millstream.scheduler.simulation.simulate_command import simulate
+
+from tests.simulation.test_workload_files import EXAMPLE
+
+POLICIES = "round-robin,fcfs,hr,hnr,bsd-log,chain,slope-slack:schedule=10+train=all"
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    path = tmp_path / "sensors.toml"
+    path.write_text("utilisation = 0.9\n" + EXAMPLE)
+    return path
+
+
+def test_json_gives_a_line_a_policy_with_every_measure(workload: Path) -> None:
+    result = CliRunner().invoke(simulate, [str(workload), "--policy", POLICIES, "--seed", "4", "--format", "json"])
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["policy"] for row in rows] == [one.replace("+", ",") for one in POLICIES.split(",")]
+    wanted = {"response_ms_mean", "response_ms_max", "response_ms_l2", "response_ms_p50", "response_ms_p95", "response_ms_p99", "slowdown_mean",
+              "memory_bytes_max", "memory_bytes_mean", "utility_per_application", "throughput_per_s", "decision_share"}  # fmt: skip
+    assert all(wanted <= set(row) for row in rows)
+    assert len({row["results"] for row in rows}) == 1
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_bytes_under_any_hash_seed(workload: Path) -> None:
+    code = "import sys; from millstream.scheduler.simulation.simulate_command import simulate; sys.argv[0] = 'simulate'; simulate()"
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(workload), "--policy", POLICIES, "--format", "csv"],
+            env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True,
+        ).stdout
+        for seed in ("0", "4711")
+    ]  # fmt: skip
+    assert answers[0] == answers[1]
+    assert answers[0].count(b"\n") == 8
+
+
+def test_another_seed_gives_other_outcomes(workload: Path) -> None:
+    first, second = (CliRunner().invoke(simulate, [str(workload), "--seed", seed, "--format", "csv"]).stdout for seed in ("1", "2"))
+    assert first != second
+
+
+def test_the_table_has_a_line_a_policy(workload: Path) -> None:
+    result = CliRunner().invoke(simulate, [str(workload), "--policy", "hr,hnr"])
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["policy", "hr", "hnr"]
+
+
+@pytest.mark.slow
+def test_a_plot_is_drawn(workload: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "p.svg"
+    result = CliRunner().invoke(simulate, [str(workload), "--policy", "hr,hnr", "--plot", str(picture)])
+    assert result.exit_code == 0, result.output
+    assert "Response time" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--policy", "best"], "unknown policy 'best'"), (["--train", "2.5"], "train '2.5'"), (["--policy", "hnr:level=box"], "level=box")],
+)
+def test_what_is_wrong_is_said_in_one_sentence(workload: Path, arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(simulate, [str(workload), *arguments])
+    assert result.exit_code == 1
+    assert message in result.output
+    assert "Traceback" not in result.output
