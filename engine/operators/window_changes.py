@@ -27,6 +27,8 @@ from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 class ChangingWindowAggregate(WindowAggregate):
     """Hopping, tumbling and cumulating windows."""
 
+    state_fields = (*WindowAggregate.state_fields, "_shown")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)
         self._shown: dict[int, WindowAnswer] = {}
@@ -117,6 +119,8 @@ class ChangingWindowAggregate(WindowAggregate):
 
 class ChangingSessionAggregate(SessionAggregate):
     """Sessions grow and merge, so what was shown of the open ones is compared as whole rows."""
+
+    state_fields = (*SessionAggregate.state_fields, "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)
