@@ -22,8 +22,10 @@ RATES: dict[Scale, tuple[float, ...]] = {
 SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {"reduced": (40, 20, (1,)), "medium": (1_000, 2, (1,)), "full": (1_000, 5, (1, 2))}
 TRAFFIC = {"poisson": "Poisson", "mavpad": "MavPad"}
 
-SETUP = "One query of six operators over two streams: select and project on each, a join over a window of "
-    "1000 tuples, a projection; 5 windows; a quantum of 20 tuples."
+SETUP = (
+    "One query of six operators over two streams: select and project on each, a join over a window of 1000 tuples, a projection; "
+    "5 windows; a quantum of 20 tuples."
+)
 SUBSTITUTED = (
     "the query and its costs, which the thesis does not give: 900 tuples a second on each stream are 95% of capacity",
     "beside Poisson gaps the day of 12 February 2005 of MavPad, scaled to the rate, as arrivals of the smart home itself",
