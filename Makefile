@@ -49,7 +49,7 @@ bench: $(READY) ## all benchmarks; each checks its answer (one: .venv/bin/millst
 	@$(BIN)/millstream bench all $(ARGS)
 
 soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
-	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
 
 experiments: $(READY) ## run every experiment and draw its figures
 	@$(BIN)/millstream experiment run --all $(ARGS)

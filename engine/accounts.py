@@ -6,8 +6,9 @@ ones where operators meet them; so the sum can fail, and the server can watch th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from millstream.engine import limits
 from millstream.engine.queues import Cursor
@@ -32,13 +33,19 @@ class StreamAccount:
         return self.accepted == self.processed + self.late + self.shed + self.failed + self.queued
 
 
+class ShedCount(Protocol):
+    """Whoever counts what was shed at a source."""
+
+    shed: int
+
+
 @dataclass(slots=True)
 class StreamLedger:
-    """Running counts for one input stream of one query. `shed_total` reads how many rows the source has shed for its class."""
+    """Running counts for one input stream of one query. `shed_log` counts the rows that the source shed for its class."""
 
     stream: str
     cursor: Cursor
-    shed_total: Callable[[], int]
+    shed_log: ShedCount | None
     shed_before: int = 0
     late: int = 0
     partly_late: int = 0
@@ -59,7 +66,7 @@ class StreamLedger:
     def account(self) -> StreamAccount:
         """Return the sums now."""
         cursor = self.cursor
-        shed = self.shed_total() - self.shed_before
+        shed = 0 if self.shed_log is None else self.shed_log.shed - self.shed_before
         failed = self.failed_forgotten + len(self.failed_seqs)
         return StreamAccount(
             self.stream,

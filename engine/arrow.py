@@ -34,6 +34,15 @@ ARROW_TYPES: dict[Kind, Any] = {
     Kind.DATE: pa.date32(),
     Kind.INTERVAL: pa.duration("us"),
 }
+# Kinds whose Arrow values are viewed as they lie.
+_VIEW_DTYPES: dict[Kind, np.dtype[Any]] = {
+    Kind.INT: np.dtype(np.int32),
+    Kind.BIGINT: np.dtype(np.int64),
+    Kind.DOUBLE: np.dtype(np.float64),
+    Kind.TIMESTAMP: np.dtype(np.int64),
+    Kind.DATE: np.dtype(np.int32),
+    Kind.INTERVAL: np.dtype(np.int64),
+}
 _AS_INTEGERS: dict[Kind, Any] = {Kind.TIMESTAMP: pa.int64(), Kind.DATE: pa.int32(), Kind.INTERVAL: pa.int64()}
 
 
@@ -92,6 +101,9 @@ def column_from_arrow(array: Any, type_: DataType) -> Column:
     """Return the column for an Arrow array (or ChunkedArray) that has exactly the type `arrow_type(type_)`."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    dtype = _VIEW_DTYPES.get(type_.kind)
+    if dtype is not None:
+        return Column(type_, _buffer_view(array, dtype), validity_of(array))
     if type_.is_arrow:
         return Column(type_, array)
     valid = validity_of(array)
@@ -99,11 +111,7 @@ def column_from_arrow(array: Any, type_: DataType) -> Column:
         return Column(type_, np.zeros(len(array), dtype=np.bool_), np.zeros(len(array), dtype=np.bool_))
     if type_.kind is Kind.DECIMAL:
         return Column(type_, _decimal_values(array, type_), valid)
-    if type_.kind is Kind.BOOLEAN:
-        return Column(type_, mask_from_arrow(array), valid)
-    if type_.kind in _AS_INTEGERS:
-        array = array.view(_AS_INTEGERS[type_.kind])
-    return Column(type_, _buffer_view(array), valid)
+    return Column(type_, mask_from_arrow(array), valid)
 
 
 def column_to_arrow(column: Column) -> Any:
@@ -122,13 +130,12 @@ def column_to_arrow(column: Column) -> Any:
     return pa.array(column.values, type=target, mask=missing)
 
 
-def _buffer_view(array: Any) -> Any:
+def _buffer_view(array: Any, dtype: np.dtype[Any]) -> Any:
     """View the value buffer of a fixed-width Arrow array; rows under NULL hold whatever the buffer holds."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
     buffer = array.buffers()[1]
     if buffer is None:
         return np.zeros(len(array), dtype=dtype)
-    return np.frombuffer(buffer, dtype=dtype, count=len(array), offset=array.offset * dtype.itemsize)
+    return np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
 
 
 def _decimal_values(array: Any, type_: DataType) -> Any:

@@ -16,7 +16,7 @@ from millstream.engine.graph import OperatorId
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
-from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
+from millstream.engine.queues import Cursor, LogNode, Taken
 from millstream.engine.running import ALL_ROWS, Call, RunningOperator
 from millstream.engine.side_rows import pass_side_rows
 from millstream.engine.train import Train
@@ -82,9 +82,7 @@ class Executor:
         running.statistics.add(counts.rows_in, counts.rows_out, cost)
         return counts.receipt(cost)
 
-    def _run_call(
-        self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]
-    ) -> None:
+    def _run_call(self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]) -> None:
         if running.failed:
             return
         out = Emitter(len(running.outputs))
@@ -92,7 +90,7 @@ class Executor:
         try:
             running.logic.process(inputs, out)
             trains = _emitted(running, out)
-        except Exception as error:  # noqa: BLE001 (a fault of one operator must not take the worker with it; it is handed on)
+        except Exception as error:
             self._fail(running, error)
             return
         counts.produced(running.finish(call, trains))
@@ -121,7 +119,7 @@ class Executor:
             started = clock_ns()
             try:
                 outcome = chain.run(min(rows_left, limits.TRAIN_ROWS_MAX))
-            except Exception as error:  # noqa: BLE001 (as in _run_call)
+            except Exception as error:
                 self._fail(chain.operators[0], error)
                 return True
             if outcome is None:
@@ -172,9 +170,10 @@ class StepCounts:
     def receipt(self, cost_ns: int, measured: bool = True) -> StepReceipt:
         """Return the step's receipt."""
         running = self._running
-        consumed = tuple(edge_count(c, *sums) for c, sums in zip(running.inputs, self._in, strict=True))
+        consumed = tuple(edge_count(c, sums) for c, sums in zip(running.inputs, self._in, strict=True))
         produced = tuple(
-            log_count(log, *sums, oldest) for log, sums, oldest in zip(running.outputs, self._out, self._oldest, strict=True)
+            LogCount(log.id, sums[0], sums[1], oldest, sums[2])
+            for log, sums, oldest in zip(running.outputs, self._out, self._oldest, strict=True)
         )
         blocked = len(running.inputs) > 1 and not any(s[0] or s[2] for s in self._in) and is_blocked(running.inputs)
         return StepReceipt(running.id, consumed, produced, cost_ns, measured, blocked)
@@ -186,14 +185,9 @@ def _add(sums: list[int], item: Taken | LogNode) -> None:
     sums[2] += item.controls
 
 
-def edge_count(cursor: Cursor, rows: int, bytes_: int, controls: int) -> EdgeCount:
-    """Return the count of an edge with what stands at its head now."""
-    return EdgeCount(cursor.edge, rows, bytes_, cursor.head_arrival_ns(), controls)
-
-
-def log_count(log: OutputLog, rows: int, bytes_: int, controls: int, oldest: int | None) -> LogCount:
-    """Return the count of a log."""
-    return LogCount(log.id, rows, bytes_, oldest, controls)
+def edge_count(cursor: Cursor, sums: Sequence[int]) -> EdgeCount:
+    """Return the count of an edge, (rows, bytes, controls), with what stands at its head now."""
+    return EdgeCount(cursor.edge, sums[0], sums[1], cursor.head_arrival_ns(), sums[2])
 
 
 def emission_of(operator: OperatorId, train: Train, finished_ns: int) -> Emission:

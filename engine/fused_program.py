@@ -48,7 +48,7 @@ def can_fuse(recipe: Recipe) -> bool:
 def is_cheap(expression: Expression) -> bool:
     """Comparisons and arithmetic on fixed-width columns: evaluating all rows costs less than gathering some."""
     return all(
-        (isinstance(e, Call) and e.function in CHEAP_FUNCTIONS or isinstance(e, ColumnRef | Literal))
+        ((isinstance(e, Call) and e.function in CHEAP_FUNCTIONS) or isinstance(e, ColumnRef | Literal))
         and not e.type.is_arrow
         and not e.type.is_wide
         for e in walk(expression)
@@ -94,9 +94,7 @@ class FusedProgram:
         self._stages: list[Stage] = []
         for place, recipe in enumerate(recipes):
             self._stages.append(self._stage(recipe, recipes[place + 1 :]))
-        self._outputs: list[int | Kernel] = [
-            e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in self._columns
-        ]
+        self._outputs: list[int | Kernel] = [e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in self._columns]
         self._empty: list[Slot] = [null_column(f.type, 0) for f in self._schema.fields]
 
     def _stage(self, recipe: Recipe, following: Sequence[Recipe]) -> Stage:

@@ -105,6 +105,10 @@ class Blueprint:
                     self.cursors.append((wire.stream, cursor))
             logs = [w.port.log for w in wires]
             watermark = running.logic.attached([log.watermark_us for log in logs], [log.idle for log in logs])
+            for place, wire in enumerate(wires):
+                source = wire.port.source
+                if source is not None and source.table is not None:
+                    running.logic.preload(place, source.table.content(at))
             for log in running.outputs:
                 log.hi, log.watermark_us, log.idle = at, watermark, all(x.idle for x in logs)
         return tuple(before)
@@ -172,9 +176,7 @@ class Instantiator:
             self._ports[id(node)] = self._add(node, inputs, class_node, None)
         return self._ports[id(node)][ref.output]
 
-    def _add(
-        self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None
-    ) -> list[Port]:
+    def _add(self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None) -> list[Port]:
         logic = build_operator(node.recipe, [p.log.schema for p in inputs], deliver)
         running = RunningOperator(self._ids.operator(), logic, node.recipe)
         kind = kind_of(node.recipe)

@@ -22,8 +22,9 @@ from millstream.engine.instantiator import Blueprint, Ids, Instantiator, Port
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.queues import OutputLog
+from millstream.engine.relations import TableContent, change_schema
 from millstream.engine.running import RunningOperator
-from millstream.engine.schema import StreamDefinition
+from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.sources import Ingested, Ingress, Reservation, ShedLog, Source
 from millstream.engine.train import Train
 
@@ -95,6 +96,14 @@ class Network:
         self.sources[definition.name] = source
         return operator
 
+    def create_table(self, definition: TableDefinition) -> OperatorId:
+        """Open a stored relation: a stream of changes (its columns, then `op`) whose standing rows a new query finds."""
+        log_schema = change_schema(definition.schema)
+        operator = self.create_stream(StreamDefinition(definition.name, log_schema))
+        key = [definition.schema.names.index(name) for name in definition.key]
+        self.sources[definition.name].table = TableContent(definition.schema, key)
+        return operator
+
     def create_derived(
         self, name: str, query: PhysicalQuery, *, class_node: ClassNode = DEFAULT_CLASS_NODE, deliver: Deliver | None = None
     ) -> GraphDelta:
@@ -157,8 +166,7 @@ class Network:
             self._served.setdefault(running.id, []).append(query)
         for stream, cursor in query.blueprint.stream_cursors():
             shed = self._shed_log(stream, query.node.class_id)
-            ledger = StreamLedger(stream, cursor, (lambda s=shed: s.shed) if shed else (lambda: 0), shed.shed if shed else 0)
-            query.ledgers.setdefault(stream, ledger)
+            query.ledgers.setdefault(stream, StreamLedger(stream, cursor, shed, 0 if shed is None else shed.shed))
         query.attached = True
         return cursors
 
@@ -189,6 +197,8 @@ class Network:
         source = self._source(stream)
         if source.ended:
             raise InvalidDefinition(f"stream {stream} has ended")
+        if source.table is not None:
+            columns = source.table.with_op(columns)
         return self.ingress.push(source, columns, arrival_ns=arrival_ns, now_us=now_us, reservation=reservation)
 
     def reserve(self, stream: str, rows: int) -> Reservation:
@@ -279,7 +289,7 @@ class Network:
             return Port(port.log, port.producer, None, self.queries[query_id].blueprint.base_streams, derived=stream)
         source = self._source(stream)
         log = source.log
-        if class_node.may_shed:
+        if class_node.may_shed and source.table is None:
             shed = source.shed_logs.get(class_node.id)
             if shed is None:
                 shed = self._open_shed_log(source, class_node.id)

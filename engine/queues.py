@@ -332,7 +332,7 @@ class Cursor:
                 train = self._rest if self._rest is not None else _train(node)
                 if (train.rows and rows >= rows_max) or (upto is not None and train.lo >= upto):
                     break
-                part, rest = _cut(train, rows_max - rows, upto)
+                part, rest = _cut(train, max(0, rows_max - rows), upto)
                 parts.append(part)
                 rows += part.rows
                 taken_bytes += node.bytes * part.rows // node.rows if node.rows else 0

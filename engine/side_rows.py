@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 from millstream.engine.running import RunningOperator
 from millstream.engine.train import Int64Array, Train, original_rows

@@ -21,6 +21,7 @@ from millstream.engine.event_time import event_times, moving_times, time_positio
 from millstream.engine.graph import ClassId, LogId, OperatorId
 from millstream.engine.queues import LogNode, OutputLog
 from millstream.engine.schema import StreamDefinition
+from millstream.engine.relations import TableContent
 from millstream.engine.shedding import kept_rows
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, StepTrack, WatermarkTrack, jump_track
@@ -92,6 +93,7 @@ class Source:
     ended: bool = False
     future_skew: int = 0
     keep_origin: bool = False
+    table: TableContent | None = None
     time_position: int | None = None
     open_reservations: deque[int] = field(default_factory=deque)
     reserved_lo: int = NOTHING_RESERVED
@@ -269,6 +271,8 @@ class Ingress:
 
     def _append_to_logs(self, source: Source, train: Train, arrival_ns: int) -> list[LogArrival]:
         arrivals = [_push(source.log, train, arrival_ns)]
+        if source.table is not None:
+            source.table.changed(train)
         for shed in source.shed_logs.values():
             kept = kept_rows(train, shed.ratio, self.seed)
             shed.shed += train.rows - kept.rows

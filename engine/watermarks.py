@@ -234,3 +234,34 @@ def minimum_track(tracks: Sequence[WatermarkTrack], floor: int) -> WatermarkTrac
     if start == end:
         return constant_track(lo, hi, start)
     return MinimumTrack(lo, hi, start, end, tracks)
+
+
+class LaggedTrack(LazyTrack):
+    """Another track, some time behind (an outer join's output, K19); it only reaches TIME_MAX with it."""
+
+    __slots__ = ("_lag_us",)
+
+    def __init__(self, track: WatermarkTrack, lag_us: int) -> None:
+        super().__init__(track.lo, track.hi, lagged(track.start, lag_us), lagged(track.end, lag_us), [track])
+        self._lag_us = lag_us
+
+    def _compute(self) -> Steps:
+        seqs, values = self._parts[0].steps()
+        behind = np.maximum(values, TIME_MIN + self._lag_us) - self._lag_us
+        return seqs, np.where(values == TIME_MAX, TIME_MAX, behind)
+
+
+def lagged(watermark_us: int, lag_us: int) -> int:
+    """Return W - lag; the two ends of time stay where they are."""
+    return watermark_us if watermark_us in (TIME_MIN, TIME_MAX) else max(TIME_MIN, watermark_us - lag_us)
+
+
+def lagged_track(track: WatermarkTrack, lag_us: int, for_ever: bool) -> WatermarkTrack:
+    """Return the track `lag_us` behind; with `for_ever` W only moves at the end of the stream."""
+    if not for_ever:
+        return LaggedTrack(track, lag_us)
+    if track.end != TIME_MAX:
+        return constant_track(track.lo, track.hi, TIME_MIN)
+    if track.start == TIME_MAX:
+        return constant_track(track.lo, track.hi, TIME_MAX)
+    return jump_track(track.lo, track.hi, TIME_MIN, int(track.first_reaching(np.array([TIME_MAX]))[0]), TIME_MAX)

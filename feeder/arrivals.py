@@ -25,8 +25,8 @@ Int64Array = NDArray[np.int64]
 class ArrivalRule:
     """How arrivals are timed.
 
-    `profile` is the rate of each stream (poisson, fixed). `burst` rows arrive at one instant, the rate in rows stays. `speed` is how many
-    times faster than recorded (original).
+    `profile` is the rate of each stream (poisson, fixed), times its entry in `shares` if there are any. `burst` rows arrive at one
+    instant, the rate in rows stays. `speed` is how many times faster than recorded (original).
     """
 
     kind: Kind
@@ -34,6 +34,7 @@ class ArrivalRule:
     seed: int = 0
     burst: int = 1
     speed: float = 1.0
+    shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind in {"poisson", "fixed"} and self.profile is None:
@@ -42,6 +43,8 @@ class ArrivalRule:
             raise RateError("a burst holds at least one row")
         if self.speed <= 0:
             raise RateError("the speed must be above 0")
+        if any(share <= 0 for share in self.shares):
+            raise RateError("every stream's share of the rate must be above 0")
 
     @property
     def needs_times(self) -> bool:
@@ -67,11 +70,23 @@ class ArrivalRule:
             return numbers, 0
         bursts = numbers // self.burst
         if self.kind == "fixed":
-            return self.profile.instants_ns((bursts + 1) * (self.burst * UNIT)), 0
+            return self._instants(stream, (bursts + 1) * (self.burst * UNIT)), 0
         # The burst that the row before `first` belongs to is in `base` already; new ones begin with the next gap.
         start = self._gaps_before(first)
         sums = np.concatenate(([0], np.cumsum(unit_gaps(self.seed, stream, start, self._gaps_before(first + rows))))) + base
-        return self.profile.instants_ns(sums[bursts - start + 1] * self.burst), int(sums[-1])
+        return self._instants(stream, sums[bursts - start + 1] * self.burst), int(sums[-1])
+
+    def rate_at(self, elapsed_ns: int, streams: int) -> float:
+        """Return the rows per second asked for so long after the start, all streams together; 0 when nothing is asked."""
+        if self.profile is None:
+            return 0.0
+        return self.profile.rate_at(max(0, elapsed_ns)) * (sum(self.shares) if self.shares else streams)
+
+    def _instants(self, stream: int, units: Int64Array) -> Int64Array:
+        assert self.profile is not None
+        if self.shares:
+            units = np.rint(units / self.shares[stream]).astype(np.int64)
+        return self.profile.instants_ns(units)
 
     def recorded(self, times_us: Int64Array, origin_us: int, base_us: int) -> tuple[Int64Array, int]:
         """Return the instants of rows recorded at `times_us`, sped up, and the base of the row after.

@@ -86,7 +86,7 @@ def _run(options: dict[str, Any]) -> bool:
         client = stack.enter_context(options["connect"]())
         plan = feed_plan(client, options, into, rule)
         with console.status("starting Spark"):
-            session = stack.enter_context(spark_session(options["master"]))
+            session = stack.enter_context(spark_session(options["master"], brief=rule.kind != "max"))
         with console.status("looking through the files"):
             if plan.split_by is not None:
                 plan = feeding.targets_by_value(client, session, plan, into[0].stream)

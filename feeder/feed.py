@@ -102,9 +102,7 @@ def run(
 
 def rate_now(plan: FeedPlan, tally: Tally, now_ns: int) -> float:
     """Return the rows per second asked for at this moment, all streams together; 0 when nothing is asked."""
-    if plan.rule.profile is None or tally.started_ns is None:
-        return 0.0
-    return plan.rule.profile.rate_at(max(0, now_ns - tally.started_ns)) * len(plan.targets)
+    return 0.0 if tally.started_ns is None else plan.rule.rate_at(now_ns - tally.started_ns, len(plan.targets))
 
 
 def _pace(pacer: Pacer, batches: Ahead, failure: list[BaseException]) -> None:

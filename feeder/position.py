@@ -76,6 +76,6 @@ def fingerprint_of(plan: FeedPlan) -> str:
         "streams": [target.stream for target in plan.targets],
         "conditions": plan.conditions,
         "split_by": plan.split_by,
-        "arrivals": [rule.kind, str(rule.profile), rule.seed, rule.burst, rule.speed],
+        "arrivals": [rule.kind, str(rule.profile), rule.seed, rule.burst, rule.speed, rule.shares],
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -90,7 +90,6 @@ class Row:
     turns: Callable[[Options], Turns] | None = None
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     traversal: str = "upstream-first"
-    schedule: int = 1
 
 
 @dataclass(slots=True)
@@ -162,9 +161,9 @@ def _aurora(name: str, summary: str, ranking: Callable[[Options], Ranking], sele
     """Two rows of Aurora's: box by box, and pushing through from input boxes to the output."""
     source = "Carney 2005, 4.4"
     return [
-        Row(name, source, summary, _cut("operators"), selectors, ranking=ranking, options=more, schedule=1),
+        Row(name, source, summary, _cut("operators"), selectors, ranking=ranking, options=more),
         Row(f"{name}-push-through", source, f"{summary}; then on to the output", _cut("operators-to-end"), selectors, ranking=ranking,
-            options=more, schedule=1),
+            options=more),
     ]  # fmt: skip
 
 
@@ -236,7 +235,7 @@ def _user(options: Options) -> Ranking:
 CATALOG: Mapping[str, Row] = {row.name: row for row in _ROWS}
 
 
-def build(spec: PolicySpec, *, default_train: Train) -> Policy:
+def build(spec: PolicySpec, *, default_train: Train, default_schedule: int = 1) -> Policy:
     """Put a policy together; raises `PolicyError` naming what is unknown or does not fit."""
     row = CATALOG.get(spec.name)
     if row is None:
@@ -254,7 +253,7 @@ def build(spec: PolicySpec, *, default_train: Train) -> Policy:
         turns=row.turns(options) if row.turns else None,
         traversal=TRAVERSALS[traversal],
         train=Train.parse(options["train"]) if "train" in options else default_train,
-        schedule=_whole(options, "schedule", row.schedule, 1),
+        schedule=_whole(options, "schedule", default_schedule, 1),
         threshold=_whole(options, "tau", 0, 0),
         adapt=bool(options["adapt"]) if "adapt" in options else None,
     )

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,14 +36,15 @@ from millstream.scheduler.events import (
 from millstream.scheduler.express import Charge, ExpressLane, Outcomes, check_policy, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
+from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
 from millstream.scheduler.query_marks import QueryMarks
+from millstream.scheduler.settings import CoreSettings as CoreSettings
+from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.splices import Splices
 from millstream.scheduler.story import Story
-from millstream.scheduler.trains import Train
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
@@ -51,52 +52,12 @@ from numpy.typing import NDArray
 FALLBACK = PolicySpec("round-robin")
 
 
-@dataclass(frozen=True, slots=True)
-class CoreSettings:
-    """What does not change while a core lives.
-
-    `orders_max` is how many orders may be out at once (workers times orders per worker); `train` the train of policies that name
-    none; `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
-    `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept.
-    """
-
-    orders_max: int = 1
-    train: Train = field(default_factory=lambda: Train(count=1))
-    budget_ns: int | None = None
-    adapt: bool = True
-    edge_rows_max: int = EDGE_ROWS_MAX
-    head_wait_ns_max: int = HEAD_WAIT_NS_MAX
-    record: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStatistics:
-    """Counts since the start, and what waits now."""
-
-    policy: str
-    decisions: int
-    evaluations: int
-    queue_moves: int
-    orders: int
-    orders_out: int
-    steps: int
-    rows_in: int
-    rows_emitted: int
-    busy_ns: int
-    rows_waiting: int
-    bytes_waiting: int
-    controls_waiting: int
-    operators: int
-    queries: int
-    failures: int
-    idle: bool
-
-
 @dataclass(slots=True)
 class _Outstanding:
     order: WorkOrder
-    operators: list[int]
+    locked: NDArray[np.int64]
     conflicts: NDArray[np.int64]
+    units: int
 
 
 class SchedulerCore:
@@ -107,8 +68,9 @@ class SchedulerCore:
         self.network = Network()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
-        self._policy = catalog.build(policy, default_train=self.settings.train)
+        self._policy = self._build(policy)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, _Outstanding] = {}
         self._marks = QueryMarks(self.ledger)
@@ -117,6 +79,7 @@ class SchedulerCore:
         self._now_ns = 0
         self._next_order = 1
         self._draining = False
+        self._single_orders = 0
         self._units_version = -1
         self._units: UnitSet
         self._view: View
@@ -157,6 +120,8 @@ class SchedulerCore:
             self._draining = False
             self._units.threshold = self._policy.threshold
             instructions.append(Report("drained", "all queues are empty"))
+        if self.measures is not None:
+            self.measures.sample_memory(now_ns, self.ledger.bytes_total)
         if self.story is not None:
             self.story.tell(now_ns, events, instructions)
         return instructions
@@ -178,6 +143,7 @@ class SchedulerCore:
         if self._outstanding or self._splices.waiting:
             return False
         if self._units_version != self.network.version:
+            # The cut is made anew only when something waits, so what was touched meanwhile stays on the list.
             return not self.ledger.anything_waits
         if self.ledger.touched:
             return False
@@ -287,37 +253,42 @@ class SchedulerCore:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
         self._apply_receipt(receipt)
-        for operator in outstanding.operators:
-            self.ledger.step_released(operator)
-        if self._units_version == self.network.version:
-            self._units.unlock(outstanding.conflicts)
-            self._moved.extend(outstanding.conflicts.tolist())
+        self.ledger.unlock(outstanding.locked)
+        # Also where the network has changed since: the cut may be grown and not made anew, and then keeps its locks.
+        self._units.unlock(outstanding.conflicts)
+        self._moved.extend(outstanding.conflicts.tolist())
         if event.failure is not None:
             self._take_failure(event.failure, outstanding)
 
     def _apply_receipt(self, receipt: WorkReceipt) -> None:
-        apply, record = self.ledger.apply, self.estimates.record
-        rows = 0
-        for step in receipt.steps:
-            operator, rows_in, rows_out = apply(step)
-            record(operator, rows_in, rows_out, step.cost_ns)
-            if len(step.consumed) > 1:
-                taken = [count for count in step.consumed if count.rows]
-                if len(taken) == 1:
-                    self.estimates.record_port(self.network.edges.slot_of[taken[0].edge], rows_in, rows_out)
-            rows += rows_in
         counts = self._counts
+        counts["rows_in"] += self.ledger.apply_steps(receipt.steps, self.estimates.record)
         counts["steps"] += len(receipt.steps)
-        counts["rows_in"] += rows
         counts["busy_ns"] += receipt.finished_ns - receipt.started_ns
+        if self.estimates.has_ports:
+            self._record_ports(receipt)
         for emission in receipt.emissions:
             counts["rows_emitted"] += emission.rows
+            if self.measures is not None:
+                self.measures.emitted(emission, self.estimates.ideal_of_query)
+
+    def _record_ports(self, receipt: WorkReceipt) -> None:
+        """Tell what joins let through, where a step took tuples from one port alone."""
+        for step in receipt.steps:
+            taken = [count for count in step.consumed if count.rows]
+            if len(step.consumed) > 1 and len(taken) == 1:
+                edge = self.network.edges.slot_of[taken[0].edge]
+                self.estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
 
     def _take_failure(self, failure: WorkFailure, outstanding: _Outstanding) -> None:
         slot_of = self.network.operators.slot_of
-        operators = outstanding.operators
+        operators: list[int] = outstanding.locked.tolist()
         if failure.operator is not None and failure.operator in slot_of:
             operators = [slot_of[failure.operator]]
+        elif outstanding.units > 1:
+            # Nobody knows whose fault it was: the next orders are given out one unit at a time until it shows.
+            self._single_orders = max(self._single_orders, 2 * outstanding.units)
+            return
         self._counts["failures"] += 1
         queries_of = self.network.topology.queries_of
         for query in dict.fromkeys(query for slot in operators for query in queries_of.get(slot, [])):
@@ -341,12 +312,15 @@ class SchedulerCore:
     def _take_spliced(self, event: Spliced, now_ns: int) -> None:
         self._reports.append(self._splices.settle(event))
         self._marks.settled(event.query)
-        if event.query in self.network.queries:
+        node = self.network.queries.get(event.query)
+        if node is not None:
             self._came.append(event.query)
+        if self.measures is not None:
+            self.measures.follow(event.query, node, now_ns)
 
     def _take_policy(self, event: PolicyChanged, now_ns: int) -> None:
         try:
-            policy = catalog.build(event.spec, default_train=self.settings.train)
+            policy = self._build(event.spec)
         except PolicyError as problem:
             self._reports.append(Report("policy_failed", str(problem)))
             return
@@ -360,6 +334,9 @@ class SchedulerCore:
         self._moved = list(range(self._units.count))
 
     # ---- the policy
+
+    def _build(self, spec: PolicySpec) -> catalog.Policy:
+        return catalog.build(spec, default_train=self.settings.train, default_schedule=self.settings.schedule)
 
     def _use(self, policy: catalog.Policy, now_ns: int) -> None:
         self._spent[0] += self._policy.selector.evaluations
@@ -375,7 +352,7 @@ class SchedulerCore:
         units = self._units = policy.cutter(self.ledger, self.estimates)
         units.threshold = 0 if self._draining else policy.threshold
         for outstanding in self._outstanding.values():
-            outstanding.conflicts = units.conflicts_of(outstanding.operators)
+            outstanding.conflicts = units.conflicts_of(outstanding.locked.tolist())
             units.lock(outstanding.conflicts)
         self.ledger.touched = {}
         self._moved = []
@@ -400,7 +377,7 @@ class SchedulerCore:
             self._maker.query_came(slots)
         self._view.query_came()
         for outstanding in self._outstanding.values():
-            conflicts = self._units.conflicts_of(outstanding.operators)
+            conflicts = self._units.conflicts_of(outstanding.locked.tolist())
             self._units.unlock(outstanding.conflicts)
             self._units.lock(conflicts)
             outstanding.conflicts = conflicts
@@ -449,7 +426,7 @@ class SchedulerCore:
                     raise
                 message = f"policy {self._policy.spec} failed and round-robin goes on: {type(problem).__name__}: {problem}"
                 instructions.append(Report("policy_failed", message))
-                self._use(catalog.build(FALLBACK, default_train=self.settings.train), now_ns)
+                self._use(self._build(FALLBACK), now_ns)
                 continue
             return
 
@@ -457,7 +434,11 @@ class SchedulerCore:
         policy, free = self._policy, self.settings.orders_max - len(self._outstanding)
         while free > 0:
             self._counts["decisions"] += 1
-            picked = policy.selector.pick(self._view, now_ns, policy.schedule)
+            count = policy.schedule if not self._single_orders else 1
+            if count > 1 and free > 1:
+                # Leave something for the other workers.
+                count = min(count, max(1, int(np.count_nonzero(self._units.available)) // free))
+            picked = policy.selector.pick(self._view, now_ns, count)
             if not picked and self.ledger.full_count and not self._outstanding:
                 picked = self._pick_behind_full(now_ns)
             if not picked:
@@ -465,6 +446,7 @@ class SchedulerCore:
             order, locked = self._lock(picked)
             instructions.append(Dispatch(order))
             free -= 1
+            self._single_orders = max(0, self._single_orders - 1)
             if self.settings.orders_max > 1:
                 # What shares an operator with this order must not be picked while it is out.
                 policy.selector.changed(self._view, locked.tolist(), now_ns)
@@ -487,14 +469,15 @@ class SchedulerCore:
         self._next_order += 1
         order = self._maker.make(identity, picked, self.settings.budget_ns)
         if len(picked) == 1:
-            operators = list(dict.fromkeys(units.members(picked[0])))
-            conflicts = units.conflicts(picked[0])
+            (unit,) = picked
+            edges: Sequence[int] = units.open_edges(unit)
+            locked, conflicts = units.locks(unit), units.conflicts(unit)
         else:
-            operators = list(dict.fromkeys(member for unit in picked for member in units.members(unit)))
-            conflicts = units.conflicts_of(operators)
-        for operator in operators:
-            self.ledger.step_started(operator)
+            locked = np.unique(np.concatenate([units.locks(unit) for unit in picked]))
+            edges = [edge for unit in picked for edge in units.open_edges(unit)]
+            conflicts = np.unique(np.concatenate([units.conflicts(unit) for unit in picked]))
+        self.ledger.lock(locked, edges)
         units.lock(conflicts)
-        self._outstanding[identity] = _Outstanding(order, operators, conflicts)
+        self._outstanding[identity] = _Outstanding(order, locked, conflicts, len(picked))
         self._counts["orders"] += 1
         return order, conflicts

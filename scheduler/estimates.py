@@ -46,6 +46,11 @@ CHANGE_MIN: Final = 0.03
 """A measured value that moved by less than this share does not disturb the sums."""
 
 _SINGLE_QUERIES_MAX = 4
+_GAINS_MAX = 4_096
+
+# Once this many tuples have been seen, so many calls are taken into the means together, as the one train they add up to.
+_TUPLES_SETTLED = 1_000
+_CALLS_SETTLED = 8
 
 _COLUMNS = ("selectivity", "cost_ns", "output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
 
@@ -60,15 +65,24 @@ class CostLine:
 
 @dataclass(slots=True)
 class Measured:
-    """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen."""
+    """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen.
+
+    The sums `rows_in` to `products` add up until `due` tuples have come, at most a window, and then enter the means.
+    """
 
     selectivity: float
     call_ns: float
     length: float = 1.0
     length_square: float = 1.0
     product: float = 0.0
-    seen: float = 0.0
-    news: float = 0.0
+    seen: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    spent_ns: int = 0
+    calls: int = 0
+    squares: int = 0
+    products: int = 0
+    due: int = 1
 
     @property
     def cost_ns(self) -> float:
@@ -134,6 +148,7 @@ class Estimates:
         self.ideal_of_query: dict[QueryId, float] = {}
         self._log_keep = math.log(1.0 - aging) / window
         self._capacity = 0
+        self._gains: dict[int, float] = {}
         self._dirty: dict[int, None] = {}
         self._new: list[QueryId] = []
         self._kept: dict[int, None] = {}
@@ -189,6 +204,11 @@ class Estimates:
             self._ports[edge] = Measured(selectivity, COST_NS_MIN)
         if self.network.node(slot).window_ns is not None:
             self._join_priors[slot] = None
+
+    @property
+    def has_ports(self) -> bool:
+        """Whether any operator has a selectivity per input port."""
+        return bool(self._ports)
 
     def declare_rate(self, log: int, inter_arrival_ns: float) -> None:
         """State the mean time between the tuples of a source's log, for joins not measured yet."""
@@ -266,25 +286,39 @@ class Estimates:
         one = self.measured[slot]
         if one is None or rows_in <= 0 or not self.adapt:
             return
-        seen = one.seen
-        gain = -math.expm1(self._log_keep * rows_in)
+        one.calls += 1
+        one.rows_out += rows_out
+        one.spent_ns += cost_ns
+        one.squares += rows_in * rows_in
+        one.products += rows_in * cost_ns
+        rows_in += one.rows_in
+        one.rows_in = rows_in
+        if rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED):
+            self._take_window(slot, one)
+
+    def _take_window(self, slot: int, one: Measured) -> None:
+        rows_in, seen, calls = one.rows_in, one.seen, one.calls
+        gain = self._gains.get(rows_in)
+        if gain is None:
+            if len(self._gains) >= _GAINS_MAX:
+                self._gains.clear()
+            gain = self._gains[rows_in] = -math.expm1(self._log_keep * rows_in)
         if seen < self.window:
             gain = max(gain, rows_in / (PRIOR_TUPLES + seen + rows_in))
         keep = 1.0 - gain
-        selectivity = keep * one.selectivity + gain * rows_out / rows_in
+        selectivity = keep * one.selectivity + gain * one.rows_out / rows_in
         one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
-        one.call_ns = keep * one.call_ns + gain * cost_ns
-        length = one.length = keep * one.length + gain * rows_in
-        one.length_square = keep * one.length_square + gain * rows_in * rows_in
-        one.product = keep * one.product + gain * rows_in * cost_ns
+        call, length = one.spent_ns / calls, rows_in / calls
+        one.call_ns = call_ns = keep * one.call_ns + gain * call
+        one.length = mean = keep * one.length + gain * length
+        one.length_square = keep * one.length_square + gain * one.squares / calls
+        one.product = keep * one.product + gain * one.products / calls
         one.seen = seen + rows_in
-        news = one.news = one.news + rows_in
-        if news >= self.window or seen < self.window:
-            one.news = 0.0
-            before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
-            moved = abs(one.selectivity - before) > CHANGE_MIN * before
-            if moved or abs(one.call_ns / length - cost_before) > CHANGE_MIN * cost_before:
-                self._dirty[slot] = None
+        one.due = min(self.window, 1 + one.seen // 4)
+        one.rows_in = one.rows_out = one.spent_ns = one.calls = one.squares = one.products = 0
+        before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
+        if abs(one.selectivity - before) > CHANGE_MIN * before or abs(call_ns / mean - cost_before) > CHANGE_MIN * cost_before:
+            self._dirty[slot] = None
 
     def cost_line(self, slot: int) -> CostLine:
         """Return the fitted cost of a call; where all calls had one length, everything counts as cost per tuple."""

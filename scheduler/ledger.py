@@ -7,11 +7,11 @@ the time of a NumPy scalar).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from millstream.engine.graph import EdgeId, GraphDelta, OperatorId, QueryId
-from millstream.engine.work import EdgeCount, StepReceipt
+from millstream.engine.work import EdgeCount, LogCount, StepReceipt
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
 from millstream.scheduler.network import Network
@@ -71,6 +71,8 @@ class Ledger:
         self.full_count = 0
         self.halted_count = 0
         self.rows_discarded = 0
+        self.bytes_total = 0
+        """Bytes before all operators, as a running sum."""
         self._capacity = {"log": 0, "edge": 0, "operator": 0}
         self._grow("log", _LOG_COLUMNS, 16)
         self._grow("edge", _EDGE_COLUMNS, 16)
@@ -146,6 +148,7 @@ class Ledger:
             self.rows_discarded += max(0, int(self.edge_rows[edge]))
             producer = self.network.edge_producer[edge]
             self.full_count -= int(self.edge_full[edge])
+            self.bytes_total -= int(self.edge_bytes[edge])
             if self.edge_full[edge] and producer not in removed:
                 self.full_outputs[producer] -= 1
                 self.touched[producer] = None
@@ -165,6 +168,7 @@ class Ledger:
         self._log_rows[log] += rows
         self._log_bytes[log] += size_bytes
         readers = self.network.log_readers[log]
+        self.bytes_total += size_bytes * len(readers.edges)
         arrival_ns = arrival_ns if rows else NEVER_NS
         if len(readers.edges) >= _VECTOR_READERS_MIN:
             self._append_many(log, rows, size_bytes, arrival_ns, controls)
@@ -226,15 +230,80 @@ class Ledger:
         self.full_count += change
         self.touched[producer] = None
 
-    def step_started(self, operator: int) -> None:
-        """Lock the operator and note that what arrives from now on is newer than what its step sees."""
-        self.busy_at[operator] += 1
-        for edge in self.network.inputs[operator]:
+    def lock(self, operators: IntColumn, open_edges: Sequence[int]) -> None:
+        """Lock operators for an order. What arrives at `open_edges`, those fed from outside the order, is newer from now on."""
+        self.busy[operators] += 1
+        for edge in open_edges:
             self._fresh[edge] = NEVER_NS
 
-    def step_released(self, operator: int) -> None:
-        """Unlock the operator."""
-        self.busy_at[operator] -= 1
+    def unlock(self, operators: IntColumn) -> None:
+        """The order came back."""
+        self.busy[operators] -= 1
+
+    def apply_steps(self, steps: Sequence[StepReceipt], record: Callable[[int, int, int, int], None]) -> int:
+        """Count what these steps did and hand each one's slot, rows in, rows out and cost to `record`; return all rows in.
+
+        Rows that one step puts into a log with one reader and the next step takes whole never count as waiting; this is what most
+        steps of an order do, and this loop is most of what a decision costs. Whatever else happens in a step goes through `apply`.
+        """
+        operator_of, edge_of, log_of = self.network.operators.slot_of, self.network.edges.slot_of, self.network.logs.slot_of
+        log_readers, edge_rows, log_rows, log_bytes = self.network.log_readers, self._edge_rows, self._log_rows, self._log_bytes
+        total = 0
+        passed: LogCount | None = None
+        passed_edge = -1
+        for step in steps:
+            produced = step.produced
+            taken = step.consumed[0] if len(step.consumed) == 1 else None
+            operator = operator_of[step.operator]
+            plain = taken is not None and taken.rows and not taken.controls and len(produced) <= 1 and not self.timers_at[operator]
+            if passed is not None:
+                if plain and taken is not None and edge_of[taken.edge] == passed_edge and taken.rows == passed.rows:
+                    self._consumed[passed_edge] += passed.rows
+                    if passed.bytes != taken.bytes:
+                        self._edge_bytes[passed_edge] += passed.bytes - taken.bytes
+                        self.bytes_total += passed.bytes - taken.bytes
+                else:
+                    self._put(passed_edge, passed)
+                    passed = None
+            if not plain or taken is None:
+                operator, rows_in, rows_out = self.apply(step)
+                record(operator, rows_in, rows_out, step.cost_ns)
+                total += rows_in
+                continue
+            if passed is None:
+                self._consume(operator, taken)
+                self.touched[operator] = None
+            passed, rows_out = None, 0
+            if produced:
+                made = produced[0]
+                rows_out = made.rows
+                log = log_of[made.log]
+                edges = log_readers[log].edges
+                if len(edges) == 1 and rows_out and not made.controls and not edge_rows[edges[0]]:
+                    log_rows[log] += rows_out
+                    log_bytes[log] += made.bytes
+                    passed, passed_edge = made, edges[0]
+                elif rows_out or made.controls:
+                    self._append(made)
+            if self.stalled_count:
+                self.wake_below(operator)
+            record(operator, taken.rows, rows_out, step.cost_ns)
+            total += taken.rows
+        if passed is not None:
+            self._put(passed_edge, passed)
+        return total
+
+    def _put(self, edge: int, made: LogCount) -> None:
+        """Count rows as waiting before the one reader of a log (the log itself has counted them)."""
+        consumer = self.network.edge_consumer[edge]
+        arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
+        self.bytes_total += made.bytes
+        self._append_one(edge, consumer, made.rows, made.bytes, arrival_ns, 0)
+        self.touched[consumer] = None
+
+    def _append(self, made: LogCount) -> None:
+        arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
+        self.append(self.network.logs.slot_of[made.log], made.rows, made.bytes, arrival_ns, made.controls)
 
     def apply(self, step: StepReceipt) -> tuple[int, int, int]:
         """Count what one step did; return the operator's slot, rows in and rows out (over all output logs)."""
@@ -253,13 +322,11 @@ class Ledger:
             self.timers_at[operator] = 0
             self.controls_at[operator] -= timers
             moved = 1
-        log_of = self.network.logs.slot_of
         for made in step.produced:
             rows_out += made.rows
             moved += made.controls
             if made.rows or made.controls:
-                arrival_ns = made.oldest_arrival_ns
-                self.append(log_of[made.log], made.rows, made.bytes, NEVER_NS if arrival_ns is None else arrival_ns, made.controls)
+                self._append(made)
         self.touched[operator] = None
         if rows_in or rows_out or moved:
             if self.stalled_count:
@@ -274,6 +341,7 @@ class Ledger:
         waiting = self._edge_rows[edge] - rows
         self._edge_rows[edge] = waiting
         self._edge_bytes[edge] -= taken.bytes
+        self.bytes_total -= taken.bytes
         self._consumed[edge] += rows
         self.rows_at[operator] -= rows
         if waiting <= 0:
@@ -340,7 +408,7 @@ class Ledger:
     @property
     def bytes_waiting(self) -> int:
         """Bytes before all operators."""
-        return int(np.maximum(self.edge_bytes, 0).sum())
+        return max(0, self.bytes_total)
 
     def validate(self, *, settled: bool = True) -> None:
         """Check every sum; raises `LedgerError` naming the place.
@@ -361,6 +429,8 @@ class Ledger:
                 raise LedgerError(f"edge {edge_id}: full mark {int(self.edge_full[edge])} at {waiting} rows")
         for operator_id, slot in network.operators.slot_of.items():
             self._validate_operator(operator_id, slot)
+        if self.bytes_total != int(self.edge_bytes.sum()):
+            raise LedgerError(f"{self.bytes_total} bytes counted in all, {int(self.edge_bytes.sum())} by edges")
         if self.stalled_count != int(self.stalled.sum()):
             raise LedgerError(f"{self.stalled_count} operators counted as stalled, {int(self.stalled.sum())} marked")
 

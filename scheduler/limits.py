@@ -19,7 +19,10 @@ ORDERS_PER_WORKER: Final = 2
 ORDER_STEPS_MAX: Final = 4_096
 """Steps in one order: an order must stay small beside the run it describes."""
 
-ORDER_BUDGET_NS: Final = 20_000_000
+SCHEDULE_UNITS_LIVE: Final = 16
+"""Units a live decision gives out at most: what deciding costs is shared by them, and the budget keeps an order short all the same."""
+
+ORDER_BUDGET_NS: Final = 5_000_000
 """An order gives the worker back after this time at the next step's end, so that an urgent unit is not kept waiting for long."""
 
 TRAIN_ROWS_MAX: Final = 65_536

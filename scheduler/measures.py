@@ -1,13 +1,13 @@
 """What the papers measure, the same live and simulated, in bounded memory (Sharaf 2007, 3.1 and 4.1; Carney 2005, 3.2; Pajjuri 2004, 6.1).
 
-    response time   R = D - A of an emitted tuple (filtered ones do not count); of a joined one A is the later parent's
-    slowdown        H = R / T_k, for a joined tuple 1 + (D - (A + T_k)) / T_k, which is the same
-    tardiness       max(0, D - deadline) of a windowed aggregate; the deadline is the SLIDE boundary after A
-    staleness       share of time in which an input tuple that will give an output waits: the union of [A, D) over the outputs
-    utility         of the QoS graph at R; averaged per tuple, and per application (first per application, then over them)
-    memory          bytes in queues over time: greatest, and mean weighted by time
-    throughput      outputs of each second: mean and standard deviation
-    loss            share of tuples shed, per class
+response time   R = D - A of an emitted tuple (filtered ones do not count); of a joined one A is the later parent's
+slowdown        H = R / T_k, for a joined tuple 1 + (D - (A + T_k)) / T_k, which is the same
+tardiness       max(0, D - deadline) of a windowed aggregate; the deadline is the SLIDE boundary after A
+staleness       share of time in which an input tuple that will give an output waits: the union of [A, D) over the outputs
+utility         of the QoS graph at R; averaged per tuple, and per application (first per application, then over them)
+memory          bytes in queues over time: greatest, and mean weighted by time
+throughput      outputs of each second: mean and standard deviation
+loss            share of tuples shed, per class
 """
 
 from __future__ import annotations
@@ -145,6 +145,16 @@ class Measures:
         one = self.queries.pop(query)
         self._of_root[one.query.root].remove(one)
 
+    def follow(self, query: QueryId, node: QueryNode | None, now_ns: int) -> None:
+        """A query came into force (with its description), left (None), or its change was refused. Time counts from the first on."""
+        if node is not None and query not in self.queries:
+            if not self.queries and not self._memory_max:
+                self.start_ns, self._second = now_ns, now_ns // NS_PER_S
+                self._memory_last = (now_ns, 0)
+            self.query_came(node)
+        elif node is None and query in self.queries:
+            self.query_left(query)
+
     def emitted(self, emission: Emission, ideal_of_query: Mapping[QueryId, float]) -> None:
         """Count the results that left at a root."""
         self._count_seconds(emission.finished_ns, emission.rows)
@@ -155,12 +165,12 @@ class Measures:
 
     def _count_seconds(self, now_ns: int, outputs: int) -> None:
         second = now_ns // NS_PER_S
-        while self._second < second:
-            self._seconds += 1
+        if second > self._second:
+            self._seconds += second - self._second
             self._outputs_sum += self._second_outputs
             self._outputs_square += self._second_outputs * self._second_outputs
             self._second_outputs = 0
-            self._second += 1
+            self._second = second
         self._second_outputs += outputs
 
     def sample_memory(self, now_ns: int, size_bytes: int) -> None:

@@ -308,9 +308,7 @@ class Topology:
         del self.query_slots[query.id]
         for slot in operators:
             for producer in dict.fromkeys(network.edge_producer[edge] for edge in network.inputs[slot]):
-                self.consumer_edges[producer] = [
-                    edge for edge in self.consumer_edges[producer] if network.edge_consumer[edge] not in gone
-                ]
+                self.consumer_edges[producer] = [edge for edge in self.consumer_edges[producer] if network.edge_consumer[edge] not in gone]
                 self.consumers[producer] = [one for one in self.consumers[producer] if one not in gone]
             for consumer in dict.fromkeys(self.consumers[slot]):
                 self.producers[consumer] = [one for one in self.producers[consumer] if one not in gone]

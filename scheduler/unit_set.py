@@ -57,6 +57,8 @@ class UnitSet:
         self._units_with: dict[int, IntColumn] | None = None
         self._conflicts: dict[int, IntColumn] = {}
         self._exits: dict[int, tuple[int, ...]] = {}
+        self._locks: dict[int, IntColumn] = {}
+        self._open_edges: dict[int, tuple[int, ...]] = {}
 
     def _open_views(self) -> None:
         self._rows_at, self._head_at, self._locked_at = single_values(self.rows), single_values(self.head_ns), single_values(self.locked)
@@ -98,6 +100,22 @@ class UnitSet:
         found = self._conflicts.get(unit)
         if found is None:
             found = self._conflicts[unit] = self.conflicts_of(self.members(unit))
+        return found
+
+    def locks(self, unit: int) -> IntColumn:
+        """Return the operators that an order for the unit locks, each once."""
+        found = self._locks.get(unit)
+        if found is None:
+            found = self._locks[unit] = np.array(list(dict.fromkeys(self.members(unit))), dtype=np.int64)
+        return found
+
+    def open_edges(self, unit: int) -> tuple[int, ...]:
+        """Return the edges into the unit whose producer is no member."""
+        found = self._open_edges.get(unit)
+        if found is None:
+            network, members = self.ledger.network, self.members(unit)
+            edges = (edge for member in dict.fromkeys(members) for edge in network.inputs[member])
+            found = self._open_edges[unit] = tuple(edge for edge in edges if network.edge_producer[edge] not in members)
         return found
 
     def conflicts_of(self, operators: Iterable[int]) -> IntColumn:
@@ -241,6 +259,8 @@ class EntryUnits(UnitSet):
             unit = self._unit_at[above]
             self._members[unit] = None
             self._exits.pop(unit, None)
+            self._locks.pop(unit, None)
+            self._open_edges.pop(unit, None)
         self._conflicts.clear()
         return True
 

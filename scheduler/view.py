@@ -214,9 +214,7 @@ class View:
     # ---- from the network's shape
 
     def _from_queries(self, name: str) -> FloatColumn:
-        return self.remembered(
-            name, lambda: np.array([float(getattr(self.query_of(unit), name)) for unit in range(self.units.count)])
-        )
+        return self.remembered(name, lambda: np.array([float(getattr(self.query_of(unit), name)) for unit in range(self.units.count)]))
 
     def query_of(self, unit: int) -> QueryNode:
         """Return the query the unit's entry serves, the first added where there are several."""

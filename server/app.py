@@ -26,6 +26,7 @@ from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.engine_host import Context, EngineHost
+from millstream.server.fed_streams import base_streams
 from millstream.server.intake import StreamIntake
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
@@ -37,7 +38,7 @@ from millstream.server.security import Role, require
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
-from millstream.server.trains import result_batches, result_meta
+from millstream.server.trains import result_meta
 from millstream.server.version import PROGRAM
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Application:
         self.stopping = False
         self._connections = 0
         self._slow_before = 0
+        self._pressed: dict[str, QueryFeed] = {}  # feeds that a reader held up when last looked at
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
 
     async def start(self) -> None:
@@ -86,7 +88,7 @@ class Application:
         self.loop = asyncio.get_running_loop()
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
         spec = PolicySpec.parse(self.config.policy)
-        self.host = EngineHost(self, self.store, self._runtime(spec), spec)
+        self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
         assert isinstance(self.host.runtime, LiveRuntime)
         self.host.runtime.start()
         for problem in await self.call(restoring.restore, self.host):
@@ -212,8 +214,11 @@ class Application:
         """Whether results that come from a stream wait for the loop or for a reader that still takes them."""
         if self.bridge.waiting > WAITING_RESULTS_MAX:
             return True
+        if not self._pressed:
+            return False
         now_ns = self.now_ns()
-        return any(stream in f.streams and f.feed.is_pressed(now_ns) for f in self.feeds.values() if f.feed.subscriptions)
+        self._pressed = {name: f for name, f in self._pressed.items() if f.feed.is_pressed(now_ns)}
+        return any(stream in f.streams for f in self._pressed.values())
 
     # --- what the host tells, from any thread ---
 
@@ -224,9 +229,8 @@ class Application:
 
     def results(self, query: Query, train: Train) -> None:
         """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
-        if query.kind is QueryKind.SELECT and train.rows:
-            batches = result_batches(train, query.planned.physical.schema)
-            self.bridge.post(partial(self._publish, query.name, query.run, batches, result_meta(train)))
+        if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
+            self.bridge.post(partial(self._publish, query.name, query.shape.batches(train), result_meta(train)))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""
@@ -255,12 +259,14 @@ class Application:
         if found is not None:
             self._slow_before += found.feed.slow_total
 
-    def _publish(self, name: str, run: int, batches: list[Any], meta: dict[str, Any]) -> None:
+    def _publish(self, name: str, batches: list[Any], meta: dict[str, Any]) -> None:
         found = self.feeds.get(name)
         if found is not None:
             now_ns = self.now_ns()
             for batch in batches:
                 found.feed.publish(batch, meta, now_ns)
+            if found.feed.subscriptions and found.feed.is_pressed(now_ns):
+                self._pressed[name] = found
 
     def _close_feed(self, query: Query, run: int, reason: str, message: str, counts: dict[str, Any]) -> None:
         found = self.feeds.get(query.name)
@@ -283,12 +289,3 @@ def _role_for(statement: Statement) -> Role:
     if isinstance(statement, _READER_STATEMENTS):
         return Role.READER
     return Role.WRITER if isinstance(statement, InsertValues) else Role.ADMIN
-
-
-def base_streams(host: EngineHost, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the streams that rows are published to and that these names, derived streams among them, come from."""
-    found: dict[str, None] = {}
-    for name in names:
-        derived = host.derived.get(name)
-        found.update(dict.fromkeys(base_streams(host, derived.reads) if derived is not None else (name,)))
-    return tuple(found)

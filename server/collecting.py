@@ -9,7 +9,6 @@ from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.server.queries import Query, QueryKind
 from millstream.server.render import NamedResult
-from millstream.server.trains import result_batch
 
 
 class Collector:
@@ -31,8 +30,8 @@ class Collector:
 
     def results(self, query: Query, train: Train) -> None:
         """Keep the rows."""
-        if query.kind is QueryKind.SELECT and train.rows:
-            self.batches[query.name].append(result_batch(train, query.planned.physical.schema))
+        if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
+            self.batches[query.name].append(query.shape.batch(train))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """Keep the counts; a failed query fails the run."""

@@ -37,7 +37,7 @@ class Config:
     data_dir: str = setting("", "server", "Directory of the catalogue and journals. Empty: nothing is kept over a restart.")
     workers: int = setting(1, "server", "Worker threads that run operators, beside the scheduler's own.", least=0)
     policy: str = setting("round-robin", "server", "Scheduling policy at start; `SHOW POLICIES` lists the names, SET POLICY changes it.")
-    optimise: bool = setting(False, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
+    optimise: bool = setting(True, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
     metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0)
     drain_s: float = setting(10.0, "server", "On SIGTERM, how long queued rows may take to be answered before the server leaves.", least=0)
 

@@ -18,12 +18,15 @@ from millstream.engine.expressions.durations import parse_duration
 from millstream.engine.language.parse import parse_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
 from millstream.engine.sources import MergedPart
+from millstream.engine.train import Int64Array
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import running
 from millstream.server.collecting import Collector
 from millstream.server.engine_host import Context, EngineHost
 from millstream.server.errors import BadInput, ServerError
+from millstream.server.fed_streams import FedStreams
+from millstream.server.feeding import DeferredFeeder
 from millstream.server.inputs import InputFile, open_input
 from millstream.server.lifecycle import QueryState, Verb
 from millstream.server.merge import merged_order
@@ -80,6 +83,8 @@ class _Run:
         self.collector = Collector()
         policy = PolicySpec.parse(replay.policy)
         self.host = EngineHost(self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy)
+        self.feeder = DeferredFeeder(self.host.feed)
+        self.host.feeder = self.feeder
         self.shown: list[str | NamedResult] = []
         self.owner = object()
         self.bare = 0
@@ -92,7 +97,7 @@ class _Run:
         """Do it all."""
         for statement, span in parse_script(self.replay.script):
             self._execute(statement, span.text)
-            self.runtime.run()
+            self._settle()
         self._replay_inputs()
         if self.replay.timeline is not None:
             for event in self._grouped(read_timeline(self.replay.timeline, parse_duration)):
@@ -120,13 +125,15 @@ class _Run:
     # --- inputs ---
 
     def _replay_inputs(self) -> None:
-        rows_max = self.replay.train or TRAIN_ROWS
+        rows_max = 1 if FedStreams(self.host).are_tangled() else self.replay.train or TRAIN_ROWS
         with ExitStack() as open_files:
             files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
             if len(files) == 1:
-                for columns, rows in files[0].chunks():
-                    for start in range(0, rows, rows_max):
-                        self._push(files[0], columns, start, min(start + rows_max, rows))
+                for block in files[0].chunks():
+                    for start in range(0, block.rows, rows_max):
+                        columns, numbers = block.slice(start, min(start + rows_max, block.rows))
+                        files[0].intake.take_columns(columns, numbers)
+                        self._settle()
             elif files:
                 self._replay_merged(files, rows_max)
             for file in files:
@@ -134,25 +141,29 @@ class _Run:
 
     def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
         whole = [file.read_all() for file in files]
-        times = [file.event_times(columns, rows, self.runtime.now_us()) for file, (columns, rows) in zip(files, whole, strict=True)]
+        times = [file.event_times(block, self.runtime.now_us()) for file, block in zip(files, whole, strict=True)]
         merged = merged_order(times)
         at = [0] * len(files)
         for start in range(0, len(merged), rows_max):
             block = merged[start : start + rows_max]
             parts: list[MergedPart] = []
+            places: list[Int64Array] = []
             for number, file in enumerate(files):
                 positions = np.flatnonzero(block == number)
                 if len(positions):
                     stop = at[number] + len(positions)
-                    columns = [c.slice(at[number], stop) for c in whole[number][0]]
+                    columns, numbers = whole[number].slice(at[number], stop)
                     parts.append(MergedPart(self.host.network.sources[file.intake.name], columns, positions))
+                    places.append(numbers)
                     at[number] = stop
-            self.host.take_merged(parts, len(block))
-            self.runtime.run()
+            self.host.take_merged(parts, places, len(block))
+            self._settle()
 
-    def _push(self, file: InputFile, columns: list[Any], start: int, stop: int) -> None:
-        file.intake.take_columns([c.slice(start, stop) for c in columns])
+    def _settle(self) -> None:
+        """Run until nothing is left to do, what the server feeds to its own streams included."""
         self.runtime.run()
+        while self.feeder.flush():
+            self.runtime.run()
 
     def _tell_refused(self, file: InputFile) -> None:
         messages = list(file.notes)
@@ -168,7 +179,10 @@ class _Run:
     def _grouped(self, events: Any) -> Any:
         """Join rows that follow one another on one stream, so that they are taken in together."""
         rows: list[RowArrives] = []
-        limit = self.replay.train or TRAIN_ROWS
+        fed = FedStreams(self.host)
+        # An error output that is read shows in which order bad rows and failing ones came.
+        singly = fed.are_tangled() or any(i.definition.errors_into in fed.read_ones() for i in self.host.intakes.values())
+        limit = 1 if singly else self.replay.train or TRAIN_ROWS
         for event in events:
             if rows and (not isinstance(event, RowArrives) or event.name != rows[0].name or len(rows) >= limit):
                 yield rows
@@ -191,7 +205,7 @@ class _Run:
             query = self.host.queries.get(event.name)
             running.move(self.host, query, Verb.STOP, "cancelled")
             self.outcomes.messages.append(f"query {query.name} was cancelled")
-        self.runtime.run()
+        self._settle()
 
     def _take_rows(self, events: list[RowArrives]) -> None:
         intake = self.host.intake(events[0].name)
@@ -217,47 +231,15 @@ class _Run:
         self.runtime.advance_to(now_us)
         self.host.tick()
         running.due(self.host, now_us)
-        self.runtime.run()
+        self._settle()
 
     # --- the end ---
 
     def _end_all(self) -> None:
         """End every stream: first those that rows came to, then those that the server itself feeds, each after what feeds it."""
-        fed = self._fed_streams()
-        for name in [n for n in self.host.intakes if n not in fed] + fed:
+        for name in FedStreams(self.host).ending_order():
             self.host.end_stream(name)
-            self.runtime.run()
-
-    def _fed_streams(self) -> list[str]:
-        """Return the streams that other streams feed, feeders first (a ring is cut where it is entered)."""
-        feeders: dict[str, set[str]] = {name: set() for name in self.host.intakes}
-        for query in self.host.queries:
-            if query.target in feeders:
-                feeders[query.target].update(self._bases(query.reads))
-        for name, intake in self.host.intakes.items():
-            for side in (intake.definition.late_into, intake.definition.errors_into):
-                if side in feeders:
-                    feeders[side].add(name)
-        order: list[str] = []
-
-        def visit(name: str, path: tuple[str, ...]) -> None:
-            for feeder in feeders[name]:
-                if feeders.get(feeder) and feeder not in order and feeder not in path:
-                    visit(feeder, (*path, name))
-            if name not in order:
-                order.append(name)
-
-        for name in feeders:
-            if feeders[name]:
-                visit(name, (name,))
-        return order
-
-    def _bases(self, names: Sequence[str]) -> set[str]:
-        found: set[str] = set()
-        for name in names:
-            derived = self.host.derived.get(name)
-            found |= self._bases(derived.reads) if derived is not None else {name}
-        return found
+            self._settle()
 
     def _report(self) -> None:
         outcomes, collector = self.outcomes, self.collector

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
+from millstream.engine.column import Column
 from millstream.engine.errors import EngineError, UnknownName
 from millstream.engine.executor import Executor
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
@@ -23,10 +24,11 @@ from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.schema import StreamDefinition
 from millstream.engine.sources import MergedPart
-from millstream.engine.train import Train
+from millstream.engine.train import Int64Array, Train
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
+from millstream.server.feeding import DirectFeeder, Feeder
 from millstream.server.intake import StreamIntake
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
@@ -74,15 +76,18 @@ class Context:
 class EngineHost:
     """See the module's text. Members are for the files of `statements/`; others use the methods."""
 
-    def __init__(self, observer: Observer, store: Store, runtime: RuntimeFactory, policy: PolicySpec) -> None:
+    def __init__(self, observer: Observer, store: Store, runtime: RuntimeFactory, policy: PolicySpec, *, optimise: bool = True) -> None:
         self.observer = observer
         self.store = store
         self.catalog = Catalog()
         self.queries = QueryBook()
         self.derived: dict[str, Query] = {}
         self.intakes: dict[str, StreamIntake] = {}
+        self.feeder: Feeder = DirectFeeder(self.feed)
+        self._orders: dict[str, int] = {}
         self.policy = policy
-        self.network = Network(self)
+        self.rules_off = frozenset() if optimise else frozenset(("all",))
+        self.network = Network(self, sharing=optimise)
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))
@@ -144,12 +149,26 @@ class EngineHost:
         self.runtime.arrived(ingested)
         return ingested.lo
 
-    def take_merged(self, parts: Sequence[MergedPart], rows: int) -> None:
-        """Let in rows of several streams that take turns row by row."""
+    def take_merged(self, parts: Sequence[MergedPart], places: Sequence[Int64Array], rows: int) -> None:
+        """Let in rows of several streams that take turns row by row; `places` as in `StreamIntake.take_columns`, for each part."""
         pushed = self.network.ingress.push_merged(parts, rows, arrival_ns=self.runtime.arrival_ns(), now_us=self.runtime.now_us())
-        for part, ingested in zip(parts, pushed, strict=True):
-            self.intakes[ingested.stream].accepted_total += len(part.positions)
+        for part, numbers, ingested in zip(parts, places, pushed, strict=True):
+            self.intakes[ingested.stream].note_accepted(part.positions + ingested.lo, numbers)
             self.runtime.arrived(ingested)
+
+    def feed(self, stream: str, columns: Sequence[Column]) -> None:
+        """Let rows that the server itself made into a stream; nothing when it has been dropped meanwhile."""
+        intake = self.intakes.get(stream)
+        if intake is not None:
+            intake.feed(columns)
+
+    def order_of(self, query: str) -> int:
+        """Return the place of a query among all that were ever made, to order what several of them feed to one stream."""
+        return self._orders.get(query, 0)
+
+    def note_order(self, query: str) -> None:
+        """Give a new query its place."""
+        self._orders[query] = len(self._orders) + 1
 
     # --- accounts ---
 

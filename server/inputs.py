@@ -5,22 +5,38 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
 from millstream.engine.event_time import event_times, time_position
+from millstream.engine.ingest.outcome import Rejection
 from millstream.engine.ingest.readers import file_format, read_stream
 from millstream.engine.schema import OnError
 from millstream.engine.train import Int64Array
 from millstream.server.errors import BadInput
+from millstream.server.intake import places_of_accepted
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import EngineHost
     from millstream.server.intake import StreamIntake
 
 REFUSALS_REMEMBERED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Accepted rows: columns, their number, and each row's number among all rows of the file, from 1."""
+
+    columns: list[Column]
+    rows: int
+    places: Int64Array
+
+    def slice(self, start: int, stop: int) -> tuple[list[Column], Int64Array]:
+        """Return the columns and places of some rows."""
+        return [c.slice(start, stop) for c in self.columns], self.places[start:stop]
 
 
 class InputFile:
@@ -39,10 +55,12 @@ class InputFile:
         """Sentences about the file as a whole, once it has been read."""
         return [*self._reader.notes, *self._warnings]
 
-    def chunks(self) -> Iterator[tuple[list[Column], int]]:
+    def chunks(self) -> Iterator[Block]:
         """Yield blocks of accepted rows. BadInput at the first bad row of a stream that says ON ERROR FAIL."""
         for coerced in self._reader.chunks():
+            before = self.rows
             self.rows += coerced.rows + len(coerced.rejected)
+            local = [Rejection(r.index - before, r.reason, r.raw) for r in coerced.rejected]
             self._warnings.update(dict.fromkeys(coerced.warnings))
             if coerced.rejected:
                 places = [(self._reader.place(r.index), r.reason) for r in coerced.rejected]
@@ -50,24 +68,24 @@ class InputFile:
                     raise BadInput(f"{self.intake.name}: {places[0][0]}: {places[0][1]}", hint="the stream says ON ERROR FAIL")
                 self.refused += len(places)
                 self.first_refusals += places[: REFUSALS_REMEMBERED_MAX - len(self.first_refusals)]
-                self.intake.note_refused(coerced.rejected)
+                self.intake.note_refused(local, before)
             if coerced.rows:
-                yield coerced.columns, coerced.rows
+                yield Block(coerced.columns, coerced.rows, places_of_accepted(before, replace(coerced, rejected=local)))
 
-    def read_all(self) -> tuple[list[Column], int]:
+    def read_all(self) -> Block:
         """Return all accepted rows as one block."""
         blocks = list(self.chunks())
         if not blocks:
-            return [], 0
-        width = len(blocks[0][0])
-        return [concat_columns([block[0][i] for block in blocks]) for i in range(width)], sum(block[1] for block in blocks)
+            return Block([], 0, np.empty(0, dtype=np.int64))
+        columns = [concat_columns([block.columns[i] for block in blocks]) for i in range(len(blocks[0].columns))]
+        return Block(columns, sum(block.rows for block in blocks), np.concatenate([block.places for block in blocks]))
 
-    def event_times(self, columns: list[Column], rows: int, now_us: int) -> Int64Array:
+    def event_times(self, block: Block, now_us: int) -> Int64Array:
         """Return the event times of rows; a stream by ARRIVAL has the present."""
         position = time_position(self.intake.definition)
-        if position is None or not rows:
-            return np.full(rows, now_us, dtype=np.int64)
-        return event_times(columns[position], self.intake.definition.time)
+        if position is None or not block.rows:
+            return np.full(block.rows, now_us, dtype=np.int64)
+        return event_times(block.columns[position], self.intake.definition.time)
 
 
 @contextmanager

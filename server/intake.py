@@ -10,15 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.column import Column, null_column
-from millstream.engine.errors import EngineError, InvalidDefinition, TypeProblem
+import numpy as np
+from millstream.engine.arrow import column_to_arrow
+from millstream.engine.column import Column
+from millstream.engine.errors import EngineError
+from millstream.engine.ingest.checks import finish
 from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
-from millstream.engine.ingest.outcome import Coerced, Rejection
-from millstream.engine.schema import OnError, Schema, StreamDefinition
+from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
+from millstream.engine.schema import OnError, StreamDefinition
+from millstream.engine.train import Int64Array
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.server.errors import BadInput
 from millstream.server.outcome import spell
-from millstream.server.side_streams import record_errors
+from millstream.server.places import Places
+from millstream.server.side_streams import error_columns
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import EngineHost
@@ -45,6 +50,7 @@ class StreamIntake:
         self.channels: list[Channel] = []
         self.accepted_total = 0
         self.refused_total = 0
+        self._places = Places() if definition.errors_into is not None else None
 
     @property
     def name(self) -> str:
@@ -74,29 +80,59 @@ class StreamIntake:
         self.refused_total += rows
         return Taken(0, [(i, reason) for i in range(min(rows, REJECTIONS_LISTED_MAX))], rows)
 
-    def take_columns(self, columns: Sequence[Column]) -> int:
-        """Let in columns that are known to be good; returns the arrival number of the last row."""
+    def take_columns(self, columns: Sequence[Column], places: Int64Array | None = None) -> int:
+        """Let in columns that are known to be good; returns the arrival number of the last row.
+
+        `places` are the rows' numbers among all rows offered to the stream, where they are not simply the next ones.
+        """
         host = self.host
-        ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
-        self.accepted_total += ingested.hi - ingested.lo
+        with host.network.ingress.lock:
+            ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
+            self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
         return ingested.hi - 1
 
+    def note_accepted(self, seqs: Int64Array, places: Int64Array | None) -> None:
+        """Count rows that were let in, and remember their places if an error output will want them."""
+        if self._places is not None:
+            offered = self.accepted_total + self.refused_total
+            self._places.note(seqs, places if places is not None else np.arange(offered + 1, offered + 1 + len(seqs), dtype=np.int64))
+        self.accepted_total += len(seqs)
+
+    def places_of(self, seqs: Int64Array) -> list[int | None]:
+        """Return the numbers of rows, by arrival number, among all rows offered to the stream."""
+        return [None] * len(seqs) if self._places is None else self._places.of(seqs)
+
+    def feed(self, columns: Sequence[Column]) -> None:
+        """Let in rows that the server itself made, nothing once the stream has ended."""
+        if not self.host.network.sources[self.name].ended:
+            self.take_columns(columns)
+
+    def checked(self, columns: Sequence[Column], reasons: Reasons) -> Coerced:
+        """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
+        return finish(columns, reasons.rows, self.definition, reasons, lambda i: _shown(columns, i))
+
     def _take(self, coerced: Coerced) -> Taken:
         rejections = [(r.index, r.reason) for r in coerced.rejected]
+        offered = self.accepted_total + self.refused_total
+        places = None
         if coerced.rejected:
-            self.note_refused(coerced.rejected, self.accepted_total + self.refused_total)
             if self.definition.on_error is OnError.FAIL:
+                self.note_refused(coerced.rejected, offered)
                 return self._refuse_all(coerced)
-        position = self.take_columns(coerced.columns) if coerced.rows else None
+            places = places_of_accepted(offered, coerced)
+        position = self.take_columns(coerced.columns, places) if coerced.rows else None
+        if coerced.rejected:
+            self.note_refused(coerced.rejected, offered)
         return Taken(coerced.rows, rejections, len(rejections), position)
 
-    def note_refused(self, rejected: Sequence[Rejection], before: int | None = None) -> None:
-        """Count refused rows and pass them to the error output. `before` rows were offered before; by default it is counted."""
-        offered = 0 if before is None else before
+    def note_refused(self, rejected: Sequence[Rejection], offered: int) -> None:
+        """Count refused rows and pass them to the error output; `offered` rows were offered before the block they are of."""
         self.refused_total += len(rejected)
-        if self.definition.errors_into is not None:
-            record_errors(self.host, self.definition.errors_into, None, [(offered + r.index + 1, r.reason, _text(r.raw)) for r in rejected])
+        target = self.host.intakes.get(self.definition.errors_into or "")
+        if target is not None:
+            positions = [offered + r.index + 1 for r in rejected]
+            target.feed(error_columns(None, positions, [r.reason for r in rejected], [_text(r.raw) for r in rejected]))
 
     def _refuse_all(self, coerced: Coerced) -> Taken:
         first = coerced.rejected[0]
@@ -117,32 +153,16 @@ class StreamIntake:
         source = self.host.network.sources.get(self.name)
         return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
 
-    # --- INSERT INTO … SELECT ---
 
-    def check_fits(self, schema: Schema, columns: Sequence[str]) -> None:
-        """Raise unless rows of `schema` can enter, as the columns named (all of them, in order, when none are)."""
-        target = self.definition.schema
-        names = list(columns) or list(target.names)
-        if len(schema) != len(names):
-            raise TypeProblem(f"{self.name} takes {len(names)} columns here and the SELECT gives {len(schema)}")
-        for name, given in zip(names, schema.fields, strict=True):
-            position = target.position(name)
-            if position is None:
-                raise TypeProblem(f"stream {self.name} has no column {name}")
-            wanted = target.fields[position]
-            if wanted.type != given.type:
-                raise TypeProblem(f"column {name} of {self.name} is {wanted.type} and the SELECT gives {given.type}", hint="add a CAST")
-        for f in target.fields:
-            if not f.nullable and f.name not in names:
-                raise InvalidDefinition(f"column {f.name} of {self.name} is NOT NULL and gets no value")
+def places_of_accepted(offered: int, coerced: Coerced) -> Int64Array:
+    """Return the numbers of a block's accepted rows among all rows offered, `offered` of them before this block."""
+    refused = np.array([r.index for r in coerced.rejected], dtype=np.int64)
+    everything = np.arange(coerced.rows + len(refused), dtype=np.int64)
+    return np.delete(everything, refused) + (offered + 1)
 
-    def arranged(self, columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
-        """Return the columns in the stream's order, NULL where none is given."""
-        if not names:
-            return list(columns[: len(self.definition.schema)])
-        given = dict(zip(names, columns, strict=False))
-        rows = len(columns[0])
-        return [given[f.name] if f.name in given else null_column(f.type, rows) for f in self.definition.schema.fields]
+
+def _shown(columns: Sequence[Column], index: int) -> str:
+    return ",".join("" if v is None else str(v) for v in (column_to_arrow(c.slice(index, index + 1))[0].as_py() for c in columns))
 
 
 def _text(raw: str | bytes) -> str:

@@ -18,7 +18,7 @@ def outcome_result(name: str, outcome: Outcome) -> NamedResult:
     """Return the outcome's table under a name."""
     schema = Schema(tuple(Field(column, _TYPES[kind], nullable) for column, kind, nullable in outcome.columns))
     arrays = [_array([row[i] for row in outcome.values], f.type) for i, f in enumerate(schema.fields)]
-    return NamedResult(name, schema, [pa.record_batch(arrays, names=list(schema.names))])
+    return NamedResult(name, schema, [pa.record_batch(arrays, names=list(schema.names))], outcome.info.get("plan"))
 
 
 def _array(values: list[Any], type_: DataType) -> Any:

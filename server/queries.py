@@ -15,7 +15,9 @@ from millstream.engine.errors import NameTaken, UnknownName
 from millstream.engine.graph import QueryId
 from millstream.engine.language.names import did_you_mean, validate_name
 from millstream.engine.planner.plan import PlannedQuery
+from millstream.server.assignment import Assignment
 from millstream.server.lifecycle import QueryState
+from millstream.server.trains import ResultShape
 
 
 class QueryKind(Enum):
@@ -31,7 +33,8 @@ class Query:
     """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
 
     `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None
-    while it is not in it. `target` is the stream that a derived or inserting query feeds. `last_counts` are the accounts' sums of a run
+    while it is not in it. `target` is the stream that a derived or inserting query feeds. `shape` turns its
+    results into batches. `last_counts` are the accounts' sums of a run
     that has ended.
     """
 
@@ -46,8 +49,9 @@ class Query:
     state: QueryState = QueryState.SUBMITTED
     id: QueryId | None = None
     run: int = 0
+    shape: ResultShape | None = None
     ended_run: int = 0
-    insert_columns: tuple[str, ...] = ()
+    assignment: Assignment | None = None
     start_at_us: int | None = None
     lifetime_us: int | None = None
     created_us: int = 0
@@ -76,7 +80,7 @@ class QueryBook:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Query] = {}
-        self._last_number = 0
+        self._last_numbers: dict[str, int] = {}
         self._last_id = 0
 
     def __iter__(self) -> Iterator[Query]:
@@ -107,11 +111,11 @@ class QueryBook:
             raise NameTaken(f"there is a query {name} already", hint=f"DROP QUERY {name} first, or take another name")
         return name
 
-    def temporary_name(self) -> str:
+    def next_name(self, stem: str = "q") -> str:
         """Return the next free name of the form q1, q2, …."""
         while True:
-            self._last_number += 1
-            name = f"q{self._last_number}"
+            number = self._last_numbers[stem] = self._last_numbers.get(stem, 0) + 1
+            name = f"{stem}{number}"
             if name not in self._by_name:
                 return name
 

@@ -6,6 +6,7 @@ schema's metadata names the query).
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ _RIGHT_ALIGNED = ("INT", "BIGINT", "DOUBLE", "DECIMAL")
 
 @dataclass(frozen=True, slots=True)
 class NamedResult:
-    """The whole answer of one SELECT, or the table that a SHOW or DESCRIBE gave."""
+    """The whole answer of one SELECT, or the table that a SHOW, DESCRIBE or EXPLAIN gave; `plan` is what EXPLAIN shows as json."""
 
     name: str
     schema: Schema
     batches: Sequence[Any]
+    plan: dict[str, Any] | None = None
 
 
 def write_results(results: Sequence[NamedResult], format_: str, out: BinaryIO) -> None:
@@ -38,6 +40,9 @@ def write_results(results: Sequence[NamedResult], format_: str, out: BinaryIO) -
 
 
 def _write_json(result: NamedResult, out: BinaryIO) -> None:
+    if result.plan is not None:
+        out.write(json.dumps(result.plan, ensure_ascii=False).encode() + b"\n")
+        return
     for batch in result.batches:
         out.write(json_lines(batch))
 

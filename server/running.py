@@ -15,6 +15,7 @@ from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_selec
 from millstream.server.lifecycle import QueryState, Verb, next_state
 from millstream.server.queries import Query, QueryKind
 from millstream.server.side_streams import forward
+from millstream.server.trains import ResultShape
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import EngineHost
@@ -25,7 +26,7 @@ END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetim
 def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None) -> PlannedQuery:
     """Plan a query against the catalogue, with options from outside its text."""
     overrides = tuple(Option(name, value) for name, value in options.items())
-    return plan_select(source, host.catalog, options=PlanOptions(overrides=overrides), text=text)
+    return plan_select(source, host.catalog, options=PlanOptions(host.rules_off, overrides), text=text)
 
 
 def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
@@ -50,9 +51,11 @@ def begin(host: EngineHost, query: Query) -> None:
     if query.run:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
+    host.note_order(query.name)
     query.run += 1
     query.failure = None
     query.last_counts = {}
+    query.shape = ResultShape(query.planned.physical.schema)
     host.observer.query_began(query)
     run, physical = query.run, query.planned.physical
     deliver = (

@@ -1,9 +1,9 @@
 """Streams that the server itself writes to: late rows, errors, and the results of INSERT INTO … SELECT.
 
 A late output has the stream's columns and `query`; an error output has `query, reason, position, raw` (`query` NULL for a row refused
-at ingest, whose position is its number among all rows offered to the stream, from 1; for an evaluation error it is the row's arrival
-number). Both are TIMESTAMP BY ARRIVAL, so that nothing in them can be late. They are made with the stream that names them, unless a
-stream of that name with the same columns is there: several streams may share one.
+at ingest); the position is the row's number among all rows offered to the stream, from 1. Both are TIMESTAMP BY ARRIVAL, so that
+nothing in them can be late. They are made with the stream that names them, unless a stream of that name with the same columns is
+there: several streams may share one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from millstream.engine.arrow import column_from_arrow
 from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column, null_column
 from millstream.engine.errors import InvalidDefinition
+from millstream.engine.ingest.outcome import Reasons
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.schema import Field, Schema, StreamDefinition
 from millstream.engine.train import Train
@@ -69,38 +70,40 @@ def pass_late(host: EngineHost, query: str, stream: str, rows: Train) -> None:
     name = None if source is None else source.definition.late_into
     if name is None or rows.rows == 0:
         return
-    ingest(host, name, [*rows.columns(), _texts([query] * rows.rows)])
+    host.feeder.feed(name, host.order_of(query), rows.seq.array(), [*rows.columns(), _texts([query] * rows.rows)])
 
 
-def pass_errors(host: EngineHost, query: str | None, stream: str | None, errors: EvaluationErrors) -> None:
+def pass_errors(host: EngineHost, query: str, stream: str | None, errors: EvaluationErrors) -> None:
     """Let evaluation errors into the error output of the stream whose row failed."""
-    source = None if stream is None else host.network.sources.get(stream)
-    name = None if source is None else source.definition.errors_into
-    if name is not None:
-        record_errors(host, name, query, [(e.seq, e.reason, e.raw) for e in errors.records()])
+    intake = None if stream is None else host.intakes.get(stream)
+    name = None if intake is None else intake.definition.errors_into
+    if intake is None or name is None:
+        return
+    records = errors.records()
+    seqs = np.array([r.seq for r in records], dtype=np.int64)
+    columns = error_columns(query, intake.places_of(seqs), [r.reason for r in records], [r.raw for r in records])
+    host.feeder.feed(name, host.order_of(query), seqs, columns)
 
 
-def record_errors(host: EngineHost, name: str, query: str | None, errors: Sequence[tuple[int, str, str]]) -> None:
-    """Let errors, as (position, reason, raw), into an error output."""
-    positions = Column(BIGINT, np.array([e[0] for e in errors], dtype=np.int64))
-    reasons, raws = _texts([e[1] for e in errors]), _texts([e[2] for e in errors])
-    queries = null_column(TEXT, len(errors)) if query is None else _texts([query] * len(errors))
-    ingest(host, name, [queries, reasons, positions, raws])
+def error_columns(query: str | None, positions: Sequence[int | None], reasons: list[str], raws: list[str]) -> list[Column]:
+    """Return rows of an error output."""
+    queries = null_column(TEXT, len(reasons)) if query is None else _texts([query] * len(reasons))
+    return [queries, _texts(reasons), column_from_arrow(pa.array(positions, pa.int64()), BIGINT), _texts(raws)]
 
 
 def forward(host: EngineHost, query: Query, run: int, train: Train) -> None:
     """Let the results of INSERT INTO … SELECT into their target; columns that it does not name are NULL."""
-    if train.rows and query.target in host.intakes:
-        intake = host.intakes[query.target]
-        intake.take_columns(intake.arranged(train.columns(), query.insert_columns))
+    intake = None if query.target is None else host.intakes.get(query.target)
+    if train.rows and intake is not None and query.assignment is not None:
+        reasons = Reasons(train.rows)
+        checked = intake.checked(query.assignment.columns(train, reasons), reasons)
+        seqs = train.seq.array()
+        if checked.rejected:
+            intake.note_refused(checked.rejected, intake.accepted_total + intake.refused_total)
+            seqs = np.delete(seqs, [r.index for r in checked.rejected])
+        if checked.rows:
+            host.feeder.feed(intake.name, host.order_of(query.name), seqs, checked.columns)
     host.deliver(query, run, train)
-
-
-def ingest(host: EngineHost, name: str, columns: list[Column]) -> None:
-    """Let rows into a stream of the server's own making; nothing when it has been dropped or has ended meanwhile."""
-    intake = host.intakes.get(name)
-    if intake is not None:
-        intake.take_columns(columns)
 
 
 def _texts(values: list[str]) -> Column:

@@ -13,20 +13,25 @@ from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 RESULT_BYTES_MAX = 4 * 1024 * 1024  # of one result: a subscriber's credit and bound are counted in whole results
 
 
-def result_batch(train: Train, schema: Schema) -> Any:
-    """Return the shown columns of a result train; further ones only order the output."""
-    arrays = [column_to_arrow(train.column(i)) for i in range(len(schema))]
-    return pa.record_batch(arrays, schema=arrow_schema(schema))
+class ResultShape:
+    """The shown columns of a query's result trains; further ones only order the output."""
 
+    def __init__(self, schema: Schema) -> None:
+        self._arrow = arrow_schema(schema)
+        self._width = len(schema)
 
-def result_batches(train: Train, schema: Schema) -> list[Any]:
-    """Return the same in pieces of about RESULT_BYTES_MAX at most."""
-    batch = result_batch(train, schema)
-    pieces = -(-batch.nbytes // RESULT_BYTES_MAX)
-    if pieces <= 1:
-        return [batch]
-    rows = max(1, -(-batch.num_rows // pieces))
-    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
+    def batch(self, train: Train) -> Any:
+        """Return a train as one record batch."""
+        return pa.record_batch([column_to_arrow(train.column(i)) for i in range(self._width)], schema=self._arrow)
+
+    def batches(self, train: Train) -> list[Any]:
+        """Return a train in pieces of about RESULT_BYTES_MAX at most."""
+        batch = self.batch(train)
+        pieces = -(-batch.nbytes // RESULT_BYTES_MAX)
+        if pieces <= 1:
+            return [batch]
+        rows = max(1, -(-batch.num_rows // pieces))
+        return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
 
 
 def result_meta(train: Train) -> dict[str, Any]:

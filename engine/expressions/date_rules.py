@@ -46,7 +46,7 @@ def check_zone(zone: Any) -> str:
     """Return the name of a time zone, or raise TypeProblem when there is none of that name."""
     try:
         return ZoneInfo(str(zone)).key
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, KeyError) as error:
         raise TypeProblem(f"there is no time zone {str(zone)!r}", hint="use a name such as 'Europe/Berlin'") from error
 
 

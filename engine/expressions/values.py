@@ -1,8 +1,9 @@
 """One value at a time: text to the storage form of a type, and back. ValueError, with a reason for the user, when it does not fit.
 
 Instants are ISO 8601: `2024-05-06T12:53:20.715Z`, `2024-05-06 12:53:20+02:00`, a date alone (midnight); without an offset the text
-is local time of `zone` or UTC. Digits beyond the microsecond are rounded. Durations: `10 SECONDS`, `INTERVAL '10' SECOND`,
-`'10 seconds'`, `1 day 02:03:04.5`, `PT1M30S`. `parsing.py` and `formatting.py` do the same for whole columns.
+is local time of `zone` or UTC. Digits beyond the microsecond are cut off, so no row moves into the next second or window. Durations:
+`10 SECONDS`, `INTERVAL '10' SECOND`, `'10 seconds'`, `1 day 02:03:04.5`, `PT1M30S`. `parsing.py` and `formatting.py` do the same for
+whole columns.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ BOOLEANS = {
     "false": False, "f": False, "no": False, "n": False, "off": False, "0": False,
 }  # fmt: skip
 TIMESTAMP_TEXT = re.compile(
-    r"([+-]?[0-9]{4,6})-([0-9]{2})-([0-9]{2})"
+    r"([+-]?[0-9]{4,7})-([0-9]{2})-([0-9]{2})"
     r"(?:(?:[Tt]| +)([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]+))?)?"
     r" ?(?:([Zz]|UTC)|([+-])([0-9]{2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?)?)?"
 )
@@ -170,7 +171,7 @@ def _time_of_day_us(match: re.Match[str], text: str) -> int:
     """Hours to 24:00:00 and a leap second :60 are taken, and roll over."""
     hour, minute, second = int(match[4]), int(match[5]), int(match[6] or 0)
     fraction = match[7] or ""
-    us = int(fraction[:6].ljust(6, "0")) + (fraction[6:7] >= "5")
+    us = int(fraction[:6].ljust(6, "0"))
     if hour > 24 or minute > 59 or second > 60 or (hour == 24 and (minute or second or us)):
         raise ValueError(f"{shortened(text)} names a time of day that does not exist")
     return hour * US_PER_HOUR + minute * US_PER_MINUTE + second * US_PER_S + us

@@ -1,4 +1,4 @@
-"""Checks that hold for every stream whatever the rows came as: NOT NULL, a usable event time, a plausible one (K8, K12)."""
+"""Checks that hold for every stream whatever the rows came as: NOT NULL, keys of tables, a usable event time (K8, K12)."""
 
 from __future__ import annotations
 
@@ -6,72 +6,88 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from millstream.engine.column import Column
-from millstream.engine.event_time import US_PER_DAY, US_PER_UNIT
+from millstream.engine.expressions.calendar import INT64_MIN
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
-from millstream.engine.schema import StreamDefinition, TableDefinition
-from millstream.engine.types import Kind
+from millstream.engine.ingest.units import OUT_OF_RANGE, beyond_range, unit_warning
+from millstream.engine.schema import Field, StreamDefinition, TableDefinition, TimeRule
+from millstream.engine.types import TIMESTAMP, Kind
 
-PLAUSIBLE_MIN_US = 3_652 * US_PER_DAY  # 1980: what reads earlier and after 1970 is mostly seconds taken for milliseconds
-PLAUSIBLE_MAX_US = 84_006 * US_PER_DAY  # 2200
-INT64_MAX = 2**63 - 1
-Raw = Callable[[int], str | bytes]
-
-
-def finish(columns: Sequence[Column], rows: int, definition: StreamDefinition | TableDefinition, reasons: Reasons, raw: Raw) -> Coerced:
-    """Check the columns of all offered rows, then keep the good rows. `raw` gives a refused row as it came."""
-    _check_not_null(columns, definition, reasons)
-    if isinstance(definition, StreamDefinition):
-        _check_event_time(columns, definition, reasons)
-    kept = reasons.kept()
-    good = list(columns) if kept is None else [c.filter(kept) for c in columns]
-    count = rows if kept is None else int(np.count_nonzero(kept))
-    rejected = [Rejection(i, reason, raw(i)) for i, reason in sorted(reasons.by_row.items())]
-    return Coerced(good, count, rejected, _implausible(good, count, definition))
+DAYS_MAX = (2**63 - 1) // 86_400_000_000
+RawOf = Callable[[int], bytes | str]
+LineOf = Callable[[int], int]
+Definition = StreamDefinition | TableDefinition
 
 
-def _check_not_null(columns: Sequence[Column], definition: StreamDefinition | TableDefinition, reasons: Reasons) -> None:
-    keys = definition.key if isinstance(definition, TableDefinition) else ()
-    for column, field in zip(columns, definition.schema.fields, strict=True):
-        if field.nullable and field.name not in keys:
-            continue
-        valid = column.validity()
-        if valid is not None:
-            reasons.add_where(~valid, f"column {field.name} is NOT NULL")
+class RowChecks:
+    """The checks of one stream or table, prepared once."""
+
+    def __init__(self, definition: Definition) -> None:
+        fields = definition.schema.fields
+        self._needed = [(i, f) for i, f in enumerate(fields) if is_needed(f, definition)]
+        self._instants = [(i, f.name) for i, f in enumerate(fields) if f.type == TIMESTAMP]
+        rule = definition.time if isinstance(definition, StreamDefinition) else TimeRule()
+        position = None if rule.column is None else definition.schema.position(rule.column)
+        # Only an event time in a unit or by days can lie outside TIMESTAMP.
+        self._scaled = position if position is not None and fields[position].type != TIMESTAMP else None
+        self._time_name, self._unit = rule.column or "", rule.unit
+
+    def finish(self, columns: Sequence[Column], rows: int, reasons: Reasons, raw_of: RawOf, line_of: LineOf | None = None) -> Coerced:
+        """Check the columns of all offered rows, then keep the good rows. `raw_of` and `line_of` tell of a refused row how it came."""
+        self._check(columns, reasons)
+        kept = reasons.kept()
+        if kept is None:
+            return Coerced(list(columns), rows, [], self._warnings(columns))
+        good = [c.take(kept) for c in columns]
+        rejected = [
+            Rejection(i, reason, as_bytes(raw_of(i)), None if line_of is None else line_of(i))
+            for i, reason in sorted(reasons.by_row.items())
+        ]
+        return Coerced(good, len(kept), rejected, self._warnings(good), kept)
+
+    def _check(self, columns: Sequence[Column], reasons: Reasons) -> None:
+        for position, column_field in self._needed:
+            valid = columns[position].validity()
+            if valid is not None:
+                why = "every row needs it" if column_field.nullable else "NOT NULL"
+                reasons.add_where(~valid, f"column {column_field.name} is NULL and {why}")
+        for position, name in self._instants:
+            column = columns[position]
+            if column.bounds()[0] == INT64_MIN:  # kept free for "no time" (K3)
+                least = column.values == INT64_MIN
+                reasons.add_where(least if column.valid is None else least & column.valid, f"column {name}: {OUT_OF_RANGE}")
+        if self._scaled is not None:
+            self._check_scaled(columns[self._scaled], reasons)
+
+    def _check_scaled(self, column: Column, reasons: Reasons) -> None:
+        """Refuse rows whose event time is in a unit or a DATE that TIMESTAMP does not reach."""
+        values = column.values.astype(np.int64)
+        if column.type.kind is Kind.DATE:
+            reasons.add_where(np.abs(values) > DAYS_MAX, f"column {self._time_name}: {OUT_OF_RANGE}")
+        elif self._unit in ("s", "ms"):
+            reasons.add_where(beyond_range(values, self._unit), f"column {self._time_name}: {OUT_OF_RANGE}")
+
+    def _warnings(self, columns: Sequence[Column]) -> list[str]:
+        """Look for integers that seem to be in another unit than declared."""
+        if self._scaled is None or self._unit is None or not columns[self._scaled].type.is_integer:
+            return []
+        warning = unit_warning(columns[self._scaled].values.astype(np.int64), self._time_name, self._unit)
+        return [] if warning is None else [warning]
 
 
-def _check_event_time(columns: Sequence[Column], definition: StreamDefinition, reasons: Reasons) -> None:
-    name = definition.time.column
-    position = None if name is None else definition.schema.position(name)
-    if position is None:
-        return
-    column = columns[position]
-    valid = column.validity()
-    if valid is not None:
-        reasons.add_where(~valid, f"event time {name} is NULL")
-    scale = US_PER_UNIT.get(definition.time.unit or "us", 1) if column.type.is_integer else 1
-    if scale > 1:
-        limit = INT64_MAX // scale
-        wide = column.values.astype(np.int64)
-        reasons.add_where((wide > limit) | (wide < -limit), f"event time {name} is out of the range of TIMESTAMP")
+def finish(columns: Sequence[Column], rows: int, definition: Definition, reasons: Reasons, raw_of: RawOf) -> Coerced:
+    """Check columns that were made some other way, such as by INSERT, and keep the good rows."""
+    return RowChecks(definition).finish(columns, rows, reasons, raw_of)
 
 
-def _implausible(columns: Sequence[Column], rows: int, definition: StreamDefinition | TableDefinition) -> list[str]:
-    """Warn of event times that look like a wrong unit: a year before 1980 or after 2200 (C27)."""
-    if not isinstance(definition, StreamDefinition) or definition.time.unit is None or not rows:
-        return []
-    position = definition.schema.position(definition.time.column or "")
-    if position is None or not columns[position].type.is_integer:
-        return []
-    unit = definition.time.unit
-    values = columns[position].values
-    low, high = int(values.min()), int(values.max())
-    low_us, high_us = (v // 1000 if unit == "ns" else v * US_PER_UNIT[unit] for v in (low, high))
-    if PLAUSIBLE_MIN_US <= low_us and high_us <= PLAUSIBLE_MAX_US:
-        return []
-    shown = low if low_us < PLAUSIBLE_MIN_US else high
-    return [f"implausible event time: {definition.time.column} = {shown} in UNIT {unit} lies before 1980 or after 2200; check the unit"]
+def as_bytes(raw: bytes | str) -> bytes:
+    """Return a raw row as bytes; halves of surrogate pairs are escaped."""
+    return raw if isinstance(raw, bytes) else raw.encode("utf-8", "backslashreplace")
 
 
-def is_text_like(kind: Kind) -> bool:
-    """Kinds that may come as text also where other kinds may not: their text form is exact and the usual one."""
-    return kind in (Kind.TEXT, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL, Kind.DECIMAL)
+def is_needed(column_field: Field, definition: Definition) -> bool:
+    """Tell whether a row without this column is a bad row."""
+    if not column_field.nullable:
+        return True
+    if isinstance(definition, TableDefinition):
+        return column_field.name in definition.key
+    return column_field.name == definition.time.column

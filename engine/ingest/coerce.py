@@ -1,96 +1,272 @@
-"""Rows from the wire to columns: Arrow record batches, and rows as lists or maps of plain values.
+"""Rows as they come to the columns of a stream or table, each bad row refused alone (K8).
 
-Columns are matched by name, or by place for list rows. A column that is missing is NULL; one that the stream does not have is
-refused (or ignored with `ignore_extra`). Rows that do not fit are refused alone, with a reason each; a batch whose column has a type
-that can never fit is refused whole (TypeProblem), as no row of it could be right.
+A `Coercer` is made once per stream or table; `coerce_batch` and `coerce_rows` keep one for each definition. It takes Arrow batches,
+and rows of plain values (lists in the schema's order, or maps by column name); CSV and JSON lines are read by parsers that use it.
+An Arrow batch whose columns have the schema's Arrow types already passes without any work per row, save that text is checked to be
+UTF-8.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from millstream.engine.arrow import arrow_type
 from millstream.engine.column import Column, null_column
-from millstream.engine.errors import TypeProblem, UnknownName
-from millstream.engine.ingest.arrow_columns import arrow_column
-from millstream.engine.ingest.checks import finish
-from millstream.engine.ingest.outcome import Coerced, Reasons
-from millstream.engine.ingest.row_values import value_column
-from millstream.engine.schema import Field, Schema, StreamDefinition, TableDefinition
+from millstream.engine.errors import TypeProblem
+from millstream.engine.event_time import time_position
+from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
+from millstream.engine.ingest.checks import Definition, LineOf, RawOf, RowChecks, is_needed
+from millstream.engine.ingest.outcome import Coerced, Converted, Reasons
+from millstream.engine.ingest.python_values import convert_values
+from millstream.engine.schema import StreamDefinition, TimeRule
+from millstream.engine.types import TIMESTAMP, DataType
 
-MISSING = object()  # a map row without the column; NULL, unless the column is NOT NULL
-RAW_CHARACTERS_MAX = 4_096
+MISSING = object()
+COERCERS_KEPT_MAX = 1_024
+
+# (place in the batch or None, whether it has the column's Arrow type already, the column's type, the rules for it)
+_Step = tuple[int | None, bool, DataType, Rules]
 
 
-def coerce_batch(batch: Any, definition: StreamDefinition | TableDefinition, *, ignore_extra: bool = False) -> Coerced:
+@dataclass(frozen=True, slots=True)
+class _ArrowPlan:
+    """How batches of one Arrow schema are taken; publishers send the same schema again and again."""
+
+    schema: Any
+    steps: list[_Step]
+    extra: tuple[str, ...]
+
+
+def coerce_batch(batch: Any, definition: Definition, *, ignore_extra: bool = False) -> Coerced:
     """Return the rows of an Arrow record batch or table as columns of the definition's schema."""
-    names = batch.schema.names
-    _check_names(names, definition, ignore_extra)
-    reasons = Reasons(batch.num_rows)
-    columns = [_batch_column(batch, names, field, definition, reasons) for field in definition.schema.fields]
-    return finish(columns, batch.num_rows, definition, reasons, lambda i: _shown(batch.slice(i, 1).to_pylist()[0]))
+    return coercer_for(definition, ignore_extra).arrow(batch)
 
 
-def coerce_rows(
-    rows: Sequence[Any], definition: StreamDefinition | TableDefinition, *, ignore_extra: bool = False, bare_instants: bool = True
-) -> Coerced:
-    """Return plain rows (lists in the schema's order, or maps by column name) as columns.
+def coerce_rows(rows: Sequence[Any], definition: Definition, *, ignore_extra: bool = False) -> Coerced:
+    """Return rows of plain values as columns. A bare integer is microseconds for TIMESTAMP and INTERVAL, days for DATE (msgpack)."""
+    return coercer_for(definition, ignore_extra).rows(rows)
 
-    `bare_instants`: an integer is taken as microseconds for TIMESTAMP and INTERVAL and as days for DATE (msgpack); without it those
-    need text (JSON, where a bare integer has no unit, K12).
+
+@lru_cache(maxsize=COERCERS_KEPT_MAX)
+def coercer_for(definition: Definition, ignore_extra: bool) -> Coercer:
+    """Return the one coercer of a definition."""
+    return Coercer(definition, ignore_extra=ignore_extra)
+
+
+class Coercer:
+    """Brings rows into the form of one stream or table.
+
+    Columns are matched by name: exactly, else by the one name that differs only in case. A missing one is NULL. A row with one that
+    the schema does not have is a bad row, or with `ignore_extra` the column is named in `Coerced.ignored`.
     """
-    reasons = Reasons(len(rows))
-    taken = [_row_values(row, definition.schema, ignore_extra, i, reasons) for i, row in enumerate(rows)]
-    zone = definition.time.zone if isinstance(definition, StreamDefinition) else None
-    columns = []
-    for position, field in enumerate(definition.schema.fields):
-        values = [row[position] for row in taken]
-        columns.append(value_column(values, field, reasons, zone=zone, bare_instants=bare_instants))
-    return finish(columns, len(rows), definition, reasons, lambda i: _shown(rows[i]))
+
+    def __init__(self, definition: Definition, *, ignore_extra: bool = False) -> None:
+        self.definition = definition
+        self.schema = definition.schema
+        self.ignore_extra = ignore_extra
+        self._time = definition.time if isinstance(definition, StreamDefinition) else TimeRule()
+        self._time_position = time_position(definition) if isinstance(definition, StreamDefinition) else None
+        self._names = self.schema.names
+        self._known = frozenset(self._names)
+        self._plan: _ArrowPlan | None = None
+        self._folded: dict[str, list[str]] = {}
+        self._checks = RowChecks(definition)
+        self._rules = [[self._rules_for(i, bare) for i in range(len(self._names))] for bare in (False, True)]
+        for name in self._names:
+            self._folded.setdefault(name.lower(), []).append(name)
+
+    def field_for(self, name: str) -> str | None:
+        """Return the column that an input's name means: exactly that name, else the one that differs only in case."""
+        if name in self._known:
+            return name
+        candidates = self._folded.get(name.lower(), [])
+        return candidates[0] if len(candidates) == 1 else None
+
+    def match(self, names: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
+        """Return where each column stands among the input's names, and the names that mean no column.
+
+        TypeProblem when a column is named twice.
+        """
+        places: dict[str, int] = {}
+        extra: list[str] = []
+        exact = frozenset(names)
+        for place, name in enumerate(names):
+            column = self.field_for(name)
+            if column is None or (column != name and column in exact):
+                extra.append(name)
+            elif column in places:
+                raise TypeProblem(f"column {column} stands twice")
+            else:
+                places[column] = place
+        return places, tuple(extra)
+
+    def rules_of(self, position: int) -> Rules:
+        """Return what applies to a column: the zone to all local times, a UNIT to the event time if that is a TIMESTAMP."""
+        return self._rules[False][position]
+
+    def _rules_for(self, position: int, bare_instants: bool) -> Rules:
+        rule = self._time
+        unit = rule.unit if position == self._time_position and self.schema.fields[position].type == TIMESTAMP else None
+        return Rules(rule.zone, unit, rule.unit_round, bare_instants)
+
+    def arrow(self, batch: Any) -> Coerced:
+        """Take an Arrow RecordBatch or Table."""
+        schema = batch.schema
+        plan = self._plan
+        if plan is None or not plan.schema.equals(schema):
+            plan = self._plan = self._plan_for(schema)
+        columns = batch.columns
+        converted: list[Converted | None] = []
+        for place, same, type_, rules in plan.steps:
+            if place is None:
+                converted.append(None)
+                continue
+            array = columns[place]
+            if isinstance(array, pa.ChunkedArray):
+                array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+            converted.append(take_same_type(array, type_) if same else convert_array(array, type_, rules))
+        rows = batch.num_rows
+        return self.put_together(converted, Reasons(rows), plan.extra, lambda i: _row_as_json(batch, i))
+
+    def _plan_for(self, schema: Any) -> _ArrowPlan:
+        places, extra = self.match(schema.names)
+        steps: list[_Step] = []
+        for position, column_field in enumerate(self.schema.fields):
+            place = places.get(column_field.name)
+            same = place is not None and schema.field(place).type == arrow_type(column_field.type)
+            steps.append((place, same, column_field.type, self.rules_of(position)))
+        return _ArrowPlan(schema, steps, extra)
+
+    def rows(
+        self,
+        rows: Sequence[Any],
+        reasons: Reasons | None = None,
+        raw_of: RawOf | None = None,
+        line_of: LineOf | None = None,
+        *,
+        bare_instants: bool = True,
+    ) -> Coerced:
+        """Take rows of plain values, each a list in the schema's order or a map. Rows in `reasons` are refused already.
+
+        `bare_instants`: an integer is microseconds for TIMESTAMP and INTERVAL and days for DATE; without it those need text or a UNIT.
+        """
+        reasons = Reasons(len(rows)) if reasons is None else reasons
+        raw_of = raw_of or (lambda i: as_json(rows[i]))
+        width = len(self._names)
+        ignored: tuple[str, ...] = ()
+        if rows and all(type(row) is list and len(row) == width for row in rows):
+            columns = [list(column) for column in zip(*rows, strict=True)]
+        else:
+            columns, ignored = self._gathered(rows, reasons)
+        converted: list[Converted | None] = [
+            convert_values(values, column_field.type, rules)
+            for values, column_field, rules in zip(columns, self.schema.fields, self._rules[bare_instants], strict=True)
+        ]
+        # Names have been checked row by row, so none is left to refuse.
+        result = self.put_together(converted, reasons, (), raw_of, line_of)
+        result.ignored = ignored
+        return result
+
+    def _gathered(self, rows: Sequence[Any], reasons: Reasons) -> tuple[list[list[Any]], tuple[str, ...]]:
+        """Return a list of values for each column; refused rows give NULLs."""
+        ignored = dict[str, None]()
+        maps = [self._as_map(i, row, reasons, ignored) for i, row in enumerate(rows)]
+        columns: list[list[Any]] = []
+        for column_field in self.schema.fields:
+            found = [m.get(column_field.name, MISSING) for m in maps]
+            if is_needed(column_field, self.definition):
+                for i, value in enumerate(found):
+                    if value is MISSING:
+                        reasons.add(i, f"column {column_field.name} is missing")
+            columns.append([None if v is MISSING else v for v in found])
+        return columns, tuple(ignored)
+
+    def _as_map(self, index: int, row: Any, reasons: Reasons, ignored: dict[str, None]) -> Mapping[str, Any]:
+        """Return a row by column name, empty when it is refused."""
+        if index in reasons.by_row:
+            return {}
+        if isinstance(row, Mapping):
+            return row if row.keys() <= self._known else self._renamed(index, row, reasons, ignored)
+        if not isinstance(row, list | tuple):
+            reasons.add(index, f"a row is a list or a map, not {type(row).__name__}")
+        elif len(row) != len(self._names):
+            reasons.add(index, f"{len(row)} values for {len(self._names)} columns")
+        else:
+            return dict(zip(self._names, row, strict=True))
+        return {}
+
+    def _renamed(self, index: int, row: Mapping[str, Any], reasons: Reasons, ignored: dict[str, None]) -> Mapping[str, Any]:
+        """Bring keys that differ only in case to the column's name; refuse or note those that mean no column."""
+        renamed: dict[str, Any] = {}
+        for name, value in row.items():
+            column = self.field_for(name) if isinstance(name, str) else None
+            if column is not None and column not in renamed and (column == name or column not in row):
+                renamed[column] = value
+            elif self.ignore_extra:
+                ignored[str(name)] = None
+            else:
+                reasons.add(index, f"there is no column {name}")
+                return {}
+        return renamed
+
+    def put_together(
+        self,
+        converted: Sequence[Converted | None],
+        reasons: Reasons,
+        extra: tuple[str, ...],
+        raw_of: RawOf,
+        line_of: LineOf | None = None,
+    ) -> Coerced:
+        """Put the converted columns together (None: the input has no such column), check them, keep the good rows."""
+        rows = reasons.rows
+        if extra and not self.ignore_extra:
+            reasons.add_where(np.ones(rows, dtype=np.bool_), f"there is no column {extra[0]}")
+        columns: list[Column] = []
+        for found, column_field in zip(converted, self.schema.fields, strict=True):
+            if found is not None:
+                reasons.add_failed(found[1], column_field.name)
+                columns.append(found[0])
+                continue
+            columns.append(null_column(column_field.type, rows))
+            if is_needed(column_field, self.definition):
+                reasons.add_where(np.ones(rows, dtype=np.bool_), f"column {column_field.name} is missing")
+        result = self._checks.finish(columns, rows, reasons, raw_of, line_of)
+        result.ignored = extra if self.ignore_extra else ()
+        return result
 
 
-def _check_names(names: Sequence[str], definition: StreamDefinition | TableDefinition, ignore_extra: bool) -> None:
-    if len(set(names)) != len(names):
-        twice = next(n for n in names if list(names).count(n) > 1)
-        raise TypeProblem(f"column {twice} stands twice in the batch for {definition.name}")
-    extra = [n for n in names if definition.schema.position(n) is None]
-    if extra and not ignore_extra:
-        known = ", ".join(definition.schema.names)
-        raise UnknownName(f"{definition.name} has no column {extra[0]}", hint=f"its columns are {known}")
+def as_json(row: Any) -> str:
+    """Return a row of plain values as JSON, for a rejection's raw form."""
+    try:
+        return json.dumps(row, ensure_ascii=False, default=_readable)
+    except (TypeError, ValueError, RecursionError):  # keys that JSON does not have, or nesting without end
+        return repr(row)
 
 
-def _batch_column(
-    batch: Any, names: Sequence[str], field: Field, definition: StreamDefinition | TableDefinition, reasons: Reasons
-) -> Column:
-    if field.name not in names:
-        return null_column(field.type, batch.num_rows)
-    time = definition.time if isinstance(definition, StreamDefinition) else None
-    return arrow_column(batch.column(names.index(field.name)), field, reasons, time)
+def _readable(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
-def _row_values(row: Any, schema: Schema, ignore_extra: bool, index: int, reasons: Reasons) -> Sequence[Any]:
-    """Return a row's values in the schema's order; of a row of the wrong shape all NULL, with the reason noted."""
-    if isinstance(row, Mapping):
-        values = [row.get(name) for name in schema.names]
-        if len(row) > len(values) or any(key not in schema.names for key in row):
-            extra = next((key for key in row if key not in schema.names), None)
-            if extra is not None and not ignore_extra:
-                reasons.add(index, f"there is no column {extra}")
-        return values
-    if isinstance(row, Sequence) and not isinstance(row, str | bytes):
-        if len(row) == len(schema):
-            return row
-        reasons.add(index, f"{len(row)} values for {len(schema)} columns")
-    else:
-        reasons.add(index, f"a row is a list or a map, not {type(row).__name__}")
-    return [None] * len(schema)
+def _row_as_json(batch: Any, index: int) -> str:
+    """Return one row of an Arrow batch as JSON; text that is not UTF-8 with its odd bytes escaped."""
+    row: dict[str, Any] = {}
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        cell = array.slice(index, 1)
+        row[name] = _cell(cell.combine_chunks() if isinstance(cell, pa.ChunkedArray) else cell)
+    return as_json(row)
 
 
-def _shown(row: Any) -> str:
-    text = json.dumps(row, ensure_ascii=False, default=_spelled)
-    return text if len(text) <= RAW_CHARACTERS_MAX else text[:RAW_CHARACTERS_MAX] + "…"
-
-
-def _spelled(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+def _cell(cell: Any) -> Any:
+    """Return the one value of an array; an instant that Python's dates do not reach as a bare number."""
+    if pa.types.is_string(cell.type):
+        return cell.view(pa.binary())[0].as_py()
+    try:
+        return cell[0].as_py()
+    except (OverflowError, ValueError):
+        return cell.view(pa.int64())[0].as_py()

@@ -1,99 +1,118 @@
-"""JSON lines: one object a line. Integers of any size and decimal fractions keep every digit; a broken line costs one row (C26, C31)."""
+"""JSON lines to columns: a strict reader that keeps every digit and recovers at the next line (C31).
+
+A line holds one row: an object by column name, or an array in the schema's order. Integers of any size and numbers with a point
+stay exact until the column's type is known. `NaN`, `Infinity` and `-Infinity` are taken, bare or as text. A line that is no JSON,
+repeats a key, or is not UTF-8 is a bad row and keeps its bytes.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from decimal import Decimal
-from typing import Any, BinaryIO
+from typing import Any
 
-from millstream.engine.column import null_column
-from millstream.engine.ingest.coerce import coerce_rows
-from millstream.engine.ingest.outcome import Coerced, Rejection
-from millstream.engine.schema import StreamDefinition, TableDefinition
-from millstream.engine.types import Kind
+from millstream.engine.ingest.coerce import Coercer
+from millstream.engine.ingest.csv_text import BYTE_ORDER_MARK, shift_places
+from millstream.engine.ingest.outcome import Coerced, Reasons
+from millstream.engine.ingest.python_values import Number
 
-ROWS_PER_CHUNK = 16_384
-INTEGER_DIGITS_MAX = 4_000  # Python refuses to read longer ones, as their cost grows with the square
+LINE_BYTES_MAX = 64 * 1024 * 1024  # a longer line is refused, its rest skipped
+REFUSED_ROW: dict[str, Any] = {}
 
 
-class JsonLinesReader:
-    """Reads one file of JSON lines for a stream or table."""
-
-    def __init__(self, file: BinaryIO, name: str, definition: StreamDefinition | TableDefinition) -> None:
-        self._file = file
-        self._name = name
-        self._definition = definition
-        self._lines: list[int] = []  # line number of each row
-        self._extra: set[str] = set()
-        # Fractions are read exactly only where a DECIMAL column asks for it: Decimal costs ten times a float.
-        exact = any(f.type.kind is Kind.DECIMAL for f in definition.schema.fields)
-        self._decoder = json.JSONDecoder(parse_float=Decimal if exact else float)
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences about the file as a whole, once it has been read."""
-        if not self._extra:
-            return []
-        names = ", ".join(sorted(self._extra))
-        return [f"{self._name}: ignored {'column' if len(self._extra) == 1 else 'columns'} {names}"]
-
-    def chunks(self) -> Iterator[Coerced]:
-        """Yield what became of each block of rows; `Rejection.index` counts all rows of the file from 0."""
-        rows: list[Any] = []
-        raws: list[bytes] = []
-        for number, line in enumerate(self._file, 1):
-            stripped = line.strip()
-            if not stripped:
-                continue
-            self._lines.append(number)
-            rows.append(self._parse(stripped))
-            raws.append(line.rstrip(b"\r\n"))
-            if len(rows) == ROWS_PER_CHUNK:
-                yield self._coerce(rows, raws)
-                rows, raws = [], []
-        if rows:
-            yield self._coerce(rows, raws)
-
-    def place(self, index: int) -> str:
-        """Return where row `index` stands, as `line 7`."""
-        return f"line {self._lines[index]}"
-
-    def _parse(self, line: bytes) -> dict[str, Any] | str:
-        """Return the object of a line, or the reason why it is none."""
-        try:
-            row = self._decoder.decode(line.decode())
-        except UnicodeDecodeError:
-            return "not valid UTF-8"
-        except ValueError as error:
-            return f"not valid JSON: {error}"
-        except RecursionError:
-            return "not valid JSON: nested too deep"
-        if not isinstance(row, dict):
-            return "a row is a JSON object"
-        return row
-
-    def _coerce(self, rows: list[Any], raws: list[bytes]) -> Coerced:
-        first = len(self._lines) - len(rows)
-        good = [i for i, row in enumerate(rows) if not isinstance(row, str)]
-        names = set(self._definition.schema.names)
-        for i in good:
-            if not names.issuperset(rows[i]):
-                self._extra.update(set(rows[i]) - names)
-        coerced = self._coerce_good([rows[i] for i in good])
-        rejected = [Rejection(first + good[r.index], r.reason, _text(raws[good[r.index]])) for r in coerced.rejected]
-        rejected += [Rejection(first + i, row, _text(raws[i])) for i, row in enumerate(rows) if isinstance(row, str)]
-        coerced.rejected = sorted(rejected, key=lambda r: r.index)
-        return coerced
-
-    def _coerce_good(self, rows: list[Any]) -> Coerced:
-        if not rows:
-            return Coerced([null_column(f.type, 0) for f in self._definition.schema.fields], 0)
-        return coerce_rows(rows, self._definition, ignore_extra=True, bare_instants=False)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} stands twice")
+    return found
 
 
-def _text(raw: bytes) -> str | bytes:
+_DECODER = json.JSONDecoder(parse_float=Number, object_pairs_hook=_object)
+
+
+def parse_line(line: bytes) -> Any:
+    """Return the value of one line; ValueError with the reason when it is not a JSON object or array."""
     try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw
+        value = _DECODER.decode(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"invalid UTF-8 at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(value, dict | list):
+        raise ValueError("a line must hold a JSON object or array")  # noqa: TRY004 - a fault of the data, not of the caller
+    return value
+
+
+class JsonLinesParser:
+    """Takes JSON lines piece by piece: `feed` bytes as they come, then `finish`. Indexes count rows, lines count from 1."""
+
+    def __init__(self, coercer: Coercer) -> None:
+        self.coercer = coercer
+        self.line = 1
+        self.records = 0
+        self._rest = b""
+        self._begun = False
+        self._skipping = False
+
+    def feed(self, data: bytes) -> Coerced | None:
+        """Take more text; None while no line of it is complete."""
+        if self._skipping:  # the rest of a line that was too long
+            end = data.find(b"\n")
+            if end < 0:
+                return None
+            data, self._skipping = data[end + 1 :], False
+            self.line += 1
+        data = self._rest + data
+        end = data.rfind(b"\n")
+        if end < 0 and len(data) > LINE_BYTES_MAX:
+            self._rest, self._skipping = b"", True
+            return self._too_long(data)
+        self._rest = data[end + 1 :]
+        return self._lines(data[: end + 1]) if end >= 0 else None
+
+    def finish(self) -> Coerced | None:
+        """Take what is left as the last line; None when nothing is."""
+        data, self._rest = self._rest, b""
+        return self._lines(data) if data else None
+
+    def _too_long(self, data: bytes) -> Coerced:
+        bad = Reasons(1)
+        bad.add(0, f"a line longer than {LINE_BYTES_MAX} bytes")
+        return self._result([REFUSED_ROW], bad, [data[:1024]], [self.line])
+
+    def _lines(self, data: bytes) -> Coerced | None:
+        if not self._begun:
+            self._begun = True
+            data = data.removeprefix(BYTE_ORDER_MARK)
+        rows: list[Any] = []
+        raw: list[bytes] = []
+        numbers: list[int] = []
+        bad: dict[int, str] = {}
+        lines = data.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        for offset, line in enumerate(lines):
+            line = line.removesuffix(b"\r")
+            if not line.strip():
+                continue
+            try:
+                rows.append(parse_line(line))
+            except ValueError as error:
+                bad[len(rows)] = str(error)
+                rows.append(REFUSED_ROW)
+            raw.append(line)
+            numbers.append(self.line + offset)
+        self.line += len(lines)
+        if not rows:
+            return None
+        reasons = Reasons(len(rows))
+        reasons.by_row.update(bad)
+        return self._result(rows, reasons, raw, numbers)
+
+    def _result(self, rows: list[Any], reasons: Reasons, raw: list[bytes], numbers: list[int]) -> Coerced:
+        result = self.coercer.rows(rows, reasons, raw.__getitem__, numbers.__getitem__, bare_instants=False)
+        shift_places(result, self.records)
+        self.records += len(rows)
+        return result

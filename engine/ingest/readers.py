@@ -1,165 +1,205 @@
-"""Files of rows, opened by their extension: .csv, .jsonl (.ndjson, .json), .parquet, .arrow (.feather, .ipc); each also as .gz."""
+"""Files of rows by their extension: .csv, .tsv, .jsonl (.ndjson, .json), .parquet, .arrow (.feather, .ipc); each also as .gz.
+
+Text is read in blocks, so a file may be larger than memory. Parquet instants (C29): INT96 and UTC-adjusted timestamps are instants
+whatever the zone. Timestamps that are not adjusted are local times, and refused for the event time unless the stream names a ZONE.
+"""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
-
+import pyarrow.parquet as pq
 from millstream.engine.errors import InvalidDefinition, SyntaxProblem, Unsupported
-from millstream.engine.ingest.coerce import coerce_batch
-from millstream.engine.ingest.csv_files import CsvReader
-from millstream.engine.ingest.json_lines import JsonLinesReader
-from millstream.engine.ingest.outcome import Coerced, Rejection
-from millstream.engine.schema import StreamDefinition, TableDefinition
-from millstream.engine.types import Kind
+from millstream.engine.ingest.checks import Definition, is_needed
+from millstream.engine.ingest.coerce import Coercer
+from millstream.engine.ingest.csv_text import BLOCK_BYTES, CsvParser, shift_places
+from millstream.engine.ingest.json_lines import JsonLinesParser
+from millstream.engine.ingest.outcome import Coerced
+from millstream.engine.schema import StreamDefinition
 
 BATCH_ROWS = 65_536
-FORMATS = {
+ZIPPED = (".gz", ".gzip")
+FORMATS: dict[str, str] = {
     ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "jsonl",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
     ".arrow": "arrow",
     ".arrows": "arrow",
     ".feather": "arrow",
     ".ipc": "arrow",
+    ".parquet": "parquet",
+    ".pq": "parquet",
 }
 
 
-class Reader(Protocol):
-    """A file being read for a stream or table."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences about the file as a whole, complete once it has been read."""
-        ...
-
-    def chunks(self) -> Iterator[Coerced]:
-        """Yield what became of each block of rows; `Rejection.index` counts all rows of the file from 0."""
-        ...
-
-    def place(self, index: int) -> str:
-        """Return where a row stands, for a message."""
-        ...
-
-
-class ArrowReader:
-    """Reads record batches of a Parquet or Arrow file."""
-
-    def __init__(self, batches: Iterator[Any], definition: StreamDefinition | TableDefinition, notes: list[str]) -> None:
-        self._batches = batches
-        self._definition = definition
-        self.notes = notes
-
-    def chunks(self) -> Iterator[Coerced]:
-        """Yield what became of each batch."""
-        done = 0
-        for batch in self._batches:
-            if not batch.num_rows:
-                continue
-            coerced = coerce_batch(batch, self._definition, ignore_extra=True)
-            coerced.rejected = [Rejection(done + r.index, r.reason, r.raw) for r in coerced.rejected]
-            done += batch.num_rows
-            yield coerced
-
-    def place(self, index: int) -> str:
-        """Return `row N`, counted from 1."""
-        return f"row {index + 1}"
-
-
 def file_format(path: Path) -> str | None:
-    """Return csv, jsonl, parquet or arrow by the file's extension, None when it has none of ours."""
+    """Return csv, tsv, jsonl, parquet or arrow by the file's extension, None when it has none of ours."""
     suffixes = [s.lower() for s in path.suffixes]
-    if suffixes and suffixes[-1] in (".gz", ".gzip"):
+    if suffixes and suffixes[-1] in ZIPPED:
         suffixes.pop()
     return FORMATS.get(suffixes[-1]) if suffixes else None
 
 
-def open_reader(path: Path, definition: StreamDefinition | TableDefinition, *, form: str | None = None) -> Reader:
-    """Open a file for reading; `form` overrides the extension. OSError as the system gives it, else an engine error."""
+class Reader:
+    """A file being read for a stream or table; used as a context manager it closes the file at the end."""
+
+    def __init__(self, file: BinaryIO, name: str, form: str, definition: Definition) -> None:
+        self._file = file
+        self._name = name
+        self._coercer = Coercer(definition, ignore_extra=True)
+        self._form = form
+        self._lines: dict[int, int] = {}
+        self._ignored: dict[str, None] = {}
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._file.close()
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the file as a whole, complete once it has been read."""
+        if not self._ignored:
+            return []
+        return [f"{self._name}: ignored {'column' if len(self._ignored) == 1 else 'columns'} {', '.join(self._ignored)}"]
+
+    def chunks(self) -> Iterator[Coerced]:
+        """Yield what became of each block of rows; `index` and `Rejection.index` count all rows of the file from 0.
+
+        SyntaxProblem when the file is not what it should be, InvalidDefinition when it lacks a column that every row needs.
+        """
+        try:
+            for result in _READERS[self._form](self._file, self._name, self._coercer):
+                self._ignored.update(dict.fromkeys(result.ignored))
+                self._lines.update((r.index, r.line) for r in result.rejected if r.line is not None)
+                yield result
+        except (pa.ArrowException, gzip.BadGzipFile, EOFError) as error:
+            raise SyntaxProblem(f"{self._name} cannot be read as {self._form}: {str(error).splitlines()[0]}") from error
+
+    def place(self, index: int) -> str:
+        """Return where a refused row stands: `line 7`, or `row 7` (from 1) where the format has no lines."""
+        line = self._lines.get(index)
+        return f"row {index + 1}" if line is None else f"line {line}"
+
+
+def open_reader(path: Path, definition: Definition, *, form: str | None = None) -> Reader:
+    """Open a file, to be used in a `with`; `form` overrides the extension. OSError as the system gives it, else an engine error."""
     form = form or file_format(path)
     if form is None:
         raise Unsupported(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
-    return read_stream(_opened(path), path.name, form, definition)
+    zipped = path.suffix.lower() in ZIPPED
+    return read_stream(cast(BinaryIO, gzip.open(path, "rb")) if zipped else path.open("rb"), path.name, form, definition)
 
 
-def read_stream(file: BinaryIO, name: str, form: str, definition: StreamDefinition | TableDefinition) -> Reader:
+def read_stream(file: BinaryIO, name: str, form: str, definition: Definition) -> Reader:
     """Read an open binary file (not compressed) of the given format."""
-    if form == "csv":
-        return CsvReader(file, name, definition)
-    if form == "jsonl":
-        return JsonLinesReader(file, name, definition)
-    try:
-        batches, schema = _parquet(file, definition) if form == "parquet" else _arrow(file)
-    except pa.ArrowInvalid as error:
-        raise SyntaxProblem(f"{name} is not a {form} file: {error}") from error
-    return ArrowReader(batches, definition, _notes(schema, name, definition))
+    return Reader(file, name, form, definition)
 
 
-def _opened(path: Path) -> BinaryIO:
-    if path.suffix.lower() in (".gz", ".gzip"):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return path.open("rb")
+def check_columns(name: str, names: Sequence[str], coercer: Coercer) -> None:
+    """Raise InvalidDefinition when no row can be good, because the file lacks a column that every row needs."""
+    places, _ = coercer.match(names)
+    for column_field in coercer.schema.fields:
+        if column_field.name not in places and is_needed(column_field, coercer.definition):
+            raise InvalidDefinition(f"{name} has no column {column_field.name}", hint=f"it has {', '.join(names) or 'none'}")
 
 
-def _notes(schema: Any, name: str, definition: StreamDefinition | TableDefinition) -> list[str]:
-    missing = [f.name for f in definition.schema.fields if f.name not in schema.names and not f.nullable]
-    needed = definition.time.column if isinstance(definition, StreamDefinition) else None
-    if needed is not None and needed not in schema.names:
-        missing.append(needed)
-    if missing:
-        raise InvalidDefinition(f"{name} has no column {missing[0]}", hint=f"it has {', '.join(schema.names)}")
-    extra = [n for n in schema.names if definition.schema.position(n) is None]
-    return [f"{name}: ignored {'column' if len(extra) == 1 else 'columns'} {', '.join(extra)}"] if extra else []
+def _pieces(file: BinaryIO, parser: CsvParser | JsonLinesParser) -> Iterator[Coerced]:
+    while data := file.read(BLOCK_BYTES):
+        result = parser.feed(data)
+        if result is not None:
+            yield result
+    result = parser.finish()
+    if result is not None:
+        yield result
 
 
-def _arrow(file: BinaryIO) -> tuple[Iterator[Any], Any]:
-    """An IPC file or an IPC stream."""
-    data = pa.py_buffer(file.read())
-    try:
-        reader = pa.ipc.open_file(data)
-    except pa.ArrowInvalid:
-        stream = pa.ipc.open_stream(data)
-        return iter(stream), stream.schema
-    return (reader.get_batch(i) for i in range(reader.num_record_batches)), reader.schema
+def _csv(file: BinaryIO, name: str, coercer: Coercer, delimiter: str = ",") -> Iterator[Coerced]:
+    parser = CsvParser(coercer, delimiter=delimiter, on_header=lambda names: check_columns(name, names, coercer))
+    yield from _pieces(file, parser)
+    if parser.names is None:
+        raise SyntaxProblem(f"{name} is empty", hint="a CSV file begins with a line of column names")
 
 
-def _parquet(file: BinaryIO, definition: StreamDefinition | TableDefinition) -> tuple[Iterator[Any], Any]:
-    from pyarrow import parquet
-
-    # INT96 in nanoseconds ends in 2262; read as microseconds it reaches every year. INT96 is an instant by custom, without saying so.
-    reader = parquet.ParquetFile(pa.BufferReader(file.read()), coerce_int96_timestamp_unit="us")
-    instants = {c.path for c in (reader.schema.column(i) for i in range(len(reader.schema))) if c.physical_type == "INT96"}
-    schema = reader.schema_arrow
-    _refuse_local_time(schema, instants, definition)
-    return (_as_instants(batch, instants) for batch in reader.iter_batches(batch_size=BATCH_ROWS)), schema
+def _tsv(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
+    return _csv(file, name, coercer, "\t")
 
 
-def _refuse_local_time(schema: Any, instants: set[str], definition: StreamDefinition | TableDefinition) -> None:
-    """A Parquet timestamp that is "not adjusted to UTC" is a wall clock without a place: no event time unless a zone is named (C29)."""
+def _json_lines(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
+    return _pieces(file, JsonLinesParser(coercer))
+
+
+def _numbered(batches: Iterator[Any], coercer: Coercer) -> Iterator[Coerced]:
+    before = 0
+    for batch in batches:
+        result = coercer.arrow(batch)
+        shift_places(result, before)
+        before += batch.num_rows
+        yield result
+
+
+def _arrow(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
+    """Read Arrow IPC, in the file or in the stream format."""
+    magic = file.read(6)
+    file.seek(0)
+    if magic == b"ARROW1":
+        reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
+        check_columns(name, reader.schema.names, coercer)
+        yield from _numbered((reader.get_batch(i) for i in range(reader.num_record_batches)), coercer)
+    else:
+        stream = pa.ipc.open_stream(file)
+        check_columns(name, stream.schema.names, coercer)
+        yield from _numbered(iter(stream), coercer)
+
+
+def _parquet(file: BinaryIO, name: str, coercer: Coercer) -> Iterator[Coerced]:
+    # INT96 in nanoseconds ends in 2262; read as microseconds it reaches every year.
+    parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    check_columns(name, parquet.schema_arrow.names, coercer)
+    instants = int96_columns(parquet)
+    refuse_local_event_time(name, parquet.schema_arrow, instants, coercer)
+    yield from _numbered((_as_instants(batch, instants) for batch in parquet.iter_batches(batch_size=BATCH_ROWS)), coercer)
+
+
+def int96_columns(parquet: Any) -> frozenset[str]:
+    """Return the columns stored as INT96, which by custom are instants in UTC although the file does not say so."""
+    schema = parquet.schema
+    return frozenset(schema.column(i).path for i in range(len(schema)) if schema.column(i).physical_type == "INT96")
+
+
+def _as_instants(batch: Any, names: frozenset[str]) -> Any:
+    for position, field in enumerate(batch.schema):
+        if field.name in names and pa.types.is_timestamp(field.type) and field.type.tz is None:
+            instants = batch.column(position).cast(pa.timestamp(field.type.unit, "UTC"))
+            batch = batch.set_column(position, field.name, instants)
+    return batch
+
+
+def refuse_local_event_time(name: str, schema: Any, instants: frozenset[str], coercer: Coercer) -> None:
+    """Refuse an event time that the file gives as local time without a zone, when the stream names none either."""
+    definition = coercer.definition
     if not isinstance(definition, StreamDefinition) or definition.time.column is None or definition.time.zone is not None:
         return
-    name = definition.time.column
-    index = schema.get_field_index(name)
-    if index < 0 or name in instants or definition.schema.fields[definition.schema.position(name) or 0].type.kind is not Kind.TIMESTAMP:
-        return
-    type_ = schema.field(index).type
-    if pa.types.is_timestamp(type_) and type_.tz is None:
-        raise InvalidDefinition(
-            f"column {name} holds local time without a zone, which is no event time", hint="add ZONE 'Area/City' after TIMESTAMP BY"
-        )
+    for field in schema:
+        local = pa.types.is_timestamp(field.type) and field.type.tz is None and field.name not in instants
+        if local and coercer.field_for(field.name) == definition.time.column:
+            raise InvalidDefinition(
+                f"{name}: column {field.name} holds local time without a zone, which is no event time",
+                hint="add ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY",
+            )
 
 
-def _as_instants(batch: Any, instants: set[str]) -> Any:
-    for name in instants:
-        position = batch.schema.get_field_index(name)
-        if position >= 0 and pa.types.is_timestamp(batch.schema.field(position).type):
-            column = batch.column(position).cast(pa.timestamp("us")).view(pa.int64()).view(pa.timestamp("us", "UTC"))
-            batch = batch.set_column(position, pa.field(name, column.type), column)
-    return batch
+_READERS: dict[str, Callable[[BinaryIO, str, Coercer], Iterator[Coerced]]] = {
+    "csv": _csv,
+    "tsv": _tsv,
+    "jsonl": _json_lines,
+    "arrow": _arrow,
+    "parquet": _parquet,
+}

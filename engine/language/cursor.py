@@ -151,6 +151,8 @@ class Cursor(ExpressionParser):
             return None
         if token.token_type != TokenType.IDENTIFIER and token.text.upper() in clause_words:
             return None
+        if self._prev and self._prev.token_type == TokenType.NUMBER and self._is_connected():
+            raise self.problem(f"'{self._prev.text}{token.text}' is not a number", self._prev)
         self.implicit_alias = token
         return self.name("alias")
 

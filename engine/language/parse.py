@@ -88,7 +88,7 @@ def tokenize(text: str) -> list[Token]:
     if len(text) > STATEMENT_LENGTH_MAX:
         raise SyntaxProblem(f"the text has {len(text)} characters", hint=f"at most {STATEMENT_LENGTH_MAX} are read at once")
     try:
-        tokens = _DIALECT.tokenize(text)
+        tokens = _DIALECT.tokenize(" " + text[1:] if text.startswith("\ufeff") else text)  # a byte order mark is no word
     except TokenError as problem:
         raise _token_problem(text, problem) from None
     _set_places(tokens, text)

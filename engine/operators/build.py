@@ -5,31 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.engine.errors import Unsupported
+from millstream.engine.operators.asof_join import AsofJoin
 from millstream.engine.operators.contract import Operator
+from millstream.engine.operators.distinct import Distinct
+from millstream.engine.operators.join import WindowJoin
+from millstream.engine.operators.lag import Lag
+from millstream.engine.operators.ordered_aggregate import OrderedAggregate
 from millstream.engine.operators.project import Project
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
+    AsofJoinRecipe,
     DistinctRecipe,
+    EmitKind,
     EmitSpec,
     JoinRecipe,
+    LagRecipe,
     ProjectRecipe,
     Recipe,
+    RelationToStreamRecipe,
     SelectRecipe,
     SinkRecipe,
     SplitRecipe,
+    TableJoinRecipe,
+    TopRecipe,
     UnionRecipe,
     WindowKind,
     WindowRecipe,
 )
+from millstream.engine.operators.relation_to_stream import RelationToStream
+from millstream.engine.operators.retracting_aggregate import RetractingAggregate
+from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.operators.select import Select
+from millstream.engine.operators.session_aggregate import SessionAggregate, SessionedRows
 from millstream.engine.operators.sink import Sink
 from millstream.engine.operators.split import Split
+from millstream.engine.operators.table_join import TableJoin
+from millstream.engine.operators.top import Top
 from millstream.engine.operators.union import Union
 from millstream.engine.operators.window_aggregate import WindowAggregate
+from millstream.engine.operators.window_rows import WindowChanges, WindowRows
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 
 Deliver = Callable[[Train], None]
+ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)
+ENDLESS_WINDOWS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
 
 _KINDS: dict[type[Recipe], str] = {
@@ -72,9 +92,27 @@ def prior_of(kind: str) -> tuple[float, float, float]:
 def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
     """Return the logic of an aggregate: which one depends on the window and on when answers leave."""
     window = recipe.window
-    if window is not None and window.kind in PANE_WINDOWS and recipe.emit == EmitSpec():
+    if window is not None and window.kind in PANE_WINDOWS and recipe.emit.kind is not EmitKind.CHANGES:
         return WindowAggregate(recipe, inputs)
+    if window is not None and window.kind in ORDERED_WINDOWS and recipe.emit.kind is not EmitKind.EVERY:
+        return OrderedAggregate(recipe, inputs)
+    if window is not None and window.kind is WindowKind.SESSION and recipe.emit == EmitSpec():
+        return SessionAggregate(recipe, inputs)
+    if window is None or window.kind in ENDLESS_WINDOWS:
+        if recipe.retracts is None:
+            return RunningAggregate(recipe, inputs)
+        if window is None and recipe.emit.kind is not EmitKind.EVERY:
+            return RetractingAggregate(recipe, inputs)
     raise Unsupported("this combination of window and EMIT is not supported")
+
+
+def build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
+    """Return the logic of a window without an aggregate."""
+    if recipe.changes:
+        return WindowChanges(recipe, inputs)
+    if recipe.window.kind is WindowKind.SESSION:
+        return SessionedRows(recipe, inputs)
+    return WindowRows(recipe)
 
 
 def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
@@ -89,6 +127,22 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Union(recipe)
     if isinstance(recipe, SinkRecipe):
         return Sink(recipe, deliver)
+    if isinstance(recipe, JoinRecipe):
+        return WindowJoin(recipe, inputs)
+    if isinstance(recipe, AsofJoinRecipe):
+        return AsofJoin(recipe, inputs)
+    if isinstance(recipe, TableJoinRecipe):
+        return TableJoin(recipe, inputs)
+    if isinstance(recipe, WindowRecipe):
+        return build_window(recipe, inputs[0])
+    if isinstance(recipe, DistinctRecipe):
+        return Distinct(recipe, inputs[0])
+    if isinstance(recipe, TopRecipe):
+        return Top(recipe, inputs[0])
+    if isinstance(recipe, LagRecipe):
+        return Lag(recipe, inputs[0])
+    if isinstance(recipe, RelationToStreamRecipe):
+        return RelationToStream(recipe, inputs[0])
     if isinstance(recipe, AggregateRecipe):
         return build_aggregate(recipe, inputs[0])
     raise Unsupported(f"{kind_of(recipe)} is not supported in this place")

@@ -90,6 +90,10 @@ class Operator(ABC):
         awake = [w for w, asleep in zip(watermarks_us, idle, strict=True) if not asleep]
         return min(awake) if awake else max(watermarks_us)
 
+    def preload(self, port: int, rows: Train) -> None:
+        """Take up what stands in the table behind an input when the query is attached; called after `attached`."""
+        raise NotImplementedError(f"{type(self).__name__} reads no table")
+
     def wake_at_us(self) -> int | None:
         """Return the processing time of the next clock tick this operator needs, or None."""
         return None

@@ -187,7 +187,8 @@ class ObjectKey(KeyEncoder):
         self._values.extend([None] * (self.size - len(self._values)))
         for value, new_id in zip(new, new_ids.tolist(), strict=True):
             self._values[new_id] = value
-        return ids[places]
+        found: Int64Array = ids[places]
+        return found
 
     def columns(self, ids: Int64Array) -> list[Column]:
         """Return the column of values."""

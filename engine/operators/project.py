@@ -21,9 +21,7 @@ class Project(Operator):
 
     def __init__(self, recipe: ProjectRecipe) -> None:
         super().__init__([recipe.schema])
-        self._columns: list[int | Kernel] = [
-            e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in recipe.columns
-        ]
+        self._columns: list[int | Kernel] = [e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in recipe.columns]
         self._empty: list[Slot] = [null_column(f.type, 0) for f in recipe.schema.fields]
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:

@@ -140,9 +140,10 @@ class AggregateRecipe(Recipe):
 class WindowRecipe(Recipe):
     """Rows of a window without an aggregate: each row once per window, with window_start and window_end appended.
 
-    `window` is HOPPING, CUMULATE or SESSION (`keys`: its PARTITION BY; a row leaves once its session has closed). With `changes` it is
-    SLIDING, NOW, ROWS or UNBOUNDED and the output is a change log: the input's columns and `op` (TEXT) appended, no bounds; '+' when a
-    row enters the window, '-' when it leaves it, each with the seq of the row (or the watermark) that made it so.
+    `window` is HOPPING or CUMULATE (a row leaves at once and keeps its event time) or SESSION (`keys`: its PARTITION BY; rows come when
+    their session has closed). With `changes` it is SLIDING, NOW, ROWS or UNBOUNDED and the output is a change log: the
+    input's columns and `op` (TEXT) appended, no bounds; '+' when a row enters the window, '-' when it leaves it, each with the seq of
+    the row (or the watermark) that made it so.
     """
 
     window: WindowSpec
@@ -255,7 +256,7 @@ class RelationToStreamRecipe(Recipe):
     """ISTREAM, DSTREAM, RSTREAM of CQL over a change log whose column `change` says '+' or '-'. Output: the other columns.
 
     The changes of one instant (equal event time; for ROWS one row's seq) are taken together, those that cancel drop out. 'i' gives the
-    rows that came, 'd' those that went, 'r' the whole relation after each instant, or with `every_us` at the multiples of it from the epoch.
+    rows that came, 'd' those that went, 'r' the whole relation after each instant, or with `every_us` at its multiples from the epoch.
     """
 
     stream: str

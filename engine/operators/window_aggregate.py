@@ -16,7 +16,7 @@ import numpy as np
 from millstream.engine.column import Column, Mask, concat_columns
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.keys import key_encoder
-from millstream.engine.operators.recipes import AggregateRecipe
+from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.types import TIMESTAMP
@@ -24,6 +24,7 @@ from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, concat_tracks
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.batch import Batch
+from millstream.engine.windows.early import EmptyWindows, empty_answer, moments
 
 SEGMENTS_MAX = 16  # panes of an ordered train that are folded one by one; with more, all at once
 
@@ -45,8 +46,12 @@ class WindowAggregate(Operator):
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         assert recipe.window is not None
+        self._recipe = recipe
         self._positions = recipe.keys
-        self._assigner = assigner_for(recipe.window)
+        self._every = recipe.emit.every_us if recipe.emit.kind is EmitKind.EVERY else 0
+        self._assigner = assigner_for(recipe.window, self._every)
+        self._empty = EmptyWindows() if recipe.emit.empty else None
+        self._newest = TIME_MIN
         self._keys = key_encoder([inputs.fields[k].type for k in recipe.keys])
         self._aggregates = Aggregates(recipe.aggregates, inputs)
         self._panes_with = np.zeros(1, dtype=np.int64)  # per group id: live panes that have rows of it
@@ -64,7 +69,7 @@ class WindowAggregate(Operator):
         ids = self._encode(rows)
         answers: list[WindowAnswer] = []
         done = 0
-        for window, seq in self._closings(rows, track):
+        for instant, window, seq in self._due(rows, track):
             if cuts:
                 stop = int(np.searchsorted(rows.seq.array(), seq, side="right"))
                 self._fold(rows, ids, done, stop)
@@ -72,7 +77,7 @@ class WindowAggregate(Operator):
             elif done < rows.rows:
                 self._fold(rows, ids, 0, rows.rows)
                 done = rows.rows
-            answers.extend(self._answer(window, seq))
+            answers.extend(self._answer(window, seq) if window is not None else self._early(instant, seq))
         self._fold(rows, ids, done, rows.rows)
         self._ordinal += rows.rows
         self._watermark = max(self._watermark, track.end)
@@ -88,15 +93,10 @@ class WindowAggregate(Operator):
         times = train.time.array()
         first, last = self._assigner.closings(times[:1] if train.rows == 1 else _bounds(times))
         # In order no row is below W, so its first window is open; else it is enough that W never reaches the least first end.
-        timely = track.in_order or int(first.min()) > track.end
-        if timely and int(last.min()) != TIME_MIN and not self._has_gaps:
+        timely = track.in_order or (int(first.min()) > track.end and not self._every)
+        if timely and not self._assigner.has_gaps:
             return train, False
         return self._sorted_out(train, track, out)
-
-    @property
-    def _has_gaps(self) -> bool:
-        probe = self._assigner
-        return getattr(probe, "slide_us", 0) > getattr(probe, "range_us", 0)
 
     def _sorted_out(self, train: Train, track: WatermarkTrack, out: Emitter) -> tuple[Train, bool]:
         first, last = self._assigner.closings(train.time.array())
@@ -109,7 +109,9 @@ class WindowAggregate(Operator):
         some = int(np.count_nonzero(partly))
         if some:
             out.partly_late.append((0, some))
-        return train.select(inside & ~late), some > 0
+        # An early answer must not see a row that came after it either, though no window of that row has closed.
+        below = self._every > 0 and bool((train.time.array() < watermark).any())
+        return train.select(inside & ~late), some > 0 or below
 
     # Folding -----------------------------------------------------------------------------------------------------------
 
@@ -160,8 +162,29 @@ class WindowAggregate(Operator):
 
     # Closing -----------------------------------------------------------------------------------------------------------
 
+    def _due(self, rows: Train, track: WatermarkTrack) -> list[tuple[int, int | None, int]]:
+        """Return (instant, window that closes or None for early answers, seq), in order; at one instant the final answer is last."""
+        if rows.rows:
+            self._newest = max(self._newest, int(rows.time.array().max()))
+        closing: list[tuple[int, int | None, int]] = [(self._assigner.end(w), w, s) for w, s in self._closings(rows, track)]
+        if self._every:
+            early = moments(self._every, self._watermark, track, self._newest)
+            closing = sorted([*closing, *((m, None, s) for m, s in early)], key=lambda d: (d[0], d[1] is not None, d[1] or 0))
+        return closing
+
+    def _early(self, moment: int, seq: int) -> list[WindowAnswer]:
+        """Answer for the windows open at a moment with their rows below it."""
+        known = self._aggregates.table.slots
+        panes = sorted(p for p in known if self._assigner.pane_start(p) < moment)
+        windows = {w for p in panes for w in range(self._assigner.windows_of(p)[0], self._assigner.windows_of(p)[1] + 1)}
+        answers: list[WindowAnswer] = []
+        for window in sorted(w for w in windows if self._assigner.start(w) < moment < self._assigner.end(w)):
+            first, beyond = self._assigner.panes_of(window)
+            answers.extend(self._combined(window, seq, [known[p] for p in panes if first <= p < beyond]))
+        return answers
+
     def _closings(self, rows: Train, track: WatermarkTrack) -> list[tuple[int, int]]:
-        """Return (window, seq of the item that closes it) for windows with rows, in order."""
+        """Return (window, seq of the item that closes it) for windows with rows, in order; with EMIT EMPTY also for those without."""
         if track.end == track.start:
             return []
         after = None if self._watermark == TIME_MIN else self._assigner.last_closed(self._watermark)
@@ -175,11 +198,23 @@ class WindowAggregate(Operator):
         for pane in panes:
             first, last = self._assigner.windows_of(pane)
             windows.update(range(first if after is None else max(first, after + 1), min(last, upto) + 1))
-        if not windows:
-            return []
         ordered = sorted(windows)
+        if self._empty is not None:
+            ordered = self._with_empty(ordered, panes, upto)
+        if not ordered:
+            return []
         ends = np.array([self._assigner.end(w) for w in ordered], dtype=np.int64)
         return list(zip(ordered, track.first_reaching(ends).tolist(), strict=True))
+
+    def _with_empty(self, windows: list[int], panes: set[int], upto: int) -> list[int]:
+        """Add the windows without rows that meet [least ts, greatest ts] of the stream (K6)."""
+        assert self._empty is not None
+        if self._empty.next_window is None and panes:
+            self._empty.next_window = self._assigner.windows_of(min(panes))[0]
+        if self._newest == TIME_MIN:
+            return windows
+        newest = self._assigner.windows_of(int(self._assigner.panes(np.array([self._newest], dtype=np.int64))[0]))[1]
+        return sorted([*windows, *self._empty.missing(windows, min(upto, newest))])
 
     def _answer(self, window: int, seq: int) -> list[WindowAnswer]:
         first, beyond = self._assigner.panes_of(window)
@@ -188,8 +223,13 @@ class WindowAggregate(Operator):
             slots = [known[p] for p in range(first, beyond) if p in known]
         else:
             slots = [known[p] for p in sorted(known) if first <= p < beyond]
+        return self._combined(window, seq, slots)
+
+    def _combined(self, window: int, seq: int, slots: list[int]) -> list[WindowAnswer]:
         if not slots:
-            return []
+            if self._empty is None:
+                return []
+            return [WindowAnswer(window, seq, np.zeros(1, dtype=np.int64), [], empty_answer(self._recipe.aggregates))]
         ids = self._aggregates.rows.present(slots)
         if len(ids) == 0:
             return []
@@ -253,7 +293,7 @@ class WindowAggregate(Operator):
             ended=train.ended,
             idle=train.idle,
             flush=train.flush,
-            notes=train.notes,
+            notes=train.notes if self._empty is None or self._empty.notes is None else self._empty.notes,
         )
 
     # State -------------------------------------------------------------------------------------------------------------

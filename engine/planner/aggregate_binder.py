@@ -201,19 +201,20 @@ class AggregateBinder(ExpressionBinder):
         columns: list[Expression] = list(self.keys)
         names = list(self.key_names)
 
-        def position(expression: Expression, name: str) -> int:
+        def position(expression: Expression, what: str) -> int:
+            """Return the column of an argument. Names tell nothing of the function, so that queries that read the same share it."""
             if columns_used(expression) & self._windows:
                 raise Unsupported("the window's bounds cannot stand inside an aggregate", hint="use them beside the aggregate")
             if expression in columns:
                 return columns.index(expression)
             columns.append(expression)
-            names.append(name)
+            names.append(expression.name if isinstance(expression, ColumnRef) else f"{what}_{len(columns)}")
             return len(columns) - 1
 
         items = []
         for pending in self.pending:
-            arguments = tuple(position(a, f"{pending.function}_of") for a in pending.arguments)
-            condition = position(pending.filter, f"{pending.function}_if") if pending.filter is not None else None
+            arguments = tuple(position(a, "value") for a in pending.arguments)
+            condition = position(pending.filter, "condition") if pending.filter is not None else None
             items.append(AggregateItem(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options))
         change = change_position(node.attributes)
         project = self._project(node, columns, names, change)

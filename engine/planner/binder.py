@@ -28,6 +28,9 @@ from millstream.engine.planner.query_options import query_options
 from millstream.engine.planner.select_binder import SelectBinder
 from millstream.engine.planner.steps import append_only_change
 
+# A common table is bound where it is named; tables named twice in tables named twice … would double without end.
+NESTED_QUERIES_MAX = 256
+
 
 def bind_query(query: Query, catalog: Catalog, overrides: tuple[Option, ...] = ()) -> LogicalQuery:
     """Return the logical plan of a whole query. `overrides` are options from outside the text; they win over its own."""
@@ -39,18 +42,29 @@ class _Binder:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
+        self.nested_queries = 0
 
     def query(self, query: Query, overrides: tuple[Option, ...]) -> LogicalQuery:
         emit = EmitSpec(EmitKind.CHANGES) if query.stream is not None else query.emit
         node = self._bind(query, Environment(self.catalog), emit)
         if _reads_table_alone(node):
-            raise Unsupported("a table can stand only on the right of a join", hint="SELECT from a stream and JOIN the table")
+            raise Unsupported(
+                "a table can stand only on the right of a join",
+                hint="SELECT from a stream and JOIN the table",
+                line=query.body.place.line,
+                column=query.body.place.column,
+            )
         node, settled_emit = settled(node, query.emit, query.stream, query.every_us, query.emit_place or query.place)
         options = query_options(query.options, overrides, node, settled_emit, self.catalog)
         return LogicalQuery(node, settled_emit, options)
 
     def nested(self, query: Query, environment: Environment) -> Node:
         """Bind a derived table or common table: EMIT, options and ISTREAM belong to the outermost query."""
+        self.nested_queries += 1
+        if self.nested_queries > NESTED_QUERIES_MAX:
+            raise Unsupported(
+                f"a query of more than {NESTED_QUERIES_MAX} derived tables is not supported", hint="split it with derived streams"
+            )
         if query.emit is not None:
             place = query.emit_place or query.place
             raise Unsupported("EMIT belongs to the outermost query", line=place.line, column=place.column, token="EMIT")

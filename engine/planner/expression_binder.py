@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -49,7 +50,10 @@ def number_literal(text: str) -> Literal:
     """Return the constant a number stands for: digits an integer, `4.0` a DECIMAL, `4e0` a DOUBLE (K13)."""
     plain = text.replace("_", "")
     if "e" in plain.lower():
-        return Literal(DOUBLE, float(plain))
+        value_double = float(plain)
+        if math.isinf(value_double):
+            raise TypeProblem(f"the number {text} is out of the range of DOUBLE", hint="write CAST('Infinity' AS DOUBLE) if you mean that")
+        return Literal(DOUBLE, value_double)
     if "." not in plain:
         return build.integer_literal(int(plain))
     value = Decimal(plain)
@@ -248,6 +252,10 @@ class ExpressionBinder:
         name = str(node.name).lower()
         if is_aggregate(name):
             return self.aggregate(node)
+        if name in ("tumble", "hop", "session", "cumulate"):
+            raise Unsupported(
+                f"{name.upper()} outside FROM is not supported", hint=f"write FROM {name.upper()}(TABLE stream, …), or [RANGE …]"
+            )
         for argument in node.expressions:
             if isinstance(argument, (exp.Star, exp.Distinct, exp.Order, exp.Alias)):
                 raise TypeProblem(f"{name.upper()} is no aggregate and takes plain arguments")

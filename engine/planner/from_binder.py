@@ -55,6 +55,8 @@ class FromBinder:
 
     def bind(self, source: FromItem, where: exp.Expr | None) -> BoundFrom:
         """Bind the items and WHERE."""
+        if isinstance(source, JoinItem):
+            self._check_aliases(source)
         items = [self._side(item) for item in _commas(source)]
         if len(items) == 1:
             node = windowed(items[0])
@@ -82,7 +84,6 @@ class FromBinder:
         waiting = list(self._where(where, scope))
         current, width = items[0], len(items[0].node.attributes)
         assert isinstance(source, JoinItem)
-        self._check_aliases(source)
         for side in items[1:]:
             width += len(side.node.attributes)
             start = width - len(side.node.attributes)
@@ -127,7 +128,6 @@ class FromBinder:
     def _join(self, item: JoinItem) -> Side:
         left, right = self._side(item.left), self._side(item.right)
         scope = Scope(left.node.attributes + right.node.attributes)
-        self._check_aliases(item)
         conditions: tuple[Expression, ...] = ()
         if item.on is not None:
             binder = ExpressionBinder(scope, "an aggregate cannot stand in ON")

@@ -26,7 +26,7 @@ from millstream.engine.planner.logical import (
     Window,
     change_position,
 )
-from millstream.engine.planner.window_binder import bounds_of
+from millstream.engine.planner.window_binder import bounds_of, windowed_times
 from millstream.engine.planner.window_kinds import AT_INSTANT, FORMED_FIRST
 
 
@@ -174,7 +174,8 @@ def _keys(found: list[KeyExpressions]) -> list[JoinKey]:
 
 def _same_window(left: Node, right: Node, spec: WindowSpec) -> tuple[Node, Node, JoinKey]:
     """Put both sides into their windows and make the window's start a key."""
-    windows = [Window(attributes=n.attributes + bounds_of(None), input=n, spec=spec) for n in (left, right)]
+    made = [Window(attributes=n.attributes + bounds_of(None), input=n, spec=spec) for n in (left, right)]
+    windows = [replace(w, attributes=windowed_times(w)) for w in made]
     starts = [w.attributes[-2].reference(len(w.attributes) - 2) for w in windows]
     return windows[0], windows[1], JoinKey(starts[0], starts[1])
 

@@ -12,6 +12,7 @@ from millstream.engine.expressions.coercion import common_type
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal, columns_used
 from millstream.engine.planner.expression_binder import conjuncts
 from millstream.engine.planner.logical import Attributes
+from millstream.engine.planner.rules.constant_folding import fold
 from millstream.engine.types import DataType, Kind
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
@@ -66,7 +67,7 @@ def analyse(conditions: list[Expression], attributes: Attributes, left_count: in
     """Take conditions over the joined attributes apart; `left_count` attributes are the left's."""
     result = JoinCondition()
     for condition in (part for whole in conditions for part in conjuncts(whole)):
-        exact, bound = _time_bound(condition, attributes, left_count)
+        exact, bound = _time_bound(fold(condition), attributes, left_count)
         result.bound = result.bound.meet(bound)
         key = _key(condition, left_count)
         if key is not None:

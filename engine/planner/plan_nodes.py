@@ -11,7 +11,7 @@ from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.syntax import Name, NamedItem, Place
 from millstream.engine.operators.recipes import EmitSpec, JoinKind
-from millstream.engine.planner.aggregate_binder import AggregateBinder
+from millstream.engine.planner.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.planner.binder import united
 from millstream.engine.planner.emission import aggregate_emit, check_empty
 from millstream.engine.planner.expression_binder import ExpressionBinder, conjuncts
@@ -35,7 +35,7 @@ from millstream.engine.planner.logical import (
 from millstream.engine.planner.plan_fields import Fields, as_text, at_path
 from millstream.engine.planner.scope import Scope
 from millstream.engine.planner.steps import WINDOW_ROLES, Output, filtered, project_to, split_conditions, window_of
-from millstream.engine.planner.window_binder import bind_window
+from millstream.engine.planner.window_binder import bind_window, windowed_times
 from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT
 from sqlglot import exp
@@ -182,7 +182,7 @@ class NodeReader:
         self._only(fields, "input", "window")
         made = self._windowed(fields, self._input(fields, False))
         if made.spec.kind in PER_WINDOW:
-            return made
+            return replace(made, attributes=windowed_times(made))
         attributes = (*made.input.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
         return Window(attributes=attributes, input=made.input, spec=made.spec, changes=True)
 
@@ -232,7 +232,10 @@ class NodeReader:
         call = f"{function}({argument})"
         if len(parts) == 4:
             call += f" FILTER (WHERE {as_text(parts[3], f'{path}[3]')})"
-        binder.add_named(name, self._parsed(call, path, parse_expression), path)
+        node = self._parsed(call, path, parse_expression)
+        if not contains_aggregate(node):
+            raise InvalidDefinition(f"{path} is not an aggregate", hint=f"{function} is not one of the aggregate functions")
+        self._parsed(call, path, lambda _: binder.add_named(name, node, path))
 
     def _distinct(self, fields: Fields, outer: bool) -> Node:
         self._only(fields, "input")

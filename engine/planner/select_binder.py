@@ -33,6 +33,7 @@ from millstream.engine.planner.steps import (
     top_of,
     window_of,
 )
+from millstream.engine.planner.window_binder import windowed_times
 from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT, Kind
 from sqlglot import exp
@@ -85,8 +86,10 @@ class SelectBinder:
     def _without_aggregate(self, source: BoundFrom) -> tuple[Node, Scope]:
         """A sliding window without an aggregate gives each row as it enters; its change log (EMIT CHANGES, ISTREAM …) also as it leaves."""
         node = source.node
-        if not isinstance(node, Window) or node.spec.kind in PER_WINDOW:
+        if not isinstance(node, Window):
             return node, source.scope
+        if node.spec.kind in PER_WINDOW:
+            return (made := replace(node, attributes=windowed_times(node))), Scope(made.attributes)
         kind = node.spec.kind
         if kind is WindowKind.LANDMARK or (kind is WindowKind.UNBOUNDED and self.query.stream is None):
             raise Unsupported(f"[{kind.value.upper()}] without an aggregate is not supported", hint="leave the window out")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from millstream.engine.catalog import TimeOffset
 from millstream.engine.errors import InvalidDefinition, TypeProblem, UnknownName, Unsupported
 from millstream.engine.expressions.build import text_constant
 from millstream.engine.expressions.ir import ColumnRef, Literal
@@ -94,6 +97,24 @@ def _check_descriptor(clause: WindowClause, attributes: Attributes) -> None:
         times = [a.name for a in attributes if a.time is not None and (a.time.least_us, a.time.most_us) == (0, 0)]
         hint = f"it is {times[0]}" if times else "the stream takes its time from arrival; leave the descriptor out"
         raise InvalidDefinition(f"{name.text} is not the event time", hint=hint, token=name.text, **place)
+
+
+def windowed_times(window: Window) -> Attributes:
+    """Return the attributes of rows that a window gives by itself, with what is known of their times.
+
+    Rows of hopping and cumulating windows leave at once and keep their event time, which lies within the window. Rows of a session
+    come when it closes, when their own time is long past.
+    """
+    spec, width = window.spec, len(window.input.attributes)
+    if spec.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE):
+        return tuple(replace(a, time=None) for a in window.attributes)
+    start, end = window.attributes[width : width + 2]
+    known = spec.zone is None  # a local day may have 25 hours
+    bounds = (
+        replace(start, time=TimeOffset(1 - spec.range_us, 0) if known else None),
+        replace(end, time=TimeOffset(1, spec.range_us) if known else None),
+    )
+    return window.input.attributes + bounds
 
 
 def output_time_known(spec: WindowSpec) -> bool:

@@ -64,10 +64,7 @@ class RowCounts:
 
     def present(self, slots: Sequence[int]) -> Int64Array:
         """Return the groups that have rows in any of the panes, by the arrival of their first row there."""
-        if len(slots) == 1:
-            first = self.first.array[slots[0]]
-        else:
-            first = self.first.array[list(slots)].min(axis=0)
+        first = self.first.array[slots[0]] if len(slots) == 1 else self.first.array[list(slots)].min(axis=0)
         ids = np.flatnonzero(first != NEVER)
         return ids[np.argsort(first[ids], kind="stable")]
 

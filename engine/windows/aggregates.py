@@ -10,9 +10,12 @@ from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.schema import Schema
 from millstream.engine.windows.accumulators import Accumulator, Count, Int64Array, RowCounts, ValueCounts
 from millstream.engine.windows.batch import Batch
+from millstream.engine.windows.collected import Collected
 from millstream.engine.windows.extremes import Extreme, ObjectExtreme
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.sums import Average, SharedSums, Sum, sums_of
+
+FOLDED = frozenset(("count", "sum", "avg", "min", "max"))
 
 
 class Aggregates:
@@ -63,9 +66,9 @@ class Aggregates:
 
     def _accumulator(self, call: AggregateCall) -> Accumulator:
         position = call.arguments[0] if call.arguments else None
+        if position is not None and (call.function not in FOLDED or (call.distinct and call.function not in ("min", "max"))):
+            return Collected(call, self._inputs.fields[position].type, self.table)
         counts = self._value_counts(position, call.filter)
-        if call.distinct and call.function not in ("min", "max"):
-            raise Unsupported(f"{call.function.upper()}(DISTINCT …) is not supported in this window")
         if call.function == "count":
             return Count(call.type, counts)
         if position is None:

@@ -13,13 +13,18 @@ import numpy.typing as npt
 from millstream.engine.errors import InvalidDefinition, Unsupported
 from millstream.engine.limits import PANES_PER_WINDOW_MAX
 from millstream.engine.operators.recipes import WindowKind, WindowSpec
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.watermarks import TIME_MIN
 
 Int64Array = npt.NDArray[np.int64]
 
 
 class Assigner(ABC):
-    """The contract. Windows are [start, end) and numbered so that their ends grow strictly."""
+    """The contract. Windows are [start, end) and numbered so that their ends never fall."""
+
+    @property
+    def has_gaps(self) -> bool:
+        """Some times are in no window."""
+        return True
 
     @abstractmethod
     def panes(self, times: Int64Array) -> Int64Array:
@@ -55,40 +60,49 @@ class Assigner(ABC):
 
 
 class Hopping(Assigner):
-    """[RANGE w SLIDE s OFFSET o]: starts are the multiples of s, moved by o. Tumbling when w = s; s may exceed w."""
+    """[RANGE w SLIDE s OFFSET o]: starts are the multiples of s, moved by o. Tumbling when w = s; s may exceed w.
 
-    def __init__(self, range_us: int, slide_us: int, offset_us: int = 0) -> None:
+    With `every_us` panes end at its multiples too, so that early answers can be had there.
+    """
+
+    def __init__(self, range_us: int, slide_us: int, offset_us: int = 0, every_us: int = 0) -> None:
         if range_us <= 0 or slide_us <= 0:
             word, value = ("size", range_us) if range_us <= 0 else ("slide", slide_us)
             raise InvalidDefinition(f"a window's {word} must be positive, not {value} µs")
         self.range_us, self.slide_us, self.offset_us = range_us, slide_us, offset_us
-        self.pane_us = gcd(range_us, slide_us)
-        self.per_window = range_us // self.pane_us
-        self.per_slide = slide_us // self.pane_us
-        if self.per_window > PANES_PER_WINDOW_MAX:
+        self.pane_us = gcd(range_us, slide_us, every_us, offset_us if every_us else 0)
+        self._base = 0 if every_us else offset_us  # where pane 0 begins
+        per_window = range_us // self.pane_us
+        if per_window > PANES_PER_WINDOW_MAX:
             raise Unsupported(
-                f"a window of {range_us} µs that slides by {slide_us} µs needs {self.per_window} panes of state per group",
+                f"a window of {range_us} µs that slides by {slide_us} µs needs {per_window} panes of state per group",
                 hint="choose a slide that shares a greater divisor with the range",
             )
 
+    @property
+    def has_gaps(self) -> bool:
+        """Some times are in no window."""
+        return self.slide_us > self.range_us
+
     def panes(self, times: Int64Array) -> Int64Array:
         """Floor division by the pane."""
-        shifted = times - self.offset_us if self.offset_us else times
+        shifted = times - self._base if self._base else times
         result: Int64Array = np.floor_divide(shifted, self.pane_us)
         return result
 
     def pane_start(self, pane: int) -> int:
         """Multiples of the pane."""
-        return pane * self.pane_us + self.offset_us
+        return pane * self.pane_us + self._base
 
     def windows_of(self, pane: int) -> tuple[int, int]:
-        """Window k covers the panes k * per_slide … k * per_slide + per_window - 1."""
-        return (pane - self.per_window) // self.per_slide + 1, pane // self.per_slide
+        """Windows that start at or before the pane and end after it."""
+        place = self.pane_start(pane) - self.offset_us
+        return (place - self.range_us) // self.slide_us + 1, place // self.slide_us
 
     def panes_of(self, window: int) -> tuple[int, int]:
-        """See `windows_of`."""
-        first = window * self.per_slide
-        return first, first + self.per_window
+        """From start to end."""
+        first = (self.start(window) - self._base) // self.pane_us
+        return first, first + self.range_us // self.pane_us
 
     def start(self, window: int) -> int:
         """Multiples of the slide."""
@@ -162,13 +176,16 @@ class Cumulate(Assigner):
         return (panes + 1) * self.step_us + self.offset_us, last
 
 
-def assigner_for(window: WindowSpec) -> Assigner:
+def assigner_for(window: WindowSpec, every_us: int = 0) -> Assigner:
     """Return the assigner of a window made of panes. Unsupported for other kinds."""
-    if window.kind is WindowKind.HOPPING and window.zone is None:
-        return Hopping(window.range_us, window.slide_us, window.offset_us)
-    if window.kind is WindowKind.CUMULATE and window.zone is None:
+    if window.zone is not None:
+        from millstream.engine.windows.calendar_assigners import calendar_assigner  # builds on this file
+
+        if every_us or window.kind is not WindowKind.HOPPING:
+            raise Unsupported("TIME ZONE with EMIT EVERY or CUMULATE is not supported", hint="leave one of them out")
+        return calendar_assigner(window)
+    if window.kind is WindowKind.HOPPING:
+        return Hopping(window.range_us, window.slide_us, window.offset_us, every_us)
+    if window.kind is WindowKind.CUMULATE and not every_us:
         return Cumulate(window.range_us, window.slide_us, window.offset_us)
-    raise Unsupported(f"a {window.kind.value} window{' with a time zone' if window.zone else ''} is not supported here")
-
-
-assert TIME_MIN < 0 < TIME_MAX
+    raise Unsupported(f"a {window.kind.value} window is not supported in this place")

@@ -47,6 +47,10 @@ class Batch:
             self._counts = np.bincount(self.cells, minlength=self.hi - self.lo)
         return self._counts
 
+    def times(self) -> Int64Array:
+        """Return the event times of the batch's rows."""
+        return self.train.time.array()[self.start : self.stop]
+
     def column(self, position: int) -> Column:
         """Return an argument column of the batch's rows."""
         column = self.train.column(position)

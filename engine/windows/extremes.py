@@ -43,6 +43,8 @@ class Extreme(Accumulator):
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the extremes, NULL where no row counts."""
         values = self._pick.reduce(self._grid.array[list(slots)][:, ids], axis=0)
+        if values.dtype == np.float64:
+            values += 0.0  # which of 0.0 and -0.0 wins would depend on how NumPy splits the work
         if self._counts.are_row_counts:
             return Column(self.type, values)
         valid = self._counts.total(slots, ids) > 0
@@ -63,9 +65,7 @@ def worst_value(type_: DataType, greatest: bool) -> Any:
 class ObjectExtreme(Accumulator):
     """MIN or MAX of TEXT or wide DECIMAL: the best per cell of a train in Arrow or NumPy, then kept as Python values."""
 
-    def __init__(
-        self, type_: DataType, table: PaneTable, position: int, filter_: int | None, *, greatest: bool
-    ) -> None:
+    def __init__(self, type_: DataType, table: PaneTable, position: int, filter_: int | None, *, greatest: bool) -> None:
         super().__init__(type_)
         self._position, self._filter = position, filter_
         self._greatest = greatest

@@ -21,9 +21,13 @@ class TwoLevelSelector:
 
     def reset(self, view: View, now_ns: int) -> None:
         """Number the queries anew."""
-        numbers = {query: number for number, query in enumerate(view.ledger.network.query_order)}
-        self._query_of = np.array([numbers[view.query_of(unit).id] for unit in range(view.units.count)], dtype=np.int64)
-        self._cursor = self._cursor % max(1, len(numbers))
+        order = view.ledger.network.query_order
+        numbers = {query: number for number, query in enumerate(order)}
+        column = view.remembered(
+            "query_number", lambda: np.array([float(numbers[view.query_of(unit).id]) for unit in range(view.units.count)])
+        )
+        self._query_of = column.astype(np.int64)
+        self._cursor = self._cursor % max(1, len(order))
 
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
         """Nothing is kept."""

@@ -31,10 +31,17 @@ class _Log:
     base: int = 0
     arrived: int = 0
     readers: list[EdgeId] = field(default_factory=list)
+    held_from: int = 0
+    held_until_ns: int = -1
+    """Rows from the position `held_from` on belong to an order that ends at this time; before it only that order sees them."""
 
     @property
     def end(self) -> int:
         return self.base + len(self.rows)
+
+    def visible(self, now_ns: int) -> int:
+        """Return the position up to which an order that starts now may read."""
+        return min(self.held_from, self.end) if self.held_until_ns > now_ns else self.end
 
 
 class BoxExecutor:
@@ -50,6 +57,8 @@ class BoxExecutor:
         self._cursors: dict[EdgeId, int] = {}
         self._roots: dict[OperatorId, int] = {}
         self._windows: dict[EdgeId, list[Tuple]] = {}
+        self._started_ns = 0
+        self._written: dict[LogId, tuple[_Log, int]] = {}
         self.outcomes: dict[OperatorId, tuple[int, ...]] = {}
         """Outcomes by arrival order for boxes whose results are prescribed instead of hashed: outputs of the 1st, 2nd … tuple."""
 
@@ -100,18 +109,26 @@ class BoxExecutor:
 
     def run(self, order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
         """Do the steps; time passes by their modelled cost from the clock's present on."""
-        started_ns = now_ns = clock_ns()
+        started_ns = now_ns = self._started_ns = clock_ns()
+        self._written = {}
         receipts: list[StepReceipt] = []
         emissions: list[Emission] = []
         for index, step in enumerate(order.steps):
             if order.budget_ns is not None and index and now_ns - started_ns >= order.budget_ns:
+                self._hold(now_ns)
                 return WorkReceipt(order.id, tuple(receipts), order.steps[index:], tuple(emissions), started_ns, now_ns)
             receipt, results = self._step(step)
             now_ns += receipt.cost_ns
             receipts.append(receipt)
             if results:
                 self._emit(step.operator, results, receipt.cost_ns, now_ns, emissions)
+        self._hold(now_ns)
         return WorkReceipt(order.id, tuple(receipts), (), tuple(emissions), started_ns, now_ns)
+
+    def _hold(self, finished_ns: int) -> None:
+        """What the order made is there for others when it has ended, not before: several orders may be under way."""
+        for log, start in self._written.values():
+            log.held_from, log.held_until_ns = start, finished_ns
 
     def _step(self, step: Step) -> tuple[StepReceipt, list[Tuple]]:
         node = self._nodes[step.operator]
@@ -141,12 +158,12 @@ class BoxExecutor:
 
     def _pending(self, edge: EdgeId) -> list[Tuple]:
         log = self._edge_log[edge]
-        return log.rows[self._cursors[edge] - log.base :]
+        return log.rows[self._cursors[edge] - log.base : log.visible(self._started_ns) - log.base]
 
     def _advance(self, edge: EdgeId, rows_max: int | None) -> list[Tuple]:
         log, cursor = self._edge_log[edge], self._cursors[edge]
-        start = cursor - log.base
-        taken = log.rows[start:] if rows_max is None else log.rows[start : start + rows_max]
+        start, end = cursor - log.base, log.visible(self._started_ns) - log.base
+        taken = log.rows[start : end if rows_max is None else min(end, start + rows_max)]
         self._cursors[edge] = cursor + len(taken)
         if len(log.rows) > 2 * _TRIM_ROWS:
             self._trim(log)
@@ -161,7 +178,7 @@ class BoxExecutor:
     def _head(self, edge: EdgeId) -> int | None:
         log = self._edge_log[edge]
         place = self._cursors[edge] - log.base
-        return log.rows[place][0] if place < len(log.rows) else None
+        return log.rows[place][0] if place + log.base < log.visible(self._started_ns) else None
 
     def _filter(self, node: OperatorNode, taken: list[list[Tuple]]) -> list[Tuple]:
         whole = int(node.selectivity)
@@ -199,6 +216,7 @@ class BoxExecutor:
 
     def _append(self, log: LogId, results: list[Tuple], node: OperatorNode) -> LogCount:
         target = self._logs[log]
+        self._written.setdefault(log, (target, target.end))
         if target.readers:
             target.rows.extend(results)
         else:

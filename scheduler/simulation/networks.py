@@ -117,9 +117,7 @@ class NetworkBuilder:
         )
         return GraphDelta(query, tuple(nodes), tuple(edges), classes)
 
-    def _visit(
-        self, one: Box | Source, asked: Asked, order: list[Box | Source], nodes: list[OperatorNode], edges: list[Edge]
-    ) -> None:
+    def _visit(self, one: Box | Source, asked: Asked, order: list[Box | Source], nodes: list[OperatorNode], edges: list[Edge]) -> None:
         if one in order:
             return
         inputs: tuple[Box | Source, ...] = () if isinstance(one, Source) else one.inputs

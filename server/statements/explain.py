@@ -1,17 +1,81 @@
-"""EXPLAIN: how a query is planned, what its answers mean."""
+"""EXPLAIN [SEMANTICS | ANALYZE | QOS]: how a query is planned, what its answers mean, what its operators cost, what it was promised."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from millstream.engine.errors import Unsupported
-from millstream.engine.language.statements import Explain
-from millstream.server.outcome import Outcome
+from millstream.engine.errors import InvalidDefinition
+from millstream.engine.language.statements import Explain, ExplainMode
+from millstream.engine.planner.explain import explain as plan_text
+from millstream.engine.planner.explain import explain_semantics
+from millstream.engine.planner.plan import PlannedQuery
+from millstream.engine.planner.plan_writer import to_plan_object
+from millstream.engine.running import RunningOperator
+from millstream.server import running
+from millstream.server.outcome import Outcome, table
+from millstream.server.queries import Query
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
 
+NS_PER_US = 1_000
+
 
 def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
-    """Refuse."""
-    raise Unsupported(f"EXPLAIN {statement.mode.value} is not supported yet")
+    """Explain a query by name, a derived stream, or a SELECT that is not started for it."""
+    query = _named(host, statement.name.text) if statement.name is not None else None
+    planned = query.planned if query is not None else running.plan(host, statement.query, {}, statement.text)
+    if statement.mode is ExplainMode.ANALYZE:
+        if query is None:
+            raise InvalidDefinition("EXPLAIN ANALYZE shows what running operators cost", hint="start the SELECT and name its query")
+        return _analyzed(host, query)
+    if statement.mode is ExplainMode.QOS:
+        return _promises(host, planned)
+    text = explain_semantics(planned) if statement.mode is ExplainMode.SEMANTICS else plan_text(planned)
+    name = None if query is None else query.name
+    info: dict[str, Any] = {} if statement.mode is ExplainMode.SEMANTICS else {"plan": to_plan_object(planned.bound, name)}
+    return Outcome([["explanation", "TEXT", False]], [[line] for line in text.splitlines()], info=info)
+
+
+def _named(host: EngineHost, name: str) -> Query:
+    return host.derived[name] if name in host.derived and host.queries.find(name) is None else host.queries.get(name)
+
+
+def _analyzed(host: EngineHost, query: Query) -> Outcome:
+    """A row an operator, in the order in which rows pass them: what it did since it began."""
+    if query.id is None:
+        raise InvalidDefinition(f"query {query.name} is {query.state.value}, so nothing of it runs", hint=f"START QUERY {query.name}")
+    rows = [_operator_row(operator) for operator in host.network.queries[query.id].blueprint.operators]
+    columns = [("operator", "BIGINT"), ("kind", "TEXT"), ("queries", "BIGINT"), ("calls", "BIGINT"), ("rows_in", "BIGINT")]
+    columns += [("rows_out", "BIGINT"), ("selectivity", "DOUBLE"), ("cost_us_per_row", "DOUBLE"), ("waiting", "BIGINT")]
+    return table([*columns, ("state_rows", "BIGINT"), ("state_bytes", "BIGINT")], rows)
+
+
+def _operator_row(operator: RunningOperator) -> tuple[Any, ...]:
+    did = operator.statistics
+    kind = type(operator.recipe).__name__.removesuffix("Recipe").lower()
+    selectivity = did.rows_out / did.rows_in if did.rows_in else None
+    cost_us = did.cost_ns / did.rows_in / NS_PER_US if did.rows_in else None
+    waiting = sum(cursor.pending_rows() for cursor in operator.inputs)
+    done = (did.calls, did.rows_in, did.rows_out, selectivity, cost_us, waiting)
+    return (int(operator.id), kind, operator.queries, *done, operator.logic.state_rows(), operator.logic.state_bytes())
+
+
+def _promises(host: EngineHost, planned: PlannedQuery) -> Outcome:
+    options = planned.physical.options
+    definition = host.catalog.query_class(options.class_name)
+    target = "none" if definition.target_us is None else f"{definition.target_us / 1_000:g} ms"
+    points = ", ".join(f"{latency * 1_000:g} ms: {utility:g}" for latency, utility in options.qos)
+    rows = [
+        ("class", f"{definition.name}, priority {definition.priority:g}"),
+        ("delay target", target),
+        ("shedding", "allowed" if definition.may_shed else "never"),
+        ("latency utility", points),
+        ("deadline", f"{options.deadline_ns / 1e6:g} ms"),
+        ("weight", f"{options.weight:g}"),
+    ]
+    if options.memory_bytes_max is not None:
+        rows.append(("memory", f"at most {options.memory_bytes_max} bytes"))
+    if options.tolerance_percent is not None:
+        rows.append(("tolerance", f"{options.tolerance_percent:g} %"))
+    return table([("promise", "TEXT"), ("value", "TEXT")], rows)

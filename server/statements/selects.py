@@ -10,6 +10,7 @@ from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.server import running
+from millstream.server.assignment import Assignment
 from millstream.server.lifecycle import Verb
 from millstream.server.outcome import Outcome, said
 from millstream.server.queries import Query, QueryKind
@@ -34,7 +35,7 @@ class Submission:
 def select(host: EngineHost, statement: SelectStatement, context: Context) -> Outcome:
     """Start a temporary query, owned by whoever sent it."""
     planned = running.plan(host, statement, {}, statement.text)
-    name = host.queries.temporary_name() if context.name is None else host.queries.check_free(context.name)
+    name = host.queries.next_name() if context.name is None else host.queries.check_free(context.name)
     return _entered(host, Query(name, planned, text=statement.text, owner=context.owner), planned)
 
 
@@ -59,10 +60,9 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     target = host.intake(statement.name.text)
     planned = running.plan(host, statement.query, {}, statement.text)
     _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
-    target.check_fits(planned.physical.schema, [c.text for c in statement.columns])
-    name = context.name or host.queries.temporary_name()
-    query = Query(name, planned, QueryKind.INSERT, text=statement.text, options={}, target=statement.name.text)
-    query.insert_columns = tuple(c.text for c in statement.columns)
+    assignment = Assignment(target.definition, [c.text for c in statement.columns], planned.physical.schema)
+    name = context.name or host.queries.next_name("insert")
+    query = Query(name, planned, QueryKind.INSERT, text=statement.text, target=target.name, assignment=assignment)
     outcome = _entered(host, query, planned)
     if not context.restoring:
         host.store.add_query(StoredQuery(name, text=context.text.strip()))
@@ -94,7 +94,7 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
         host.queries.check_free(name)
     planned = running.plan(host, source, submission.options, text)
     query = Query(
-        name if name is not None else host.queries.temporary_name(),
+        name if name is not None else host.queries.next_name(),
         planned,
         text=text,
         plan=submission.plan,

@@ -62,6 +62,15 @@ def test_a_burst_arrives_at_one_instant_and_keeps_the_rate() -> None:
     assert poisson[-1] / NS_PER_S == pytest.approx(40, rel=4 / np.sqrt(10_000))
 
 
+def test_a_share_makes_one_stream_slower_than_another() -> None:
+    rule = ArrivalRule("fixed", constant(100), shares=(1.0, 0.25))
+    assert all_at_once(rule, 1, 3) == [NS_PER_S * i // 25 for i in (1, 2, 3)]
+    assert all_at_once(rule, 0, 1) == [NS_PER_S // 100]
+    assert rule.rate_at(0, 2) == 125
+    assert ArrivalRule("fixed", constant(100)).rate_at(0, 2) == 200
+    assert ArrivalRule("max").rate_at(0, 2) == 0
+
+
 def recorded(rule: ArrivalRule, times: list[int], base_us: int = -(2**63)) -> tuple[Int64Array, int]:
     return rule.recorded(np.array(times, dtype=np.int64), 1_000_000, base_us)
 
@@ -89,6 +98,7 @@ def test_without_a_rate_rows_come_in_the_order_of_their_numbers() -> None:
         (lambda: ArrivalRule("poisson"), "need a rate"),
         (lambda: ArrivalRule("fixed", constant(1), burst=0), "at least one row"),
         (lambda: ArrivalRule("original", speed=0), "above 0"),
+        (lambda: ArrivalRule("fixed", constant(1), shares=(1.0, 0.0)), "above 0"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(make: object, complaint: str) -> None:

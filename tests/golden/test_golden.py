@@ -14,6 +14,7 @@ from millstream.server.render import write_results
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(p.stem for p in CASES.glob("*.sql"))
+POLICIES = [name for name in CATALOG if name != "user"]  # that one is whatever its file says
 WAYS = [(1, 1), (7, 1), (4096, 1), (7, 3)]  # rows of a train, orders at a time
 
 
@@ -71,7 +72,7 @@ def test_the_answer_is_the_expected_one_at_any_train_size(name: str, request: py
 @pytest.mark.parametrize("name", NAMES)
 def test_the_answer_is_the_same_under_every_policy(name: str) -> None:
     case = load(name)
-    for policy in CATALOG:
+    for policy in POLICIES:
         check(case, run(case, 7, 1, policy))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from millstream.engine.graph import EdgeId, LogId, OperatorId, QueryId
 from millstream.engine.work import WorkOrder, WorkReceipt
-from millstream.scheduler.core import CoreSettings, SchedulerCore
+from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, SchedulerError
 from millstream.scheduler.events import Arrived, QueryPaused, QueryResumed, Tick
 from millstream.scheduler.executor import ClockNs
@@ -256,6 +257,19 @@ def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path) -> None:
     assert rig.live.statistics().policy == "round-robin"
 
 
+def test_results_are_measured_as_they_leave(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    rig.chain("q", source)
+    for _ in range(4):
+        rig.executor.arrive(rig.live, rig.builder.log(source), 5, at_ns=time.monotonic_ns())
+    assert rig.live.quiesce(30)
+    report = rig.live.measures()
+    assert report is not None
+    assert report.outputs == 20
+    assert 0 < report.response_ms_p50 <= report.response_ms_max < 30_000
+    assert report.memory_bytes_max >= 5
+
+
 def test_arrivals_of_one_log_merge_and_the_mailbox_is_bounded() -> None:
     box = Mailbox(events_max=2)
     box.post(Arrived(LogId(1), 2, 20, 50))
@@ -269,4 +283,7 @@ def test_arrivals_of_one_log_merge_and_the_mailbox_is_bounded() -> None:
 
 def test_the_core_settings_follow_the_workers() -> None:
     live = LiveScheduler(SharedBoxes(), policy=PolicySpec(), workers=3)
-    assert live.settings == CoreSettings(orders_max=6, train=live.settings.train, budget_ns=live.settings.budget_ns)
+    assert live.settings.orders_max == 6
+    assert live.settings.train.adaptive
+    assert live.settings.schedule > 1
+    assert LiveScheduler(SharedBoxes(), policy=PolicySpec(), workers=1).settings.orders_max == 1

@@ -28,12 +28,10 @@ class Watched(World):
 
     def check_every_step(self) -> None:
         handle = self.core.handle
-        # Two workers may take from a union what its other producer has not reported yet: settled only with one.
-        alone = self.core.settings.orders_max == 1
 
         def checked(events: Sequence[Event], now_ns: int) -> list[Instruction]:
             instructions = handle(events, now_ns)
-            self.core.ledger.validate(settled=alone)
+            self.core.ledger.validate()
             return instructions
 
         self.core.handle = checked  # type: ignore[method-assign]

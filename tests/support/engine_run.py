@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from millstream.engine.catalog import Catalog
+from millstream.engine.language.parse import parse_statement
+from millstream.engine.language.statements import CreateStream, CreateTable
+from millstream.engine.planner.plan import plan_select
 from millstream.engine.arrow import arrow_type, column_from_arrow, column_to_arrow
 from millstream.engine.column import Column
 from millstream.engine.executor import Executor
@@ -178,3 +182,27 @@ class Engine:
     def account(self, name: str) -> dict[str, Any]:
         return {a.stream: a for a in self.network.conservation(self.deltas[name].query.id)}
 
+
+class SqlEngine(Engine):
+    """An engine that takes statements of the language: CREATE STREAM in order, then queries by name."""
+
+    def __init__(self, *statements: str, **how: Any) -> None:
+        super().__init__(**how)
+        self.catalog = Catalog()
+        for text in statements:
+            statement = parse_statement(text)
+            assert isinstance(statement, CreateStream | CreateTable)
+            definition = statement.definition
+            self.catalog.add(definition)
+            if isinstance(statement, CreateTable):
+                self.network.create_table(definition)
+            else:
+                self.network.create_stream(definition)
+
+    def select(self, text: str, name: str = "q") -> GraphDelta:
+        plan = plan_select(text, self.catalog).physical
+        self.results[name] = []
+        delta = self.network.add_query(name, plan, self.results[name].append)
+        self.network.attach(delta.query.id)
+        self.deltas[name] = delta
+        return delta

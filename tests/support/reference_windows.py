@@ -85,7 +85,8 @@ def extreme(values: Sequence[Any], greatest: bool) -> Any:
         return None
     if any(isinstance(v, float) and math.isnan(v) for v in present):
         return math.nan
-    return max(present) if greatest else min(present)
+    best = max(present) if greatest else min(present)
+    return best + 0.0 if isinstance(best, float) else best
 
 
 def average(panes: Sequence[Sequence[Any]]) -> Any:

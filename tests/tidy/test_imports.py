@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
 import pytest
 
-from tests.support.tree import PACKAGES, files, imports, modules
+from tests.support.tree import PACKAGES, files, imports, modules, parse
 
 
 def test_our_folders_are_imported_as_millstream_never_by_their_bare_names() -> None:
@@ -28,6 +29,21 @@ def test_product_code_imports_neither_tests_nor_relatives_nor_everything() -> No
 def test_only_the_feeder_names_spark() -> None:
     named = {path.parts[0] for path in modules() for _, name in imports(path) if name.split(".")[0] in {"pyspark", "py4j"}}
     assert named <= {"feeder"}
+
+
+def test_the_engine_uses_threading_for_locks_only() -> None:
+    used = {
+        f"{path}: threading.{node.attr}"
+        for path in modules()
+        if path.parts[0] == "engine"
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "threading"
+    }
+    assert {use for use in used if not use.endswith((".Lock", ".RLock"))} == set()
+    from_imports = [
+        f"{path}" for path in modules() if path.parts[0] == "engine" for _, name in imports(path) if name.startswith("threading.")
+    ]
+    assert from_imports == []
 
 
 @pytest.mark.slow

@@ -9,9 +9,12 @@ Parts of a plan that are equal need no rewrite: the lowering makes one operator 
 from __future__ import annotations
 
 from millstream.engine.expressions.ir import ColumnRef
+from millstream.engine.operators.recipes import EmitKind
 from millstream.engine.planner.expression_binder import conjuncts
 from millstream.engine.planner.logical import Aggregate, Distinct, Filter, Node, Project
 from millstream.engine.planner.rules.rewriting import bottom_up, filtered
+from millstream.engine.planner.window_kinds import PER_WINDOW
+from millstream.engine.planner.windows import window_below
 
 NAME = "duplicate_elimination"
 
@@ -50,6 +53,9 @@ def _is_distinct(node: Node, columns: set[int]) -> bool:
         used = {e.position for i, e in enumerate(node.expressions) if i in columns and isinstance(e, ColumnRef)}
         return _is_distinct(node.input, used)
     if isinstance(node, Aggregate):
+        window = window_below(node.input) if node.windowed else None
+        if window is None or window.spec.kind not in PER_WINDOW or node.emit.kind is not EmitKind.FINAL:
+            return False  # other windows may answer twice with the same bounds
         bounds = range(len(node.keys) + len(node.items), len(node.attributes))
         return columns >= {*range(len(node.keys)), *bounds}
     return False

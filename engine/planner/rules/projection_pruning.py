@@ -12,11 +12,15 @@ from millstream.engine.expressions.ir import columns_used
 from millstream.engine.planner.logical import (
     Aggregate,
     AggregateItem,
+    AsofJoin,
+    Attributes,
     Filter,
     Join,
     JoinKey,
     Node,
     Project,
+    TableJoin,
+    Window,
     with_inputs,
 )
 from millstream.engine.planner.rules.rewriting import remapped
@@ -37,6 +41,12 @@ def _all_kept(node: Node) -> Node:
     return pruned
 
 
+def _kept(node: Node, below: Node, moved: Mapping) -> Attributes:
+    """Return the node's own attributes in the order in which the narrower input has them."""
+    back = {new: old for old, new in moved.items()}
+    return tuple(node.attributes[back[i]] if i in back else a for i, a in enumerate(below.attributes))
+
+
 def _identity(node: Node) -> Mapping:
     return {i: i for i in range(len(node.attributes))}
 
@@ -49,8 +59,10 @@ def _prune(node: Node, wanted: set[int]) -> tuple[Node, Mapping]:
         return _filter(node, wanted)
     if isinstance(node, Aggregate):
         return _aggregate(node, wanted)
-    if isinstance(node, Join):
+    if isinstance(node, Join | TableJoin | AsofJoin):
         return _join(node, wanted)
+    if isinstance(node, Window) and not node.changes:
+        return _window(node, wanted)
     inputs = tuple(_all_kept(below) for below in node.inputs)
     return (with_inputs(node, inputs) if inputs else node), _identity(node)
 
@@ -66,7 +78,7 @@ def _project(node: Project, wanted: set[int]) -> tuple[Node, Mapping]:
 
 def _filter(node: Filter, wanted: set[int]) -> tuple[Node, Mapping]:
     below, moved = _prune(node.input, wanted | columns_used(node.condition))
-    made = replace(node, input=below, condition=remapped(node.condition, moved), attributes=below.attributes)
+    made = replace(node, input=below, condition=remapped(node.condition, moved), attributes=_kept(node, below, moved))
     return made, moved
 
 
@@ -100,14 +112,24 @@ def _moved_item(item: AggregateItem, moved: Mapping) -> AggregateItem:
     return replace(item, arguments=tuple(moved[a] for a in item.arguments), filter=condition)
 
 
-def _join(node: Join, wanted: set[int]) -> tuple[Node, Mapping]:
+def _window(node: Window, wanted: set[int]) -> tuple[Node, Mapping]:
+    """A window keeps its bounds, which stand last, and the keys it is partitioned by."""
+    width = len(node.input.attributes)
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.spec.partition))
+    bounds = node.attributes[width:]
+    mapping = moved | {width + i: len(below.attributes) + i for i in range(len(bounds))}
+    spec = replace(node.spec, partition=tuple(moved[p] for p in node.spec.partition))
+    return replace(node, input=below, spec=spec, attributes=_kept(node, below, moved) + bounds), mapping
+
+
+def _join(node: Join | TableJoin | AsofJoin, wanted: set[int]) -> tuple[Node, Mapping]:
     width = len(node.left.attributes)
     residual = columns_used(node.residual) if node.residual is not None else set[int]()
     read = wanted | residual
     left_read = {p for p in read if p < width} | {p for k in node.keys for p in columns_used(k.left)}
     right_read = {p - width for p in read if p >= width} | {p for k in node.keys for p in columns_used(k.right)}
     left, left_moved = _narrowed(node.left, left_read)
-    right, right_moved = _narrowed(node.right, right_read)
+    right, right_moved = _prune(node.right, right_read) if isinstance(node, TableJoin) else _narrowed(node.right, right_read)
     moved = {p: left_moved[p] for p in left_moved} | {p + width: right_moved[p] + len(left.attributes) for p in right_moved}
     made = replace(
         node,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +16,8 @@ from millstream.engine.operators.recipes import AggregateCall, AggregateRecipe, 
 from millstream.engine.planner.physical import PhysicalNode, SourceNode
 from millstream.engine.schema import Field, Schema
 from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType, decimal
-from tests.support.engine_run import SECOND, Engine, node, schema_of
+
+from tests.support.engine_run import SECOND, Engine, SqlEngine, node, schema_of
 from tests.support.reference_windows import HoppingReference, average, extreme, fold_sum, rounded_average, same
 
 WIDE = decimal(38, 0)
@@ -306,3 +308,52 @@ def test_windows_by_arrival_fire_by_the_clock_c10() -> None:
     engine.tick(2 * SECOND)
     engine.work()
     assert engine.rows("q") == [(4, 0, 2 * SECOND)]
+
+
+STREAM = "CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts"
+
+
+def sql_counts(query: str, times: Sequence[int], chunk: int) -> list[Any]:
+    engine = SqlEngine(STREAM)
+    engine.select(query)
+    engine.put("s", [(t,) for t in times], chunk=chunk)
+    engine.end()
+    engine.work()
+    return engine.rows("q")
+
+
+HOUR = 3600 * SECOND
+
+
+def instant(text: str) -> int:
+    return int(datetime.fromisoformat(text + "+00:00").timestamp()) * SECOND
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_daily_windows_follow_the_local_calendar_c05(chunk: int) -> None:
+    spring = ["2026-03-08T04:59:59", "2026-03-08T05:00:00", "2026-03-09T03:59:59", "2026-03-09T04:00:00"]
+    query = "SELECT COUNT(*) AS n, window_start AS a, window_end AS b FROM s [RANGE 1 DAY SLIDE 1 DAY{}]"
+    times = [instant(t) for t in spring]
+    found = sql_counts(query.format(" TIME ZONE 'America/New_York'"), times, chunk)
+    assert [(n, (b - a) // HOUR) for n, a, b in found] == [(1, 24), (2, 23), (1, 24)]
+    assert [n for n, *_ in sql_counts(query.format(""), times, chunk)] == [2, 2]
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_hours_that_occur_twice_are_two_windows_c05(chunk: int) -> None:
+    query = "SELECT COUNT(*) AS n, window_start AS a FROM s [RANGE 1 HOUR SLIDE 1 HOUR TIME ZONE 'America/New_York']"
+    times = [instant("2026-11-01T05:30:00"), instant("2026-11-01T06:30:00")]
+    assert sql_counts(query, times, chunk) == [(1, instant("2026-11-01T05:00:00")), (1, instant("2026-11-01T06:00:00"))]
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_early_answers_hold_the_rows_below_their_moment(chunk: int) -> None:
+    query = "SELECT COUNT(*) AS n, window_start AS a FROM s [RANGE 10 MICROSECONDS SLIDE 10 MICROSECONDS] EMIT EVERY 4 MICROSECONDS"
+    found = sql_counts(query, [0, 3, 5, 9, 13], chunk)
+    assert found == [(2, 0), (3, 0), (4, 0), (1, 10)]
+
+
+@pytest.mark.parametrize("chunk", [1, 100])
+def test_empty_windows_between_the_first_and_the_last_row(chunk: int) -> None:
+    query = "SELECT COUNT(*) AS n, MAX(ts) AS m, window_start AS a FROM s [RANGE 2 MICROSECONDS SLIDE 2 MICROSECONDS] EMIT EMPTY"
+    assert sql_counts(query, [1, 7], chunk) == [(1, 1, 0), (0, None, 2), (0, None, 4), (1, 7, 6)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from millstream.engine.planner.explain import explain, explain_json, plan_text
+
 from tests.support import golden
 from tests.support.plans import plan
 

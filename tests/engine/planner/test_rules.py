@@ -8,6 +8,7 @@ import pytest
 from millstream.engine.errors import UnknownName
 from millstream.engine.planner.explain import plan_text
 from millstream.engine.planner.optimise import RULES, optimise
+
 from tests.support import golden
 from tests.support.plans import plan
 
@@ -52,7 +53,7 @@ def test_rewriting_twice_changes_nothing_more(path: Path) -> None:
 
 
 def test_an_unknown_rewrite_is_refused_by_name() -> None:
-    with pytest.raises(UnknownName, match="there is no rewrite constant_foldin.*did you mean constant_folding"):
+    with pytest.raises(UnknownName, match=r"there is no rewrite constant_foldin.*did you mean constant_folding"):
         plan("SELECT k FROM s", off="constant_foldin")
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks that go over TCP, and what all benchmarks share: timing, checking, figures."""

@@ -1,0 +1,81 @@
+"""A server of our own for a benchmark: a process on a free port, gone when the block ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.client.errors import MillstreamError
+
+COMMAND = (sys.executable, "-c", "from millstream.client.cli import main; main()")
+LEAVE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A server that listens. `started_s` is how long it took from the process's start to that."""
+
+    process: subprocess.Popen[str]
+    port: int
+    started_s: float
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+    def rss_mb(self) -> float:
+        """Return the memory it holds now, in MB."""
+        return self._status("VmRSS")
+
+    def peak_rss_mb(self) -> float:
+        """Return the most memory it has held, in MB."""
+        return self._status("VmHWM")
+
+    def cpu_s(self) -> float:
+        """Return the processor time it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+    def _status(self, name: str) -> float:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) / 1024
+        raise MillstreamError("benchmark", f"the system does not tell {name} of a process")
+
+
+@contextmanager
+def daemon(*options: str) -> Iterator[Daemon]:
+    """Start `millstream serve` and wait until it listens."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0", "--log-format", "json", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield Daemon(process, _port_of(process), time.perf_counter() - began)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=LEAVE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _port_of(process: subprocess.Popen[str]) -> int:
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("{"):
+            event = json.loads(line)
+            if event.get("event") == "listening":
+                return int(event["port"])
+    raise MillstreamError("benchmark", f"the server did not start: {''.join(said).strip()}")

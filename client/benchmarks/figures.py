@@ -1,0 +1,90 @@
+"""Figures as lines of JSON or a table, and against those recorded before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+# Keys that say which figure it is, and keys of figures that are better when greater, or when smaller.
+IDENTITY = ("name", "policy", "operators", "queries", "workers", "train", "class", "priority", "shared")
+GREATER = ("rows_per_s", "ratio")
+SMALLER = ("p50_ms", "p99_ms", "p9999_ms", "peak_rss_mb", "overhead", "bytes_per_row")
+NOISE_MIN = 0.10  # below that nothing is said to have moved: a busy machine alone does as much
+
+_UNITS = {
+    "rows_per_s": "rows/s",
+    "reference_rows_per_s": "by hand/s",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "p9999_ms": "p99.99 ms",
+    "peak_rss_mb": "peak MB",
+    "cpu_s": "CPU s",
+    "bytes_per_row": "bytes/row",
+}
+
+
+def rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures with four significant digits, whole numbers as they are."""
+    return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in figures.items() if v is not None}
+
+
+def as_json(figures: Mapping[str, Any]) -> str:
+    """Return one line."""
+    return json.dumps(rounded(figures))
+
+
+def as_table(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return all lines under a header, a column for each key that any has."""
+    shown = [{k: _cell(k, v) for k, v in rounded(line).items()} for line in lines]
+    keys = list(dict.fromkeys(k for line in shown for k in line))
+    rows = [[_UNITS.get(k, k) for k in keys], *([line.get(k, "") for k in keys] for line in shown)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(keys))]
+    return "\n".join(
+        "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    )
+
+
+def _cell(key: str, value: Any) -> str:
+    if key in ("noise", "overhead") and isinstance(value, float):
+        return f"{value:.1%}"
+    if isinstance(value, float) and value >= 1000:
+        return f"{value / 1e6:.3g} M" if value >= 1e6 else f"{value / 1e3:.3g} k"
+    return str(value)
+
+
+def identity(figures: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells two lines apart."""
+    return tuple(figures.get(k) for k in IDENTITY)
+
+
+def moved(figures: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each figure that moved by more than the noise of both.
+
+    Where there is a ratio to a reference that ran beside it, that alone is compared: speeds depend on the machine.
+    """
+    noise = max(NOISE_MIN, 2 * (float(figures.get("noise", 0.0)) + float(before.get("noise", 0.0))))
+    told = []
+    for key in (*GREATER, *SMALLER):
+        old, new = before.get(key), figures.get(key)
+        if not old or new is None or (key == "rows_per_s" and "ratio" in figures and "ratio" in before):
+            continue
+        change = new / old - 1
+        if abs(change) > noise:
+            better = (change > 0) == (key in GREATER)
+            told.append(f"{key} {old:g} -> {new:g} ({change:+.0%}, {'better' if better else 'worse'}; noise {noise:.0%})")
+    return told
+
+
+def read_record(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the recorded figures by identity."""
+    return {identity(line): line for line in json.loads(path.read_text("utf-8"))}
+
+
+def write_record(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Record figures, replacing those of the same identity and keeping the others."""
+    known = read_record(path) if path.exists() else {}
+    known.update({identity(line): rounded(line) for line in lines})
+    path.write_text("[\n" + ",\n".join("  " + json.dumps(line) for line in known.values()) + "\n]\n", "utf-8")

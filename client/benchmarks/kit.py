@@ -1,0 +1,118 @@
+"""What `millstream bench` hands to a benchmark: how large to be, how to time, how to check, what to compare with.
+
+A benchmark is a function of a kit that yields figures, one mapping for each line of the answer. Folders that may not import this one get
+the kit as an argument and describe for themselves what they need of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+from millstream.client.benchmarks import chain_workload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Figures: TypeAlias = dict[str, Any]
+
+PAIRS_MIN, PAIRS_MAX, PAIRS_QUICK = 5, 41, 3
+SECONDS_PER_COMPARISON = 6.0
+
+
+class WrongAnswer(click.ClickException):
+    """A benchmark's answer is not the reference's: however fast it was, it does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Medians of alternating runs, in seconds. `ratio` is reference / ours, the median over pairs; `noise` half of its spread.
+
+    `cpu_s` is processor time of one run of ours, all threads. The spread is that of the middle half of the pairs, over the median.
+    """
+
+    ours_s: float
+    reference_s: float
+    ratio: float
+    noise: float
+    cpu_s: float
+
+
+class Kit:
+    """See the module's text. `quick`: seconds in all, figures that say little, the same checks."""
+
+    def __init__(self, quick: bool) -> None:
+        self.quick = quick
+
+    def size(self, full: int, quick: int) -> int:
+        """Return how much of something to take."""
+        return quick if self.quick else full
+
+    def require(self, holds: bool, what: str) -> None:
+        """Raise WrongAnswer, saying what is wrong, unless it holds."""
+        if not holds:
+            raise WrongAnswer(f"the benchmark's answer is wrong: {what}")
+
+    def alternate(self, ours: Callable[[], object], reference: Callable[[], object]) -> Timing:
+        """Run both in turn: once to warm up, then at least five pairs, more while they are short."""
+        gc.collect()
+        started = time.perf_counter()
+        reference()
+        ours()
+        pair_s = time.perf_counter() - started
+        pairs = PAIRS_QUICK if self.quick else min(PAIRS_MAX, max(PAIRS_MIN, int(SECONDS_PER_COMPARISON / pair_s)))
+        runs = [_pair(ours, reference) for _ in range(pairs)]
+        ratios = [reference_s / ours_s for ours_s, reference_s, _ in runs]
+        return Timing(
+            ours_s=statistics.median(r[0] for r in runs),
+            reference_s=statistics.median(r[1] for r in runs),
+            ratio=statistics.median(ratios),
+            noise=spread(ratios),
+            cpu_s=statistics.median(r[2] for r in runs),
+        )
+
+    def peak_rss_mb(self) -> float:
+        """Return the most memory that this process has held so far, in MB."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    def chain_trains(self, rows: int, train: int) -> list[pa.RecordBatch]:
+        """Return the rows that the chain of six operators is run over, in record batches of `train` rows."""
+        return chain_workload.trains(rows, train)
+
+    def chain_reference(self, views: list[list[Any]]) -> list[tuple[Any, ...]]:
+        """Return the chain's answer as NumPy gives it, one tuple of columns for each train (`chain_workload.views`)."""
+        return chain_workload.reference(views)
+
+    def chain_views(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the NumPy views of one train that the reference reads."""
+        return chain_workload.views(batch)
+
+    @property
+    def chain_statements(self) -> tuple[str, str]:
+        """The chain as SQL: the stream's definition and the SELECT."""
+        return chain_workload.STREAM, chain_workload.SELECT
+
+
+Benchmark: TypeAlias = Callable[[Kit], Iterator[Figures]]
+
+
+def _pair(ours: Callable[[], object], reference: Callable[[], object]) -> tuple[float, float, float]:
+    started = time.perf_counter()
+    reference()
+    between, cpu = time.perf_counter(), time.process_time()
+    ours()
+    return time.perf_counter() - between, between - started, time.process_time() - cpu
+
+
+def spread(values: list[float]) -> float:
+    """Return half the width of the middle half, as a share of the median."""
+    if len(values) < 2:
+        return 0.0
+    lower, middle, upper = statistics.quantiles(values, n=4)
+    return (upper - lower) / 2 / middle if middle else 0.0

@@ -1,0 +1,106 @@
+"""`millstream bench`: run benchmarks, each checking its answer, and say what moved since figures were last recorded.
+
+Benchmarks are found in the entry point group `millstream.benchmarks`, so that no folder needs to import another's. A name stands for
+all that begin with it: `chain` is `chain` and `chain-tcp`. Several run in a process each, so that none inherits another's memory.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import click
+
+GROUP = "millstream.benchmarks"
+ALL = "all"
+_ONE = "from millstream.client.cli import main; main()"
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--quick", is_flag=True, help="Seconds instead of minutes; the checks are the same, the figures say little.")
+@click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--list", "list_", is_flag=True, help="List the benchmarks.")
+@click.option("--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Figures recorded before; says what moved.")
+@click.option("--record", type=click.Path(path_type=Path, dir_okay=False), help="Where to record the figures.")
+def command(name: str | None, quick: bool, format_: str, list_: bool, compare: Path | None, record: Path | None) -> None:
+    """Run the benchmark NAME, or all. A wrong answer fails, however fast it was."""
+    found = _benchmarks()
+    if list_ or name is None:
+        for entry in found:
+            click.echo(f"{entry.name:<14}{_summary(entry)}")
+        return
+    chosen = [e for e in found if name in (ALL, e.name) or e.name.startswith(f"{name}-")]
+    if not chosen:
+        raise click.UsageError(f"there is no benchmark {name}; there are {', '.join(e.name for e in found)}")
+    _run(chosen, quick, format_, compare, record)
+
+
+def _benchmarks() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+
+
+def _summary(entry: EntryPoint) -> str:
+    return (entry.load().__doc__ or "").strip().partition("\n")[0]
+
+
+def _run(chosen: list[EntryPoint], quick: bool, format_: str, compare: Path | None, record: Path | None) -> None:
+    from millstream.client.benchmarks import figures
+
+    before = figures.read_record(compare) if compare is not None else {}
+    lines: list[dict[str, Any]] = []
+    failed: list[str] = []
+    for entry in chosen:
+        try:
+            for line in _lines(entry, quick) if len(chosen) == 1 else _lines_of_a_process(entry, quick):
+                lines.append(line)
+                if format_ == "json":
+                    click.echo(figures.as_json(line))
+        except click.ClickException as error:
+            if len(chosen) == 1:
+                raise
+            failed.append(f"{entry.name}: {error.message}")
+    if format_ == "table":
+        _show_tables(lines)
+    for line in lines:
+        for sentence in figures.moved(line, before.get(figures.identity(line), {})):
+            click.echo(f"moved: {line['name']}: {sentence}", err=True)
+    if record is not None:
+        figures.write_record(record, lines)
+    if failed:
+        raise click.ClickException("; ".join(failed))
+
+
+def _show_tables(lines: list[dict[str, Any]]) -> None:
+    """Show a table for each benchmark: they have different columns."""
+    from millstream.client.benchmarks import figures
+
+    families: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        families.setdefault(str(line["name"]).partition("-")[0], []).append(line)
+    click.echo("\n\n".join(figures.as_table(family) for family in families.values()))
+
+
+def _lines(entry: EntryPoint, quick: bool) -> Iterator[dict[str, Any]]:
+    from millstream.client.benchmarks.kit import Kit
+
+    yield from entry.load()(Kit(quick))
+
+
+def _lines_of_a_process(entry: EntryPoint, quick: bool) -> Iterator[dict[str, Any]]:
+    arguments = ["bench", entry.name, "--format", "json", *(["--quick"] if quick else [])]
+    # A name may begin others; run as exactly this one.
+    process = subprocess.Popen([sys.executable, "-c", _ONE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for text in process.stdout:
+            yield json.loads(text)
+        message = process.stderr.read()
+    if process.returncode:
+        raise click.ClickException(message.strip().removeprefix("Error: ") or f"exit code {process.returncode}")

@@ -1,0 +1,187 @@
+"""As-of join (K18): a left row meets the right row of its keys with the greatest time not above its own.
+
+At equal times the last right row to arrive counts. A left row is answered once the right side's W has passed its time, by the item that moved
+it; versions are kept as long as a left row may need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.column import null_column
+from millstream.engine.expressions.compile import compile_predicate
+from millstream.engine.expressions.contract import EvaluationContext
+from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.join_keys import KeyColumns
+from millstream.engine.operators.minimum import MinimumWatermark
+from millstream.engine.operators.ordered_aggregate import Places
+from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.recipes import AsofJoinRecipe, JoinKind
+from millstream.engine.operators.running_aggregate import as_train
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Train
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.windows.holistic import with_nulls
+
+LEFT, RIGHT = 0, 1
+
+
+class AsofJoin(Operator):
+    """See the module's text."""
+
+    input_count = 2
+
+    def __init__(self, recipe: AsofJoinRecipe, inputs: Sequence[Schema]) -> None:
+        super().__init__([recipe.schema])
+        self._recipe = recipe
+        self._inputs = tuple(inputs)
+        self._keys = KeyColumns(recipe.left_keys, recipe.right_keys, recipe.null_safe, inputs)
+        self._residual = None if recipe.residual is None else compile_predicate(recipe.residual)
+        self._watermark = MinimumWatermark(2)
+        self._right_reached = TIME_MIN
+        self._waiting = no_rows(inputs[LEFT])
+        self._versions = no_rows(inputs[RIGHT])
+        self._ordinals = [0, 0]
+
+    def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:
+        """Take up W where the inputs stand."""
+        self._right_reached = watermarks_us[RIGHT]
+        return self._watermark.attached(watermarks_us, idle)
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Take both sides in, answer the left rows whose time the right side has passed."""
+        was_idle = self._watermark.all_idle
+        right_idle = self._watermark.idle[RIGHT]
+        track = self._watermark.advance(inputs)
+        # While the right side is idle it does not hold anything back: W itself is how far things have come.
+        right_track = track if right_idle and not inputs[RIGHT].rows else minimum_track([inputs[RIGHT].track], self._right_reached)
+        left = self._admit(LEFT, inputs[LEFT], track, out)
+        right = self._admit(RIGHT, inputs[RIGHT], track, out)
+        self._waiting = concat_rows(self._waiting, left)
+        parts: list[tuple[BufferedRows, Int64Array]] = []
+        self._in_order(right, right_track, parts)
+        self._right_reached = max(self._right_reached, right_track.end)
+        self._forget()
+        train = self._answered(inputs[LEFT], track, parts)
+        train.ended = all(t.ended for t in inputs)
+        train.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
+        train.flush = any(t.flush for t in inputs) and self._watermark.all_idle
+        out.emit(train)
+
+    def _admit(self, side: int, train: Train, track: WatermarkTrack, out: Emitter) -> BufferedRows:
+        if train.rows:
+            late = train.time.array() < track.before(train.seq.array())
+            if late.any():
+                out.late.append((side, train.take(np.flatnonzero(late))))
+                train = train.select(~late)
+        rows = buffered(train, self._ordinals[side])
+        self._ordinals[side] += train.rows
+        return rows
+
+    def _in_order(self, right: BufferedRows, track: WatermarkTrack, parts: list[tuple[BufferedRows, Int64Array]]) -> None:
+        """Add versions; one below the right side's own W comes too late for left rows that have been answered by then."""
+        done = 0
+        if len(right):
+            below = np.flatnonzero(right.time < track.before(right.seq))
+            for place in below.tolist():
+                self._versions = concat_rows(self._versions, right.take(np.arange(done, place)))
+                self._answer(track, int(right.seq[place]), parts)
+                done = place
+        self._versions = concat_rows(self._versions, right.take(np.arange(done, len(right))))
+        self._answer(track, track.hi, parts)
+
+    def _answer(self, track: WatermarkTrack, before_seq: int, parts: list[tuple[BufferedRows, Int64Array]]) -> None:
+        """Answer waiting left rows for which that is certain by an item below `before_seq`."""
+        if not len(self._waiting):
+            return
+        at = self._certain_at(track)
+        due = (at >= 0) & (at < before_seq)
+        if not due.any():
+            return
+        rows, at = self._waiting.take(np.flatnonzero(due)), at[due]
+        self._waiting = self._waiting.take(np.flatnonzero(~due))
+        order = np.lexsort((rows.ordinal, at))
+        rows, at = rows.take(order), at[order]
+        matched = self._match(rows)
+        if self._recipe.kind is not JoinKind.LEFT:
+            met = np.flatnonzero(matched >= 0)
+            rows, at, matched = rows.take(met), at[met], matched[met]
+        if len(rows):
+            parts.append((self._joined(rows, matched), at))
+
+    def _certain_at(self, track: WatermarkTrack) -> Int64Array:
+        """Return the seq of the item after which no right row can change the answer, -1 where that is still to come."""
+        rows = self._waiting
+        needed = np.minimum(rows.time, TIME_MAX - 1) + (0 if self._recipe.strict else 1)
+        at = np.full(len(rows), -1, dtype=np.int64)
+        passed = needed <= track.start
+        at[passed] = rows.seq[passed]
+        now = ~passed & (needed <= track.end)
+        if now.any():
+            at[now] = np.maximum(track.first_reaching(needed[now]), rows.seq[now])
+        return at
+
+    def _match(self, rows: BufferedRows) -> Int64Array:
+        """Return for each left row the position of its version, -1 for none."""
+        versions = self._versions = self._versions.in_order()
+        found = np.full(len(rows), -1, dtype=np.int64)
+        if len(versions):
+            left_ids, right_ids = self._keys.ids(rows.columns, versions.columns)
+            order = np.lexsort((np.arange(len(versions)), right_ids))
+            places = Places(right_ids[order], versions.time[order])
+            stop = places.find(left_ids, rows.time - 1 if self._recipe.strict else rows.time)
+            start = np.searchsorted(right_ids[order], left_ids, side="left")
+            ok = (stop > start) & (left_ids >= 0)
+            found[ok] = order[stop[ok] - 1]
+        if self._residual is not None:
+            true = self._residual(as_train(rows, self._inputs[LEFT]), EvaluationContext())
+            found[~true] = -1
+        return found
+
+    def _joined(self, rows: BufferedRows, matched: Int64Array) -> BufferedRows:
+        known = matched >= 0
+        columns = []
+        for i, f in enumerate(self._inputs[RIGHT].fields):
+            if not known.any():
+                columns.append(null_column(f.type, len(matched)))
+                continue
+            column = self._versions.columns[i].take(np.where(known, matched, int(matched.max())))
+            columns.append(column if known.all() else with_nulls(column, known))
+        return BufferedRows([*rows.columns, *columns], rows.time, rows.seq, rows.arrival, rows.ordinal)
+
+    def _answered(self, train: Train, track: WatermarkTrack, parts: list[tuple[BufferedRows, Int64Array]]) -> Train:
+        if not parts:
+            return progress(train, self.schemas[0], track)
+        rows, seqs = parts[0]
+        for more, at in parts[1:]:
+            rows, seqs = concat_rows(rows, more), np.concatenate((seqs, at))
+        return made_train(train, self.schemas[0], rows.columns, seqs, rows.time, track)
+
+    def _forget(self) -> None:
+        """Keep of each key the versions that a left row at or after W, or one that waits, may need."""
+        bound = self._watermark.value
+        if len(self._waiting):
+            bound = min(bound, int(self._waiting.time.min()))
+        if bound == TIME_MIN or len(self._versions) == 0:
+            return
+        versions = self._versions.in_order()
+        _, ids = self._keys.ids(None, versions.columns)
+        order = np.lexsort((np.arange(len(versions)), ids))
+        in_order = ids[order]
+        last_below = np.zeros(len(versions), dtype=np.bool_)
+        below = versions.time[order] < bound
+        last_below[:-1] = below[:-1] & ((in_order[1:] != in_order[:-1]) | ~below[1:])
+        last_below[-1] = below[-1]
+        keep = np.zeros(len(versions), dtype=np.bool_)
+        keep[order] = last_below | ~below
+        self._versions = versions.kept(keep & (ids >= 0)) if bound != TIME_MAX else versions.take(np.empty(0, dtype=np.int64))
+
+    def state_rows(self) -> int:
+        """Return the rows that wait and the versions kept."""
+        return len(self._waiting) + len(self._versions)
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._waiting.nbytes() + self._versions.nbytes()

@@ -1,0 +1,187 @@
+"""Windowed symmetric join of two streams: inner, left, right and full.
+
+Both inputs give the same interval. New left rows meet old right rows, new right rows old left ones, and the new ones each other; a row
+of a self-join so meets itself exactly once. Pairs come by (seq of the later row, seq of the earlier), at the later row's seq, and carry
+the later time (K19, K20). A row below W is late (K4), so whatever can no longer pair is known from W alone: state shrinks by it, and an
+unmatched row of an outer join leaves when W passes the last time that could match it, at the seq of the item that moved W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.errors import InvalidDefinition
+from millstream.engine.expressions.compile import compile_predicate
+from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.join_keys import JoinKeys
+from millstream.engine.operators.join_pairs import Pairs, PairSet, unmatched_pairs
+from millstream.engine.operators.join_state import NO_KEY, RowStore, Run, SideState
+from millstream.engine.operators.minimum import MinimumWatermark
+from millstream.engine.operators.recipes import JoinKind, JoinRecipe
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Train, empty_train
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, lagged_track
+
+LEFT, RIGHT = 0, 1
+
+
+class WindowJoin(Operator):
+    """See the module's text."""
+
+    input_count = 2
+
+    def __init__(self, recipe: JoinRecipe, inputs: Sequence[Schema]) -> None:
+        super().__init__([recipe.schema])
+        lower, upper = recipe.lower_us, recipe.upper_us
+        if lower is not None and upper is not None and lower > upper:
+            raise InvalidDefinition(f"the join's time bound is empty: from {lower} to {upper} µs")
+        self._lower, self._upper = lower, upper
+        self._keys = JoinKeys(recipe, inputs)
+        self._state = [SideState(self._keys.released), SideState(self._keys.released)]
+        self._keep = (recipe.kind in (JoinKind.LEFT, JoinKind.FULL), recipe.kind in (JoinKind.RIGHT, JoinKind.FULL))
+        self._residual = None if recipe.residual is None else compile_predicate(recipe.residual)
+        self._watermark = MinimumWatermark(2)
+        self._ordinals = [0, 0]
+        self._schemas_in = tuple(inputs)
+        # A row of a side lives until W passes its time by this much (None: for ever).
+        self._reach: tuple[int | None, int | None] = (upper, None if lower is None else -lower)
+        self._lag = max([0, *(r for r, keep in zip(self._reach, self._keep, strict=True) if keep and r is not None)])
+        self._lags_for_ever = any(r is None for r, keep in zip(self._reach, self._keep, strict=True) if keep)
+
+    def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:
+        """Take up W where the inputs stand."""
+        watermark = self._watermark.attached(watermarks_us, idle)
+        return self._lagged(watermark)
+
+    # The call ----------------------------------------------------------------------------------------------------------
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Join one interval."""
+        was_idle, floor = self._watermark.all_idle, self._watermark.value
+        track = self._watermark.advance(inputs)
+        new = [self._admit(side, inputs[side], track, floor, out) for side in (LEFT, RIGHT)]
+        pairs = PairSet(self._schemas_in)
+        self._match(new, pairs)
+        self._keep_matching(pairs, inputs, out)
+        for side, run in enumerate(new):
+            if run is not None:
+                self._state[side].add(run, self._bound(side, floor), self._keys.size)
+            if self._keep[side]:
+                self._pad(side, track, pairs)
+            self._state[side].expire(self._bound(side, self._watermark.value), self._keys.size)
+        out.emit(self._train_of(inputs, track, pairs, was_idle))
+
+    def _bound(self, side: int, watermark: int) -> int | None:
+        """Return the time below which rows of a side can pair with nothing that is still to come."""
+        reach = self._reach[side]
+        if watermark == TIME_MAX:
+            return TIME_MAX
+        return None if reach is None or watermark == TIME_MIN else max(TIME_MIN, watermark - reach)
+
+    def _admit(self, side: int, train: Train, track: WatermarkTrack, floor: int, out: Emitter) -> Run | None:
+        """Take out late rows and rows whose key is NULL; index the rest."""
+        if train.rows and not (train.track.in_order and floor <= train.track.start):
+            times = train.time.array()
+            if int(times.min()) < track.end:
+                late = times < track.before(train.seq.array())
+                if late.any():
+                    out.late.append((side, train.take(np.flatnonzero(late))))
+                    train = train.select(~late)
+        if train.rows == 0:
+            return None
+        ids = self._keys.encode(side, train)
+        ordinal = np.arange(self._ordinals[side], self._ordinals[side] + train.rows, dtype=np.int64)
+        self._ordinals[side] += train.rows
+        matched = np.zeros(train.rows, dtype=np.bool_)
+        rows = RowStore(train.columns(), ids, train.seq.array(), train.time.array(), train.arrival.array(), ordinal, matched)
+        if not self._keep[side] and int(ids.min()) == NO_KEY:
+            rows = rows.kept(ids != NO_KEY)
+        return Run(rows, self._keys.size) if len(rows) else None
+
+    def _match(self, new: Sequence[Run | None], pairs: PairSet) -> None:
+        left, right = new
+        if left is not None:
+            for run in [*self._state[RIGHT].runs, *([right] if right is not None else [])]:
+                self._probe(left.rows, run, pairs, swapped=False)
+        if right is not None:
+            for run in self._state[LEFT].runs:
+                self._probe(right.rows, run, pairs, swapped=True)
+
+    def _probe(self, rows: RowStore, run: Run, pairs: PairSet, *, swapped: bool) -> None:
+        for probes, found in run.candidates(rows.ids):
+            left, right = (run.rows, rows) if swapped else (rows, run.rows)
+            at_left, at_right = (found, probes) if swapped else (probes, found)
+            distance = right.time[at_right] - left.time[at_left]
+            inside = None
+            if self._lower is not None:
+                inside = distance >= self._lower
+            if self._upper is not None:
+                below = distance <= self._upper
+                inside = below if inside is None else inside & below
+            if inside is not None and not inside.all():
+                at_left, at_right = at_left[inside], at_right[inside]
+            if len(at_left):
+                pairs.add(Pairs(left, at_left, right, at_right))
+
+    def _keep_matching(self, pairs: PairSet, inputs: Sequence[Train], out: Emitter) -> None:
+        if self._residual is not None and pairs.rows:
+            pairs.filter(self._residual, inputs[0], self.schemas[0], out)
+        for side in (LEFT, RIGHT):
+            if self._keep[side]:
+                pairs.mark(side)
+
+    def _pad(self, side: int, track: WatermarkTrack, pairs: PairSet) -> None:
+        """Let unmatched rows go that nothing can match any more."""
+        bound = self._bound(side, self._watermark.value)
+        if bound is None:
+            return
+        for run in self._state[side].runs:
+            if run.time_min >= bound and bound != TIME_MAX:
+                continue
+            rows = run.rows
+            lost = np.flatnonzero(((rows.time < bound) | (bound == TIME_MAX)) & ~rows.matched)
+            if len(lost):
+                rows.matched[lost] = True
+                pairs.add(unmatched_pairs(side, rows, lost, self._left_at(side, rows, lost, track)))
+
+    def _left_at(self, side: int, rows: RowStore, lost: Int64Array, track: WatermarkTrack) -> Int64Array:
+        """Return the seq of the item that moved W past the reach of each row; its own when W had passed that before it came."""
+        reach = self._reach[side]
+        times, own = rows.time[lost], rows.seq[lost]
+        if reach is None:
+            target = np.full(len(times), TIME_MAX, dtype=np.int64)
+        else:
+            target = np.minimum(times, TIME_MAX - 1 - max(reach, 0)) + (reach + 1)
+        if track.start == track.end:
+            return own
+        moved = np.maximum(track.first_reaching(np.clip(target, track.start + 1, track.end)), own)
+        return np.where(target <= track.start, own, moved)
+
+    # Output ------------------------------------------------------------------------------------------------------------
+
+    def _lagged(self, watermark: int) -> int:
+        if watermark in (TIME_MIN, TIME_MAX):
+            return watermark
+        return TIME_MIN if self._lags_for_ever else max(TIME_MIN, watermark - self._lag)
+
+    def _train_of(self, inputs: Sequence[Train], track: WatermarkTrack, pairs: PairSet, was_idle: bool) -> Train:
+        lo, hi = inputs[0].lo, inputs[0].hi
+        lagged = lagged_track(track, self._lag, self._lags_for_ever) if self._lag or self._lags_for_ever else track
+        arrival = max(t.newest_arrival() for t in inputs)
+        if pairs.rows:
+            train = pairs.train(self.schemas[0], lo, hi, lagged, arrival)
+        else:
+            train = empty_train(self.schemas[0], lo, hi, lagged, arrival_ns=arrival)
+        train.ended = all(t.ended for t in inputs)
+        train.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
+        train.flush = any(t.flush for t in inputs) and self._watermark.all_idle
+        return train
+
+    def state_rows(self) -> int:
+        """Return the rows kept on both sides."""
+        return sum(s.rows for s in self._state)
+
+    def state_bytes(self) -> int:
+        """Return the bytes kept on both sides."""
+        return sum(s.nbytes() for s in self._state)

@@ -1,0 +1,130 @@
+"""Key ids of a join: one id space for both sides, so that equal ids are equal keys (K6, K7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.column import Column, Mask
+from millstream.engine.errors import TypeProblem
+from millstream.engine.operators.join_state import NO_KEY
+from millstream.engine.operators.keys import KeyEncoder, key_encoder
+from millstream.engine.operators.recipes import JoinRecipe
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Train
+from millstream.engine.types import BIGINT, DOUBLE, DataType, Kind, decimal
+
+
+class KeyColumns:
+    """Ids of keys for one comparison of two sides; nothing is remembered between calls."""
+
+    def __init__(self, left: Sequence[int], right: Sequence[int], null_safe: Sequence[bool], inputs: Sequence[Schema]) -> None:
+        self._positions = (tuple(left), tuple(right))
+        self._null_safe = tuple(null_safe)
+        pairs = zip(left, right, strict=True)
+        self._types = [common_type(inputs[0].fields[a].type, inputs[1].fields[b].type) for a, b in pairs]
+
+    def ids(self, left: Sequence[Column] | None, right: Sequence[Column]) -> tuple[Int64Array, Int64Array]:
+        """Return ids of both sides' rows, NO_KEY where a key is NULL that must not be."""
+        sides = [(columns, positions) for columns, positions in zip((left, right), self._positions, strict=True) if columns is not None]
+        encoder = key_encoder(self._types)
+        found = [self._side(encoder, columns, positions) for columns, positions in sides]
+        return (found[0], found[1]) if left is not None else (np.empty(0, dtype=np.int64), found[0])
+
+    def _side(self, encoder: KeyEncoder, columns: Sequence[Column], positions: Sequence[int]) -> Int64Array:
+        if not positions:
+            return np.zeros(len(columns[0]) if columns else 0, dtype=np.int64)
+        keys = [as_type(columns[p], t) for p, t in zip(positions, self._types, strict=True)]
+        known = known_keys(keys, self._null_safe)
+        if known is None:
+            return encoder.encode(keys)
+        ids = np.full(len(known), NO_KEY, dtype=np.int64)
+        ids[known] = encoder.encode([k.filter(known) for k in keys])
+        return ids
+
+
+class JoinKeys:
+    """Encodes both sides' key columns, counts the rows that hold each id, and frees ids that no row holds."""
+
+    def __init__(self, recipe: JoinRecipe, inputs: Sequence[Schema]) -> None:
+        self._positions = (recipe.left_keys, recipe.right_keys)
+        self._null_safe = recipe.null_safe
+        pairs = zip(recipe.left_keys, recipe.right_keys, strict=True)
+        self._types = [common_type(inputs[0].fields[left].type, inputs[1].fields[right].type) for left, right in pairs]
+        self._encoder = key_encoder(self._types)
+        self._holders: Int64Array = np.zeros(64, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """One more than the greatest id."""
+        return max(1, self._encoder.size)
+
+    def encode(self, side: int, train: Train) -> Int64Array:
+        """Return an id a row, NO_KEY where a key column is NULL that must not be."""
+        positions = self._positions[side]
+        if not positions:
+            return np.zeros(train.rows, dtype=np.int64)
+        columns = [as_type(train.column(p), t) for p, t in zip(positions, self._types, strict=True)]
+        known = known_keys(columns, self._null_safe)
+        if known is None:
+            ids = self._encoder.encode(columns)
+            self._hold(ids)
+            return ids
+        ids = np.full(train.rows, NO_KEY, dtype=np.int64)
+        found = self._encoder.encode([c.filter(known) for c in columns])
+        self._hold(found)
+        ids[known] = found
+        return ids
+
+    def _hold(self, ids: Int64Array) -> None:
+        if self.size > len(self._holders):
+            self._holders = np.concatenate((self._holders, np.zeros(max(self.size, len(self._holders)), dtype=np.int64)))
+        if len(ids) * 4 > len(self._holders):
+            self._holders += np.bincount(ids, minlength=len(self._holders))
+        else:
+            np.add.at(self._holders, ids, 1)
+
+    def released(self, ids: Int64Array) -> None:
+        """Rows with these ids are gone."""
+        if not self._types:
+            return
+        ids = ids[ids >= 0]
+        np.subtract.at(self._holders, ids, 1)
+        unused = np.unique(ids[self._holders[ids] == 0])
+        if len(unused):
+            self._encoder.free(unused)
+
+
+def known_keys(columns: Sequence[Column], null_safe: Sequence[bool]) -> Mask | None:
+    """Return which rows have a key that can match: no NULL save where it matches NULL. None when all do."""
+    mask: Mask | None = None
+    for column, safe in zip(columns, null_safe, strict=True):
+        valid = None if safe else column.validity()
+        if valid is not None:
+            mask = valid if mask is None else mask & valid
+    return None if mask is None or mask.all() else mask
+
+
+def common_type(left: DataType, right: DataType) -> DataType:
+    """Return the type in which two key columns are compared; TypeProblem when they cannot be."""
+    if left == right:
+        return left
+    if left.is_integer and right.is_integer:
+        return BIGINT
+    if left.is_numeric and right.is_numeric:
+        if Kind.DOUBLE in (left.kind, right.kind):
+            return DOUBLE
+        return decimal(38, max(left.scale, right.scale))
+    raise TypeProblem(f"join keys of types {left} and {right} cannot be compared", hint="cast one of them")
+
+
+def as_type(column: Column, type_: DataType) -> Column:
+    """Convert between numeric types without loss, save integers beyond 2**53 against DOUBLE."""
+    if column.type == type_:
+        return column
+    if type_.kind is Kind.DOUBLE:
+        scale = 10.0**column.type.scale if column.type.kind is Kind.DECIMAL else 1.0
+        return Column(type_, column.values.astype(np.float64) / scale, column.valid)
+    if type_.kind is Kind.DECIMAL:
+        return Column(type_, column.values.astype(np.object_) * 10 ** (type_.scale - column.type.scale), column.valid)
+    return Column(type_, column.values.astype(np.int64), column.valid)

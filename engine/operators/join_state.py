@@ -1,0 +1,189 @@
+"""The rows that one side of a join keeps, indexed by key id.
+
+Rows lie in runs. A call adds its rows as one run; runs of like size are merged, so there are about log2(rows) of them and each row is
+merged as often. Inside a run a permutation sorts the rows by key id, with a table of where each id begins (or a search, where ids are
+many and rows few). Rows that W has passed are dropped when half of a run has expired, and at each merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.column import Column, concat_columns
+from millstream.engine.train import Int64Array
+
+BoolArray = npt.NDArray[np.bool_]
+
+DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
+RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
+CANDIDATES_MAX = 1 << 20  # pairs looked at in one go, so that a key that pairs with everything does not fill memory
+NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
+
+
+class RowStore:
+    """Rows side by side: columns, seq, event time, arrival, ordinal on their edge, key id, and whether they have found a partner."""
+
+    __slots__ = ("arrival", "columns", "ids", "matched", "ordinal", "seq", "time")
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        ids: Int64Array,
+        seq: Int64Array,
+        time: Int64Array,
+        arrival: Int64Array,
+        ordinal: Int64Array,
+        matched: BoolArray,
+    ) -> None:
+        self.columns = list(columns)
+        self.ids = ids
+        self.seq = seq
+        self.time = time
+        self.arrival = arrival
+        self.ordinal = ordinal
+        self.matched = matched
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.ids)
+
+    def kept(self, mask: BoolArray) -> RowStore:
+        """Return the rows where the mask is true."""
+        return RowStore(
+            [c.filter(mask) for c in self.columns],
+            self.ids[mask],
+            self.seq[mask],
+            self.time[mask],
+            self.arrival[mask],
+            self.ordinal[mask],
+            self.matched[mask],
+        )
+
+
+def concat_stores(stores: Sequence[RowStore]) -> RowStore:
+    """Return the rows of all stores, one after another."""
+    return RowStore(
+        [concat_columns([s.columns[i] for s in stores]) for i in range(len(stores[0].columns))],
+        np.concatenate([s.ids for s in stores]),
+        np.concatenate([s.seq for s in stores]),
+        np.concatenate([s.time for s in stores]),
+        np.concatenate([s.arrival for s in stores]),
+        np.concatenate([s.ordinal for s in stores]),
+        np.concatenate([s.matched for s in stores]),
+    )
+
+
+class Run:
+    """A store with its index."""
+
+    __slots__ = ("_begins", "_order", "_sorted_ids", "rows", "time_max", "time_min")
+
+    def __init__(self, rows: RowStore, id_count: int) -> None:
+        self.rows = rows
+        self.time_min, self.time_max = int(rows.time.min()), int(rows.time.max())
+        ids = rows.ids
+        self._order = np.argsort(ids.astype(np.uint16) if id_count < RADIX_IDS_MAX and int(ids.min()) >= 0 else ids, kind="stable")
+        self._begins: Int64Array | None = None
+        self._sorted_ids: Int64Array | None = None
+        if id_count <= DENSE_IDS_PER_ROW * len(ids) and int(ids.min()) >= 0:
+            counts = np.bincount(ids, minlength=id_count)
+            self._begins = np.zeros(id_count + 1, dtype=np.int64)
+            np.cumsum(counts, out=self._begins[1:])
+        else:
+            self._sorted_ids = ids[self._order]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    def candidates(self, ids: Int64Array) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """Yield (positions in `ids`, rows of the run) of pairs with equal key, at most CANDIDATES_MAX at a time where possible."""
+        first, counts = self._ranges(ids)
+        total = int(counts.sum())
+        if total == 0:
+            return
+        if total <= CANDIDATES_MAX:
+            yield self._expand(np.arange(len(ids), dtype=np.int64), first, counts)
+            return
+        ends = np.cumsum(counts)
+        start = 0
+        while start < len(ids):
+            before = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + CANDIDATES_MAX, side="right")))
+            yield self._expand(np.arange(start, stop, dtype=np.int64), first[start:stop], counts[start:stop])
+            start = stop
+
+    def _ranges(self, ids: Int64Array) -> tuple[Int64Array, Int64Array]:
+        if self._begins is not None:
+            # Ids made after this run was indexed are not in it; a negative id (NULL) is nowhere.
+            size = len(self._begins) - 1
+            known = np.where((ids < 0) | (ids >= size), size, ids)
+            first = self._begins[known]
+            return first, self._begins[np.minimum(known + 1, size)] - first
+        assert self._sorted_ids is not None
+        first = np.searchsorted(self._sorted_ids, ids, side="left")
+        counts = np.searchsorted(self._sorted_ids, ids, side="right") - first
+        counts[ids < 0] = 0
+        return first, counts
+
+    def _expand(self, probes: Int64Array, first: Int64Array, counts: Int64Array) -> tuple[Int64Array, Int64Array]:
+        if int(counts.max()) == 1:
+            hit = counts == 1
+            return probes[hit], self._order[first[hit]]
+        repeated = np.repeat(probes, counts)
+        before = np.cumsum(counts) - counts
+        place = np.arange(len(repeated), dtype=np.int64) - np.repeat(before - first, counts)
+        return repeated, self._order[place]
+
+
+class SideState:
+    """All runs of one side. `expired` is told about the key ids of dropped rows."""
+
+    def __init__(self, expired: Callable[[Int64Array], None]) -> None:
+        self.runs: list[Run] = []
+        self._expired = expired
+
+    @property
+    def rows(self) -> int:
+        """Rows kept."""
+        return sum(len(r) for r in self.runs)
+
+    def add(self, run: Run, bound: int | None, id_count: int) -> None:
+        """Add a run; `bound`: rows of an earlier time have expired (None: nothing ever does)."""
+        self.runs.append(run)
+        while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
+            last, before = self.runs.pop(), self.runs.pop()
+            merged = self._alive(concat_stores([before.rows, last.rows]), bound)
+            if len(merged):
+                self.runs.append(Run(merged, id_count))
+
+    def expire(self, bound: int | None, id_count: int) -> None:
+        """Drop what has expired, where at least half of a run has."""
+        if bound is None or not any(r.time_min < bound for r in self.runs):
+            return
+        kept: list[Run] = []
+        for run in self.runs:
+            if run.time_min >= bound:
+                kept.append(run)
+            elif run.time_max < bound:
+                self._expired(run.rows.ids)
+            elif 2 * int(np.count_nonzero(run.rows.time < bound)) >= len(run):
+                kept.append(Run(self._alive(run.rows, bound), id_count))
+            else:
+                kept.append(run)
+        self.runs = kept
+
+    def _alive(self, rows: RowStore, bound: int | None) -> RowStore:
+        if bound is None:
+            return rows
+        alive = rows.time >= bound
+        if alive.all():
+            return rows
+        self._expired(rows.ids[~alive])
+        return rows.kept(alive)
+
+    def nbytes(self) -> int:
+        """Return the bytes of all rows."""
+        return sum(sum(c.nbytes() for c in r.rows.columns) + 49 * len(r) for r in self.runs)

@@ -1,0 +1,87 @@
+"""LAG(x, n) OVER (PARTITION BY …): the value n rows before, in event-time order (ties: arrival) within the partition.
+
+A row leaves once W has passed its time, as only then its place is certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.keys import key_encoder
+from millstream.engine.operators.outputs import made_train, progress, take_out_late
+from millstream.engine.operators.recipes import LagRecipe
+from millstream.engine.schema import Schema
+from millstream.engine.train import Train
+from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.windows.holistic import with_nulls
+
+
+class Lag(Operator):
+    """Keeps rows that wait for W, and the last `offset` rows of each partition."""
+
+    def __init__(self, recipe: LagRecipe, inputs: Schema) -> None:
+        super().__init__([recipe.schema])
+        self._recipe = recipe
+        self._inputs = inputs
+        self._waiting = no_rows(inputs)
+        self._before = no_rows(inputs)
+        self._watermark = TIME_MIN
+        self._ordinal = 0
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Take rows in; let those go that W has passed."""
+        train = inputs[0]
+        floor = max(self._watermark, train.track.start)
+        track = minimum_track([train.track], floor)
+        timely, late = take_out_late(train, track)
+        if late is not None:
+            out.late.append((0, late))
+        if timely.rows:
+            self._waiting = concat_rows(self._waiting, buffered(timely, self._ordinal))
+            self._ordinal += timely.rows
+        self._watermark = max(floor, track.end)
+        passed = self._waiting.time < self._watermark
+        if not passed.any():
+            out.emit(progress(train, self.schemas[0], track))
+            return
+        ready = self._waiting.take(np.flatnonzero(passed)).in_order()
+        self._waiting = self._waiting.take(np.flatnonzero(~passed))
+        out.emit(self._with_values(train, track, ready))
+
+    def _with_values(self, train: Train, track: WatermarkTrack, ready: BufferedRows) -> Train:
+        rows = concat_rows(self._before, ready)
+        ids = np.zeros(len(rows), dtype=np.int64)
+        if self._recipe.partition:
+            columns = [rows.columns[p] for p in self._recipe.partition]
+            ids = key_encoder([c.type for c in columns]).encode(columns)
+        order = np.argsort(ids, kind="stable")
+        place = np.empty(len(rows), dtype=np.int64)
+        place[order] = np.arange(len(rows), dtype=np.int64)
+        in_order = ids[order]
+        first = np.searchsorted(in_order, in_order, side="left")[place]
+        after = np.searchsorted(in_order, in_order, side="right")[place] - place
+        source = place - self._recipe.offset
+        known = source >= first
+        new = slice(len(rows) - len(ready), len(rows))
+        picked = order[np.where(known, source, 0)][new]
+        values = rows.columns[self._recipe.value].take(picked)
+        if not known[new].all():
+            values = with_nulls(values, known[new])
+        self._before = rows.take(np.flatnonzero(after <= self._recipe.offset))
+        seqs = track.first_reaching(np.clip(ready.time, track.start, track.end - 1) + 1)
+        return made_train(train, self.schemas[0], [*ready.columns, values], seqs, ready.time, track)
+
+    def wake_at_us(self) -> int | None:
+        """Return when W must tick past the oldest row that waits."""
+        return int(self._waiting.time.min()) + 1 if len(self._waiting) else None
+
+    def state_rows(self) -> int:
+        """Return the rows held."""
+        return len(self._waiting) + len(self._before)
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._waiting.nbytes() + self._before.nbytes()

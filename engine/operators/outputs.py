@@ -1,0 +1,70 @@
+"""Building output trains of operators that make rows of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.column import Column
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Numbers, Slot, Train, empty_train
+from millstream.engine.types import TEXT
+from millstream.engine.watermarks import WatermarkTrack
+
+
+def made_train(
+    train: Train,
+    schema: Schema,
+    columns: Sequence[Slot],
+    seq: Int64Array,
+    time: Int64Array,
+    track: WatermarkTrack | None = None,
+    notes: dict[str, Any] | None = None,
+) -> Train:
+    """Return rows that an operator made from the interval of `train`, with its marks; seqs do not decrease."""
+    rows = len(seq)
+    if rows == 0:
+        return progress(train, schema, track)
+    return Train(
+        schema,
+        columns,
+        rows=rows,
+        lo=train.lo,
+        hi=train.hi,
+        seq=Numbers(rows, array=seq),
+        time=Numbers(rows, array=time),
+        arrival=Numbers(rows, array=train.arrivals_at(seq)),
+        track=train.track if track is None else track,
+        ended=train.ended,
+        idle=train.idle,
+        flush=train.flush,
+        notes=notes or train.notes,
+    )
+
+
+def progress(train: Train, schema: Schema, track: WatermarkTrack | None = None) -> Train:
+    """Return a train without rows over the interval of `train`, with its marks."""
+    track = train.track if track is None else track
+    empty = empty_train(schema, train.lo, train.hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+    empty.idle, empty.flush, empty.notes = train.idle, train.flush, train.notes
+    return empty
+
+
+def change_column(plus: Sequence[bool] | np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
+    """Return the `op` column of a change log."""
+    return Column(TEXT, pa.array(["+" if p else "-" for p in plus], type=pa.string()))
+
+
+def take_out_late(train: Train, track: WatermarkTrack) -> tuple[Train, Train | None]:
+    """Part the rows with ts < W (K4) from the others. The second is None when there are none."""
+    if train.rows == 0 or track.in_order:
+        return train, None
+    times = train.time.array()
+    if int(times.min()) >= track.end:
+        return train, None
+    late = times < track.before(train.seq.array())
+    if not late.any():
+        return train, None
+    return train.select(~late), train.take(np.flatnonzero(late))

@@ -1,0 +1,135 @@
+"""ISTREAM, DSTREAM and RSTREAM of CQL over a change log.
+
+The changes of one instant are taken together, and what cancels drops out: 'i' gives the rows that came, 'd' those that went, 'r' the whole
+relation after the instant, or with EVERY at multiples of a duration. An instant is over once W has passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.column import concat_columns
+from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.keys import key_encoder
+from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.recipes import RelationToStreamRecipe
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Train
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
+
+MOMENTS_MAX = 10_000  # EVERY: answers in one go; a gap in time that would give more gives its last ones
+
+
+class RelationToStream(Operator):
+    """Keeps the changes of instants that are not over, and the relation itself."""
+
+    def __init__(self, recipe: RelationToStreamRecipe, inputs: Schema) -> None:
+        super().__init__([recipe.schema])
+        self._recipe = recipe
+        self._waiting = no_rows(inputs)
+        self._relation = no_rows(inputs)
+        self._values = [i for i in range(len(inputs)) if i != recipe.change]
+        self._watermark = TIME_MIN
+        self._newest = TIME_MIN
+        self._ordinal = 0
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Take changes in; answer for the instants that are over."""
+        train = inputs[0]
+        self._watermark = max(self._watermark, train.track.start)
+        track = minimum_track([train.track], self._watermark)
+        if train.rows:
+            self._waiting = concat_rows(self._waiting, buffered(train, self._ordinal))
+            self._ordinal += train.rows
+            self._newest = max(self._newest, int(train.time.array().max()))
+        before, self._watermark = self._watermark, max(self._watermark, track.end)
+        out.emit(self._answer(train, track, before))
+
+    def _answer(self, train: Train, track: WatermarkTrack, before: int) -> Train:
+        passed = self._waiting.time < self._watermark
+        ready = self._waiting.take(np.flatnonzero(passed))
+        self._waiting = self._waiting.take(np.flatnonzero(~passed))
+        parts: list[tuple[BufferedRows, int, int]] = []
+        if self._recipe.stream == "r" and self._recipe.every_us is not None:
+            self._at_moments(ready, track, before, parts)
+        else:
+            for instant in np.unique(ready.time).tolist():
+                self._instant(ready.take(np.flatnonzero(ready.time == instant)), instant, track, parts)
+        parts = [p for p in parts if len(p[0])]
+        if not parts:
+            return progress(train, self.schemas[0], track)
+        columns = [concat_columns([p[0].columns[i] for p in parts]) for i in self._values]
+        seqs = np.concatenate([np.full(len(p[0]), p[1], dtype=np.int64) for p in parts])
+        times = np.concatenate([np.full(len(p[0]), p[2], dtype=np.int64) for p in parts])
+        return made_train(train, self.schemas[0], columns, seqs, times, track)
+
+    def _seq(self, after: int, track: WatermarkTrack) -> int:
+        """Return the seq of the item that moved W to `after` or beyond."""
+        if track.start == track.end:
+            return track.hi - 1
+        target = np.clip(np.array([after], dtype=np.int64), track.start + 1, track.end)
+        return int(track.first_reaching(target)[0])
+
+    def _instant(self, changes: BufferedRows, instant: int, track: WatermarkTrack, parts: list[tuple[BufferedRows, int, int]]) -> None:
+        came, went = self._apply(changes)
+        answer = {"i": came, "d": went, "r": self._relation}[self._recipe.stream]
+        parts.append((answer, self._seq(instant + 1, track), instant))
+
+    def _at_moments(
+        self, ready: BufferedRows, track: WatermarkTrack, before: int, parts: list[tuple[BufferedRows, int, int]]
+    ) -> None:
+        """Answer at the multiples of d that W has passed, with the changes up to and at each, none after the last event time."""
+        every = self._recipe.every_us
+        assert every is not None
+        if self._newest == TIME_MIN:
+            return
+        oldest = int(ready.time.min()) if len(ready) else self._newest
+        first = -(-(oldest if before == TIME_MIN else before) // every)
+        upto = max(self._newest, track.start) if self._watermark == TIME_MAX else self._watermark - 1
+        last = upto // every
+        for moment in range(max(first, last - MOMENTS_MAX + 1) * every, last * every + 1, every):
+            due = ready.time <= moment
+            self._apply(ready.take(np.flatnonzero(due)))
+            ready = ready.take(np.flatnonzero(~due))
+            parts.append((self._relation, self._seq(moment + 1, track), moment))
+        self._apply(ready)
+
+    def _apply(self, changes: BufferedRows) -> tuple[BufferedRows, BufferedRows]:
+        """Apply changes to the relation; return the rows that came and went, less what cancels."""
+        rows = concat_rows(self._relation, changes)
+        if len(changes) == 0:
+            return changes, changes
+        codes = key_encoder([rows.columns[i].type for i in self._values]).encode([rows.columns[i] for i in self._values])
+        sign = np.where(np.array(rows.columns[self._recipe.change].values.to_pylist(), dtype=np.str_) == "+", 1, -1)
+        old = len(self._relation)
+        size = int(codes.max()) + 1
+        net = np.bincount(codes[old:], weights=sign[old:], minlength=size).astype(np.int64)
+        came = self._first(rows, codes, np.arange(len(rows)) >= old, sign > 0, net)
+        went = self._first(rows, codes, np.arange(len(rows)) >= old, sign < 0, -net)
+        standing = np.bincount(codes, weights=sign, minlength=size).astype(np.int64)
+        self._relation = self._first(rows, codes, np.ones(len(rows), dtype=np.bool_), sign > 0, standing)
+        return came, went
+
+    def _first(
+        self, rows: BufferedRows, codes: Int64Array, among: np.ndarray, signed: np.ndarray, wanted: Int64Array
+    ) -> BufferedRows:
+        """Return for each code the first `wanted` rows of one sign, in order."""
+        index = np.flatnonzero(among & signed)
+        order = index[np.argsort(codes[index], kind="stable")]
+        sorted_codes = codes[order]
+        place = np.arange(len(order)) - np.searchsorted(sorted_codes, sorted_codes, side="left")
+        return rows.take(np.sort(order[place < wanted[sorted_codes]]))
+
+    def wake_at_us(self) -> int | None:
+        """Return when W must tick past the oldest instant that waits."""
+        return int(self._waiting.time.min()) + 1 if len(self._waiting) else None
+
+    def state_rows(self) -> int:
+        """Return the rows held."""
+        return len(self._waiting) + len(self._relation)
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._waiting.nbytes() + self._relation.nbytes()

@@ -1,0 +1,226 @@
+"""Aggregates that never close: without a window, [UNBOUNDED], [LANDMARK] (K9).
+
+State is one cell a group. EMIT CHANGES takes back and gives anew the answer of each group that a train touches. EMIT FINAL answers once, at
+the end of the stream. EMIT EVERY d answers whenever W crosses a multiple m of d, with the rows of times below m; rows wait for that, so
+at most those of the last d and the delay are kept as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.column import Column, concat_columns
+from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
+from millstream.engine.operators.keys import NoKeys, key_encoder
+from millstream.engine.operators.ordered_aggregate import equal_values
+from millstream.engine.operators.outputs import change_column, made_train, progress
+from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Numbers, Train
+from millstream.engine.types import TIMESTAMP
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, minimum_track
+from millstream.engine.windows.aggregates import Aggregates
+from millstream.engine.windows.batch import Batch
+
+PANE = 0  # the one pane that holds everything
+EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
+
+
+class RunningAggregate(Operator):
+    """See the module's text."""
+
+    def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
+        super().__init__([recipe.schema])
+        self._recipe = recipe
+        self._inputs = inputs
+        self._kind = recipe.emit.kind
+        self._has_bounds = recipe.window is not None
+        self._from = None if recipe.window is None else recipe.window.from_us
+        self._limit = None if recipe.window is None else recipe.window.state_rows_max
+        self._keys = key_encoder([inputs.fields[k].type for k in recipe.keys])
+        self._aggregates = Aggregates(recipe.aggregates, inputs)
+        self._slot = self._aggregates.table.open(PANE)
+        self._ordinal = 0
+        self._waiting = no_rows(inputs)
+        self._watermark = TIME_MIN
+        self._newest = TIME_MIN
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Fold the rows and answer as EMIT says."""
+        train = inputs[0]
+        rows = self._admitted(train, out)
+        if self._kind is EmitKind.CHANGES:
+            out.emit(self._change(train, rows))
+            return
+        if self._kind is EmitKind.EVERY:
+            out.emit(self._early(train, rows))
+            return
+        if rows.rows:
+            self._fold(rows, self._ids(rows))
+        out.emit(self._final(train) if train.ended else progress(train, self.schemas[0]))
+
+    # Rows in -----------------------------------------------------------------------------------------------------------
+
+    def _admitted(self, train: Train, out: Emitter) -> Train:
+        """Leave out rows before the landmark, rows that touch no group, and new groups beyond STATE n ROWS."""
+        rows = train
+        if self._recipe.live is not None and rows.rows:
+            column = rows.column(self._recipe.live)
+            rows = rows.select(column.values if column.valid is None else column.values & column.valid)
+        if self._from is not None and rows.rows:
+            rows = rows.select(rows.time.array() >= self._from)
+        if self._limit is not None and rows.rows and self._recipe.keys:
+            ids = self._ids(rows)
+            if self._keys.size > self._limit:
+                refused = np.flatnonzero(ids >= self._limit)
+                self._keys.free(np.unique(ids[refused]))
+                out.errors.append(EvaluationErrors(f"the query holds {self._limit} groups already", rows.take(refused)))
+                rows = rows.select(ids < self._limit)
+        return rows
+
+    def _ids(self, rows: Train) -> Int64Array:
+        if isinstance(self._keys, NoKeys):
+            return np.zeros(rows.rows, dtype=np.int64)
+        return self._keys.encode([rows.column(k) for k in self._recipe.keys])
+
+    def _fold(self, rows: Train, ids: Int64Array) -> None:
+        table = self._aggregates.table
+        table.reserve_groups(self._keys.size)
+        lo = self._slot * table.capacity
+        self._aggregates.update(Batch(rows, 0, rows.rows, ids, lo, lo + table.capacity, self._ordinal))
+        self._ordinal += rows.rows
+
+    # Answers -----------------------------------------------------------------------------------------------------------
+
+    def _columns(self, ids: Int64Array, end_us: int) -> list[Column]:
+        columns = [*self._keys.columns(ids), *self._aggregates.combine([self._slot], ids)]
+        if self._has_bounds:
+            start = TIME_MIN if self._from is None else self._from
+            columns.append(Column(TIMESTAMP, np.full(len(ids), start, dtype=np.int64), None if start != TIME_MIN else np.zeros(len(ids), bool)))
+            columns.append(Column(TIMESTAMP, np.full(len(ids), end_us, dtype=np.int64)))
+        return columns
+
+    def _change(self, train: Train, rows: Train) -> Train:
+        if rows.rows == 0:
+            return progress(train, self.schemas[0])
+        ids = self._ids(rows)
+        self._aggregates.table.reserve_groups(self._keys.size)
+        touched = np.unique(ids)
+        known = self._aggregates.rows.total([self._slot], touched) > 0
+        before = self._columns(touched[known], 0)
+        self._fold(rows, ids)
+        after = self._columns(touched, 0)
+        if self._has_bounds:  # a running window has no bounds that stay: its end is the newest row's time
+            before, after = self._bounded(before, rows), self._bounded(after, rows)
+        last = np.zeros(self._keys.size, dtype=np.int64)
+        last[ids] = np.arange(len(ids), dtype=np.int64)
+        return self._change_train(train, rows, before, after, known, last[touched])
+
+    def _bounded(self, columns: list[Column], rows: Train) -> list[Column]:
+        return columns[:-1] + [Column(TIMESTAMP, np.full(len(columns[-1]), int(rows.time.array().max()), dtype=np.int64))]
+
+    def _change_train(
+        self, train: Train, rows: Train, before: list[Column], after: list[Column], known: np.ndarray, cause: Int64Array
+    ) -> Train:
+        count = len(self._recipe.keys) + len(self._recipe.aggregates)
+        same = np.zeros(len(known), dtype=np.bool_)
+        if known.any():
+            old_and_new = zip(before[:count], (c.filter(known) for c in after[:count]), strict=True)
+            same[known] = np.logical_and.reduce([equal_values(a, b) for a, b in old_and_new])
+        minus, plus = np.flatnonzero(known & ~same), np.flatnonzero(~same)
+        old = [c.filter(~same[known]) for c in before]
+        new = [c.filter(~same) for c in after]
+        at = np.concatenate((minus, plus))
+        kind = np.concatenate((np.zeros(len(minus), dtype=np.bool_), np.ones(len(plus), dtype=np.bool_)))
+        order = np.lexsort((kind, at, cause[at]))
+        columns = [concat_columns([a, b]).take(order) for a, b in zip(old, new, strict=True)]
+        rows_at = cause[at][order]
+        seq, time = rows.seq.array()[rows_at], rows.time.array()[rows_at]
+        return made_train(train, self.schemas[0], [*columns, change_column(kind[order])], seq, time)
+
+    def _final(self, train: Train) -> Train:
+        ids = self._aggregates.rows.present([self._slot])
+        self._newest = max(self._newest, train.track.start)
+        seq = np.full(len(ids), train.hi - 1, dtype=np.int64)
+        time = np.full(len(ids), self._newest, dtype=np.int64)
+        return made_train(train, self.schemas[0], self._columns(ids, self._newest), seq, time)
+
+    # EMIT EVERY --------------------------------------------------------------------------------------------------------
+
+    def _early(self, train: Train, rows: Train) -> Train:
+        self._watermark = max(self._watermark, train.track.start)
+        track = minimum_track([train.track], self._watermark)
+        if rows.rows:
+            self._waiting = concat_rows(self._waiting, buffered(rows, 0))
+            self._newest = max(self._newest, int(rows.time.array().max()))
+        parts: list[tuple[int, int, Int64Array, list[Column]]] = []
+        for moment, seq in self._moments(track.end, track):
+            self._take_waiting(moment, seq)
+            self._add(parts, moment, seq)
+        self._watermark = max(self._watermark, track.end)
+        if train.ended:
+            self._take_waiting(TIME_MAX, train.hi)
+            self._add(parts, self._newest + 1, train.hi - 1)
+        if not parts:
+            return progress(train, self.schemas[0], track)
+        columns = [concat_columns(list(c)) for c in zip(*(p[3] for p in parts), strict=True)]
+        seq = np.concatenate([np.full(len(p[2]), p[1], dtype=np.int64) for p in parts])
+        time = np.concatenate([np.full(len(p[2]), p[0] - 1, dtype=np.int64) for p in parts])
+        return made_train(train, self.schemas[0], columns, seq, time, track)
+
+    def _moments(self, watermark: int, track: object) -> list[tuple[int, int]]:
+        """Return the multiples of d that W crosses now, not beyond the newest row, with the seq of the item that moved it."""
+        every = self._recipe.emit.every_us
+        last = (max(self._newest, self._watermark) if watermark == TIME_MAX else watermark) // every
+        if self._newest == TIME_MIN:
+            return []
+        oldest = int(self._waiting.time.min()) if self._watermark == TIME_MIN and len(self._waiting) else self._watermark
+        first = oldest // every + 1
+        first = max(first, last - EARLY_ANSWERS_MAX + 1)
+        moments = np.arange(first, last + 1, dtype=np.int64) * every
+        seqs = track.first_reaching(moments)  # type: ignore[attr-defined]
+        return list(zip(moments.tolist(), seqs.tolist(), strict=True))
+
+    def _take_waiting(self, moment: int, seq: int) -> None:
+        """Fold the waiting rows below a moment that had come by then, in order of arrival."""
+        due = (self._waiting.time < moment) & (self._waiting.seq <= seq)
+        if not due.any():
+            return
+        rows = self._waiting.take(np.flatnonzero(due))
+        self._waiting = self._waiting.take(np.flatnonzero(~due))
+        train = as_train(rows, self._inputs)
+        self._fold(train, self._ids(train))
+
+    def _add(self, parts: list[tuple[int, int, Int64Array, list[Column]]], moment: int, seq: int) -> None:
+        ids = self._aggregates.rows.present([self._slot])
+        if len(ids):
+            parts.append((moment, seq, ids, self._columns(ids, moment)))
+
+    def state_rows(self) -> int:
+        """Return groups and waiting rows."""
+        return self._keys.alive + len(self._waiting)
+
+    def state_bytes(self) -> int:
+        """Return the bytes held."""
+        return self._aggregates.table.nbytes() + self._waiting.nbytes()
+
+
+def as_train(rows: BufferedRows, schema: Schema) -> Train:
+    """Return kept rows as a train, for what reads columns by position."""
+    from millstream.engine.watermarks import constant_track
+
+    count = len(rows)
+    lo, hi = (int(rows.seq.min()), int(rows.seq.max()) + 1) if count else (0, 0)
+    return Train(
+        schema,
+        rows.columns,
+        rows=count,
+        lo=lo,
+        hi=hi,
+        seq=Numbers(count, array=rows.seq),
+        time=Numbers(count, array=rows.time),
+        arrival=Numbers(count, array=rows.arrival),
+        track=constant_track(lo, hi, TIME_MIN),
+    )

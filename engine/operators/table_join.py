@@ -1,0 +1,110 @@
+"""Stream–table join (K18): a left row meets the rows that stand in the table at its place in arrival order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.column import null_column
+from millstream.engine.expressions.compile import compile_predicate
+from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.evaluate import context_of, report_errors
+from millstream.engine.operators.join_keys import KeyColumns
+from millstream.engine.operators.outputs import progress
+from millstream.engine.operators.recipes import JoinKind, TableJoinRecipe
+from millstream.engine.operators.table_state import TableVersions
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Train
+from millstream.engine.windows.holistic import with_nulls
+
+STREAM, TABLE = 0, 1
+
+
+class TableJoin(Operator):
+    """Port 0 is the stream, port 1 the table's change log. The answer's W, and its end, are the stream's."""
+
+    input_count = 2
+
+    def __init__(self, recipe: TableJoinRecipe, inputs: Sequence[Schema]) -> None:
+        super().__init__([recipe.schema])
+        self._recipe = recipe
+        self._width = len(inputs[TABLE]) - 1
+        self._fields = inputs[TABLE].fields[: self._width]
+        table = Schema(self._fields)
+        self._table = TableVersions(table, recipe.table_key, [null_column(f.type, 0) for f in self._fields])
+        self._keys = KeyColumns(recipe.left_keys, recipe.right_keys, recipe.null_safe, (inputs[STREAM], table))
+        self._residual = None if recipe.residual is None else compile_predicate(recipe.residual)
+
+    def preload(self, port: int, rows: Train) -> None:
+        """Take up what stands in the table when the query is attached."""
+        assert port == TABLE
+        self._change(rows)
+
+    def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:
+        """W is the stream's."""
+        return watermarks_us[STREAM]
+
+    def _change(self, rows: Train) -> None:
+        columns = [rows.column(i) for i in range(self._width)]
+        self._table.apply(columns, rows.column(self._width), rows.seq.array())
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Apply the table's changes, then look each left row up among the versions of its place."""
+        train, changes = inputs
+        if changes.rows:
+            self._change(changes)
+        joined = self._join(train, out) if train.rows else progress(train, self.schemas[0])
+        self._table.forget(train.hi)
+        out.emit(joined)
+
+    def _join(self, train: Train, out: Emitter) -> Train:
+        at_left, at_right = self._pairs(train)
+        if self._residual is not None and len(at_left):
+            candidates = self._train(train, at_left, at_right)
+            context = context_of(candidates)
+            true = self._residual(candidates, context)
+            report_errors(context, candidates, out)
+            at_left, at_right = at_left[true], at_right[true]
+        if self._recipe.kind is JoinKind.LEFT:
+            alone = np.setdiff1d(np.arange(train.rows, dtype=np.int64), at_left)
+            at_left = np.concatenate((at_left, alone))
+            at_right = np.concatenate((at_right, np.full(len(alone), -1, dtype=np.int64)))
+            order = np.argsort(at_left, kind="stable")
+            at_left, at_right = at_left[order], at_right[order]
+        return self._train(train, at_left, at_right)
+
+    def _pairs(self, train: Train) -> tuple[Int64Array, Int64Array]:
+        """Return left rows and table versions with equal keys, the version standing when the row came; by left row, then version."""
+        nothing = np.empty(0, dtype=np.int64)
+        if len(self._table) == 0:
+            return nothing, nothing
+        left, right = self._keys.ids(train.columns(), self._table.columns)
+        order = np.lexsort((self._table.begins, right))
+        first = np.searchsorted(right[order], left, side="left")
+        counts = np.searchsorted(right[order], left, side="right") - first
+        counts[left < 0] = 0
+        at_left = np.repeat(np.arange(train.rows, dtype=np.int64), counts)
+        before = np.cumsum(counts) - counts
+        at_right = order[np.arange(len(at_left), dtype=np.int64) - np.repeat(before - first, counts)]
+        seqs = train.seq.array()[at_left]
+        stands = (self._table.begins[at_right] <= seqs) & (seqs < self._table.ends[at_right])
+        return at_left[stands], at_right[stands]
+
+    def _train(self, train: Train, at_left: Int64Array, at_right: Int64Array) -> Train:
+        left = train.take(at_left)
+        known = at_right >= 0
+        columns = []
+        for column, f in zip(self._table.columns, self._fields, strict=True):
+            if not known.any():
+                columns.append(null_column(f.type, len(at_right)))
+            else:
+                taken = column.take(np.where(known, at_right, 0))
+                columns.append(taken if known.all() else with_nulls(taken, known))
+        slots = [*(left.slot(i) for i in range(len(train.schema))), *columns]
+        return left.replace_columns(self.schemas[0], slots)
+
+    def state_rows(self) -> int:
+        """Return the versions held."""
+        return len(self._table)
+
+

@@ -1,0 +1,106 @@
+"""ORDER BY … LIMIT k [WITH TIES] per window: rows wait until W has passed their window's end, then leave in the order asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.ordering import order_keys
+from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.recipes import TopRecipe
+from millstream.engine.schema import Schema
+from millstream.engine.train import Int64Array, Train
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
+
+
+class Top(Operator):
+    """See the module's text. The last of the partition columns is the window's end; without any, the end of the stream is."""
+
+    def __init__(self, recipe: TopRecipe, inputs: Schema) -> None:
+        super().__init__([recipe.schema])
+        self._recipe = recipe
+        self._rows = no_rows(inputs)
+        self._ordinal = 0
+        self._watermark = TIME_MIN
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Keep rows; let the windows that W has passed go."""
+        train = inputs[0]
+        self._watermark = max(self._watermark, train.track.start)
+        track = minimum_track([train.track], self._watermark)
+        self._watermark = max(self._watermark, track.end)
+        if train.rows:
+            self._rows = concat_rows(self._rows, buffered(train, self._ordinal))
+            self._ordinal += train.rows
+        out.emit(self._closed(train, track))
+
+    def _ends(self, rows: BufferedRows) -> Int64Array:
+        if not self._recipe.partition:
+            return np.full(len(rows), TIME_MAX, dtype=np.int64)
+        ends: Int64Array = rows.columns[self._recipe.partition[-1]].values
+        return ends
+
+    def _closed(self, train: Train, track: WatermarkTrack) -> Train:
+        ends = self._ends(self._rows)
+        # A flush lets all go that is here.
+        due = ends <= (TIME_MAX if train.flush else track.end)
+        if not due.any():
+            return progress(train, self.schemas[0], track)
+        rows, ends = self._rows.take(np.flatnonzero(due)), ends[due]
+        self._rows = self._rows.take(np.flatnonzero(~due))
+        windows = self._windows(rows)
+        keys = order_keys([rows.columns[o.position] for o in self._recipe.order], self._recipe.order)
+        order = np.lexsort((rows.ordinal, *reversed(keys), windows))
+        picked = order[self._within_limit(windows[order], [k[order] for k in keys])]
+        seqs = self._seqs(train, track, ends[picked], rows.seq[picked])
+        again = np.argsort(seqs, kind="stable")
+        picked = picked[again]
+        return made_train(train, self.schemas[0], rows.take(picked).columns, seqs[again], rows.time[picked], track)
+
+    def _seqs(self, train: Train, track: WatermarkTrack, ends: Int64Array, own: Int64Array) -> Int64Array:
+        """Return the seq of the item that closed each row's window; the row's own where it came after that."""
+        if train.flush or track.start == track.end:
+            return np.full(len(ends), train.hi - 1, dtype=np.int64)
+        closing = track.first_reaching(np.clip(ends, track.start + 1, track.end))
+        return np.maximum(np.where(ends <= track.start, own, closing), train.lo)
+
+    def _windows(self, rows: BufferedRows) -> Int64Array:
+        """Return numbers that order windows by (end, start)."""
+        if not self._recipe.partition:
+            return np.zeros(len(rows), dtype=np.int64)
+        bounds = [rows.columns[p].values for p in reversed(self._recipe.partition)]
+        order = np.lexsort(tuple(reversed(bounds)))
+        changed = np.zeros(len(rows), dtype=np.bool_)
+        for b in bounds:
+            changed[1:] |= b[order][1:] != b[order][:-1]
+        numbers = np.empty(len(rows), dtype=np.int64)
+        numbers[order] = np.cumsum(changed)
+        return numbers
+
+    def _within_limit(self, windows: Int64Array, keys: Sequence[Int64Array]) -> Int64Array:
+        """Return the places of the first `limit` rows of each window, with ties if wanted."""
+        place = np.arange(len(windows), dtype=np.int64)
+        start = np.searchsorted(windows, windows, side="left")
+        inside = place - start < self._recipe.limit
+        if self._recipe.with_ties and self._recipe.limit > 0:
+            last = np.minimum(start + self._recipe.limit - 1, np.searchsorted(windows, windows, side="right") - 1)
+            tied = np.ones(len(windows), dtype=np.bool_)
+            for key in keys:
+                tied &= key == key[last]
+            inside |= tied
+        return np.flatnonzero(inside)
+
+    def wake_at_us(self) -> int | None:
+        """Return the least end of a window that waits."""
+        ends = self._ends(self._rows)
+        return int(ends.min()) if len(ends) and int(ends.min()) != TIME_MAX else None
+
+    def state_rows(self) -> int:
+        """Return the rows that wait."""
+        return len(self._rows)
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._rows.nbytes()

@@ -1,0 +1,70 @@
+"""What a window operator gives besides the closed windows: early answers (EMIT EVERY) and empty windows (EMIT EMPTY)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.arrow import arrow_type
+from millstream.engine.column import Column, null_column
+from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+
+EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
+EMPTY_WINDOWS_MAX = 10_000  # in a row; after that one notice instead of more (K6)
+ZERO_WHEN_EMPTY = frozenset(("count", "approx_count_distinct"))
+
+
+def moments(every_us: int, before_us: int, track: WatermarkTrack, newest_us: int) -> list[tuple[int, int]]:
+    """Return the multiples of d that W crosses on the track, with the seq of the item that moved it; none after the last event time."""
+    if every_us == 0 or track.end == track.start or newest_us == TIME_MIN:
+        return []
+    limit = newest_us if track.end == TIME_MAX else track.end
+    last = limit // every_us
+    first = max(last - EARLY_ANSWERS_MAX if before_us == TIME_MIN else before_us // every_us, last - EARLY_ANSWERS_MAX) + 1
+    found = np.arange(first, last + 1, dtype=np.int64) * every_us
+    found = found[found > track.start]
+    return list(zip(found.tolist(), track.first_reaching(found).tolist(), strict=True))
+
+
+def empty_answer(calls: Sequence[AggregateCall]) -> list[Column]:
+    """Return one row of aggregates over nothing: counts are 0, all others NULL (K6)."""
+    columns: list[Column] = []
+    for call in calls:
+        if call.function in ZERO_WHEN_EMPTY:
+            columns.append(Column(call.type, np.zeros(1, dtype=np.int64)))
+        elif call.type.is_arrow:
+            columns.append(Column(call.type, pa.nulls(1, arrow_type(call.type))))
+        else:
+            columns.append(null_column(call.type, 1))
+    return columns
+
+
+class EmptyWindows:
+    """Which windows without rows have been answered. `next_window` is the first that has not been looked at."""
+
+    def __init__(self) -> None:
+        self.next_window: int | None = None
+        self.in_a_row = 0
+        self.notes: dict[str, Any] | None = None
+
+    def missing(self, windows: Sequence[int], upto: int) -> list[int]:
+        """Return the windows up to `upto` that hold no row, given those that do; at most EMPTY_WINDOWS_MAX in a row."""
+        if self.next_window is None:
+            return []
+        found: list[int] = []
+        start = self.next_window
+        for window in [*windows, upto + 1]:
+            gap = window - start
+            room = max(0, EMPTY_WINDOWS_MAX - self.in_a_row)
+            found.extend(range(start, start + min(gap, room)))
+            self.in_a_row += gap
+            if gap > room:
+                self.notes = {"gap": {"empty_windows": gap - room, "from_window": start + room}}
+            if window <= upto:
+                self.in_a_row = 0
+            start = window + 1
+        self.next_window = max(self.next_window, upto + 1)
+        return found

@@ -1,0 +1,153 @@
+"""The demo in order: daemon, streams, queries, Spark, feed, end, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.client import connect
+from millstream.feeder import feed as feeding
+from millstream.feeder import flights
+from millstream.feeder.arrivals import ArrivalRule
+from millstream.feeder.demo.check import Oracle, compare, settle
+from millstream.feeder.demo.daemon import daemon
+from millstream.feeder.demo.queries import AIRLINES, STREAMS, DemoQuery
+from millstream.feeder.demo.screen import Outcome, final_table, is_conserved, live_table
+from millstream.feeder.demo.watch import PublishTimes, Watch
+from millstream.feeder.errors import FeederError
+from millstream.feeder.job import FeedPlan
+from millstream.feeder.pace import Tally
+from millstream.feeder.progress import summary
+from millstream.feeder.rates import constant
+from millstream.feeder.session import spark_session
+from millstream.feeder.stopping import stop_on_signal
+from millstream.feeder.targets import describe
+from rich.console import Console
+from rich.live import Live
+
+ANSWER_SECONDS_MAX = 60  # after the last row; a query that has not ended by then never will
+_FILES = {"departures": flights.DEPARTURES, "arrivals": flights.ARRIVALS, "weather": flights.WEATHER}
+_ROWS = {"departures": 23_690, "arrivals": 23_611, "weather": 2_010}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What can be chosen: queries, policy and workers of the daemon, how long the month lasts, the seed of its arrivals."""
+
+    queries: tuple[DemoQuery, ...]
+    policy: str | None = None
+    workers: int | None = None
+    seconds: float = 20.0
+    seed: int = 2013
+
+
+def show(settings: Settings, console: Console) -> bool:
+    """Run the demo; return whether every answer was right and every count added up."""
+    with ExitStack() as stack:
+        address = stack.enter_context(daemon(_serve_arguments(settings)))
+        watch = stack.enter_context(Watch())
+        control = stack.enter_context(connect(address))
+        publishing = stack.enter_context(connect(address))
+        console.print(
+            f"a daemon listens on {address}; starting Spark to replay {sum(_ROWS.values()):,} rows of {flights.YEAR}-{flights.MONTH:02}"
+        )
+        _define(control, settings.queries)
+        for query in settings.queries:
+            control.submit(query.query, name=query.name)
+        watch.follow(control, settings.queries)
+        times = PublishTimes(publishing)
+        policy = _policy(control)
+        with spark_session(brief=True) as session:
+            prepared = feeding.prepare(session, _plan(control, settings), None)
+            total = sum(prepared.counted.rows)
+            with _showing(console, watch, total, policy) as look:
+                result = feeding.run(prepared, times, look=look, stopping=stop_on_signal)
+        for line in summary(result.tally, result.refused, complete=result.complete, paced=True):
+            console.print(line)
+        if not result.complete:
+            _drop(control, settings.queries)
+        late = watch.join(ANSWER_SECONDS_MAX)
+        if not result.complete:
+            return False
+        if late:
+            raise FeederError(f"the queries {', '.join(late)} did not end {ANSWER_SECONDS_MAX} s after their streams")
+    return _judge(console, watch, times, policy)
+
+
+def _serve_arguments(settings: Settings) -> list[str]:
+    arguments = [] if settings.policy is None else ["--policy", settings.policy]
+    return arguments + ([] if settings.workers is None else ["--workers", str(settings.workers)])
+
+
+def _define(client: Any, queries: tuple[DemoQuery, ...]) -> None:
+    from pyarrow import csv
+
+    for definition in STREAMS:
+        client.execute(definition)
+    if any(query.airlines for query in queries):
+        client.execute(AIRLINES)
+        client.publish("airlines", csv.read_csv(flights.AIRLINES))
+
+
+def _drop(client: Any, queries: tuple[DemoQuery, ...]) -> None:
+    """End the queries of a demo that was stopped, so that their subscriptions end."""
+    for query in queries:
+        client.query(query.name).drop()
+
+
+def _policy(client: Any) -> str:
+    return next((str(row["name"]) for row in client.execute("SHOW POLICIES").rows if row["in_use"]), "?")
+
+
+def _plan(client: Any, settings: Settings) -> FeedPlan:
+    """Return the feed of the three files into three streams, each at the rate that lets all end together."""
+    rule = ArrivalRule(
+        "poisson",
+        constant(_ROWS["departures"] / settings.seconds),
+        seed=settings.seed,
+        shares=tuple(rows / _ROWS["departures"] for rows in _ROWS.values()),
+    )
+    return FeedPlan(
+        paths=tuple(str(path) for path in _FILES.values()),
+        targets=tuple(describe(client, name) for name in _FILES),
+        rule=rule,
+        conditions=tuple(f"_source = {position}" for position in range(len(_FILES))),
+    )
+
+
+@contextmanager
+def _showing(console: Console, watch: Watch, total: int, policy: str) -> Iterator[Callable[[Tally, float], None] | None]:
+    """Draw the live table on a terminal; elsewhere nothing."""
+    if not console.is_terminal:
+        yield None
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+
+        def look(tally: Tally, _: float) -> None:
+            live.update(live_table(watch.followed, tally.sent, total, policy), refresh=True)
+
+        yield look
+
+
+def _judge(console: Console, watch: Watch, times: PublishTimes, policy: str) -> bool:
+    oracle = Oracle()
+    outcomes = []
+    try:
+        for one in watch.followed:
+            rows = settle(one.answer()) if one.query.changes else one.answer()
+            counts = one.subscription.end.counts
+            verdict = compare(rows, oracle.answer(one.query))
+            outcomes.append(Outcome(one, int(counts.get("accepted", 0)), is_conserved(counts), verdict))
+    finally:
+        oracle.close()
+    console.print(final_table(outcomes, times, policy))
+    for outcome in outcomes:
+        for difference in outcome.verdict.differences:
+            console.print(f"{outcome.followed.query.name}: {difference}", style="red")
+    right = all(outcome.verdict.equal and outcome.conserved for outcome in outcomes)
+    console.print(
+        f"{sum(times.rows.values()):,} rows accepted; " + ("every answer equals DuckDB's" if right else "NOT every answer is right")
+    )
+    return right

@@ -1,0 +1,53 @@
+"""What does not change while a core lives, and the counts it gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
+from millstream.scheduler.trains import Train
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """What does not change while a core lives.
+
+    `orders_max` is how many orders may be out at once (workers times orders per worker); `train` the train of policies that name
+    none; `schedule` the units one decision gives out, likewise;
+    `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
+    `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept; `measure` whether
+    results and memory are measured (`measures`).
+    """
+
+    orders_max: int = 1
+    train: Train = field(default_factory=lambda: Train(count=1))
+    schedule: int = 1
+    budget_ns: int | None = None
+    adapt: bool = True
+    edge_rows_max: int = EDGE_ROWS_MAX
+    head_wait_ns_max: int = HEAD_WAIT_NS_MAX
+    record: bool = False
+    measure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatistics:
+    """Counts since the start, and what waits now."""
+
+    policy: str
+    decisions: int
+    evaluations: int
+    queue_moves: int
+    orders: int
+    orders_out: int
+    steps: int
+    rows_in: int
+    rows_emitted: int
+    busy_ns: int
+    rows_waiting: int
+    bytes_waiting: int
+    controls_waiting: int
+    operators: int
+    queries: int
+    failures: int
+    idle: bool

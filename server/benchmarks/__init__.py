@@ -1,0 +1,1 @@
+"""Benchmarks of the engine alone, in this process: no socket, no threads."""

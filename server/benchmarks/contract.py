@@ -1,0 +1,89 @@
+"""What a benchmark needs of whoever runs it. The command brings it; nothing here knows how it times or prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+Figures: TypeAlias = dict[str, Any]
+
+
+class Timing(Protocol):
+    """Medians of alternating runs in seconds; `ratio` is reference / ours, `noise` its spread, `cpu_s` processor time of one run."""
+
+    @property
+    def ours_s(self) -> float:
+        """One run of ours."""
+        ...
+
+    @property
+    def reference_s(self) -> float:
+        """One run of the reference."""
+        ...
+
+    @property
+    def ratio(self) -> float:
+        """The reference's time over ours."""
+        ...
+
+    @property
+    def noise(self) -> float:
+        """Spread of the ratio, as a share of it."""
+        ...
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of one run of ours."""
+        ...
+
+
+class Kit(Protocol):
+    """Size, timing, checks, and the chain's rows and reference, which benchmarks over TCP use as well."""
+
+    quick: bool
+
+    def size(self, full: int, quick: int) -> int:
+        """Return how much of something to take."""
+        ...
+
+    def require(self, holds: bool, what: str) -> None:
+        """Fail the benchmark, saying what is wrong, unless it holds."""
+        ...
+
+    def alternate(self, ours: Callable[[], object], reference: Callable[[], object]) -> Timing:
+        """Time both in turn."""
+        ...
+
+    def peak_rss_mb(self) -> float:
+        """Return the most memory this process has held."""
+        ...
+
+    def chain_trains(self, rows: int, train: int) -> list[Any]:
+        """Return the chain's rows in record batches."""
+        ...
+
+    def chain_views(self, batch: Any) -> list[Any]:
+        """Return the columns the chain's reference reads."""
+        ...
+
+    def chain_reference(self, views: list[list[Any]]) -> list[tuple[Any, ...]]:
+        """Return the chain's answer by hand."""
+        ...
+
+    @property
+    def chain_statements(self) -> tuple[str, str]:
+        """The chain as SQL."""
+        ...
+
+
+def compared(name: str, rows: int, timing: Timing, **others: Any) -> Figures:
+    """Return the line of a benchmark that has a reference."""
+    return {
+        "name": name,
+        "rows_per_s": rows / timing.ours_s,
+        "reference_rows_per_s": rows / timing.reference_s,
+        "ratio": timing.ratio,
+        "noise": timing.noise,
+        "cpu_s": timing.cpu_s,
+        **others,
+    }

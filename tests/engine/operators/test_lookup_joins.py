@@ -1,0 +1,93 @@
+"""As-of joins against a naive reference, and stream–table joins by arrival."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.engine_run import SqlEngine
+
+LEFT = "CREATE STREAM l (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts DELAY 2 MICROSECONDS"
+RIGHT = "CREATE STREAM r (ts TIMESTAMP, k BIGINT, w BIGINT) TIMESTAMP BY ts DELAY 3 MICROSECONDS"
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(-1, 2), st.integers(0, 1) | st.none()), max_size=30),
+    st.booleans(),
+    st.sampled_from([1, 4096]),
+    st.none() | st.integers(0, 2),
+    st.integers(1, 5),
+)
+def test_any_asof_join_agrees_with_the_reference(drawn: list[Any], left_kind: bool, train: int, shuffle: int | None, pause: int) -> None:
+    engine = SqlEngine(LEFT, RIGHT, train=train, shuffle=shuffle)
+    word = "LEFT ASOF JOIN" if left_kind else "ASOF JOIN"
+    engine.select(f"SELECT l.v AS v, r.w AS w FROM l {word} r ON l.k = r.k AND r.ts <= l.ts")
+    now, reached, lefts, rights = 0, [-math.inf, -math.inf], [], []
+    answers: list[tuple[int, Any]] = []
+    waiting: list[tuple[int, Any, int]] = []
+
+    def answer() -> None:
+        for row in [w for w in waiting if w[0] < reached[1]]:
+            waiting.remove(row)
+            best = max((r for r in rights if r[1] == row[1] and row[1] is not None and r[0] <= row[0]), key=lambda r: (r[0], r[2]), default=None)
+            if best is not None or left_kind:
+                answers.append((row[2], None if best is None else best[2]))
+
+    late = 0
+    for n, (side, step, key) in enumerate(drawn):
+        now += step
+        engine.put("lr"[side], [(now, key, n)])
+        if now < min(reached):
+            late += 1
+        elif side == 0:
+            waiting.append((now, key, n))
+            lefts.append(n)
+        else:
+            rights.append((now, key, n))
+        answer() if side == 0 else None
+        reached[side] = max(reached[side], now - (2, 3)[side])
+        answer()
+        if n % pause == 0:
+            engine.work()
+    engine.end("r")
+    engine.end("l")
+    reached[1] = math.inf
+    answer()
+    engine.work()
+    assert engine.rows("q") == answers
+    assert sum(a.late for a in engine.account("q").values()) == late
+    assert all(a.balances for a in engine.account("q").values())
+
+
+TABLE = "CREATE TABLE t (k BIGINT, name TEXT, PRIMARY KEY (k))"
+
+
+@pytest.mark.parametrize("train", [1, 4096])
+def test_a_row_meets_the_version_of_its_place_in_arrival_order(train: int) -> None:
+    engine = SqlEngine(LEFT, TABLE, train=train)
+    engine.put("t", [(1, "old", "+"), (3, "three", "+")])
+    engine.select("SELECT v, name FROM l LEFT JOIN t ON l.k = t.k")
+    engine.put("l", [(0, 1, 1), (0, 2, 2)])
+    engine.put("t", [(1, "new", "+"), (2, "two", "+"), (3, "three", "-")])
+    engine.put("l", [(0, 1, 3), (0, 2, 4), (0, 3, 5), (0, None, 6)])
+    engine.work()
+    assert engine.rows("q") == [(1, "old"), (2, None), (3, "new"), (4, "two"), (5, None), (6, None)]
+    engine.end("l")
+    engine.work()
+    assert engine.results["q"][-1].ended
+
+
+def test_old_versions_are_forgotten() -> None:
+    engine = SqlEngine(LEFT, TABLE)
+    delta = engine.select("SELECT v, name FROM l JOIN t ON l.k = t.k")
+    for i in range(200):
+        engine.put("t", [(1, str(i), "+")])
+        engine.put("l", [(i, 1, i)])
+        engine.work()
+    kind = next(o.id for o in delta.operators if "join" in o.kind)
+    assert engine.network.operators[kind].logic.state_rows() <= 2
+    assert engine.rows("q") == [(i, str(i)) for i in range(200)]

@@ -1,0 +1,157 @@
+"""What cannot be planned is refused with the clause, the place and the mend."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from millstream.engine.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName, Unsupported
+
+from tests.support.plans import make_catalog, plan
+
+CASES = [
+    ("SELECT COUNT(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '10' SECOND)", Unsupported, "TUMBLE outside FROM", (1, 33)),
+    ("SELECT 1e400 FROM s", TypeProblem, "out of the range of DOUBLE", (1, 8)),
+    ("SELECT 0x1F FROM s", SyntaxProblem, "'0x1F' is not a number", (1, 8)),
+    ("SELECT v FROM ss", UnknownName, "no stream or table ss.*did you mean s", (1, 15)),
+    ("SELECT vv FROM s", UnknownName, r"no column vv.*did you mean v", (1, 8)),
+    ("SELECT q.v FROM s", UnknownName, "no q in FROM", (1, 8)),
+    ("SELECT s.v FROM s x", UnknownName, "no s in FROM", (1, 8)),
+    ("SELECT q.* FROM s", UnknownName, "no q in FROM", (1, 8)),
+    ("SELECT k FROM s JOIN r ON s.k = r.k WITHIN 1 SECOND", UnknownName, "column k is ambiguous.*r.k or s.k", (1, 8)),
+    ("SELECT UPER(name) FROM s", UnknownName, "no function UPER.*did you mean UPPER", (1, 8)),
+    ("SELECT NOW() FROM s", UnknownName, "no function NOW.*clock", (1, 8)),
+    ("SELECT k FROM s,\n s WHERE s.k = s.k", Unsupported, "s stands twice in FROM", (1, 16)),
+    ("SELECT v + name FROM s", TypeProblem, r"DOUBLE \+ TEXT is not defined", (1, 8)),
+    ("SELECT k FROM s WHERE k", TypeProblem, "WHERE must be a condition", (1, 23)),
+    ("SELECT k FROM s WHERE k = 'a'", TypeProblem, "is not defined", (1, 23)),
+    ("SELECT s.k FROM s JOIN r ON s.name = r.k WITHIN 1 SECOND", TypeProblem, "TEXT = INT is not defined", (1, 29)),
+    ("SELECT CAST(k AS TINYINT) FROM s", SyntaxProblem, "'TINYINT' is not a type", (1, 13)),
+    ("SELECT CAST('x' AS INT) FROM s", TypeProblem, "is not INT", (1, 13)),
+    ("SELECT k, v FROM s GROUP BY k", TypeProblem, "column v must be in GROUP BY", (1, 11)),
+    ("SELECT * FROM s GROUP BY k", TypeProblem, r"\* cannot stand beside GROUP BY", (1, 8)),
+    ("SELECT k FROM s WHERE MAX(v) > 3", Unsupported, "cannot stand in WHERE; use HAVING", (1, 23)),
+    ("SELECT SUM(MAX(v)) FROM s", Unsupported, "inside another", (1, 12)),
+    ("SELECT SUM(*) FROM s", TypeProblem, r"SUM\(\*\) is not defined", (1, 8)),
+    ("SELECT SUM(v) OVER (PARTITION BY k) FROM s", Unsupported, r"SUM OVER \( \)", (1, 8)),
+    ("SELECT LAG(v, 0) OVER () FROM s", TypeProblem, "at least 1", (1, 8)),
+    ("SELECT COUNT(*) FROM s GROUP BY 3", TypeProblem, "GROUP BY 3 is not a column", (1, 1)),
+    ("SELECT ARRAY_AGG(v ORDER BY k) FROM s", Unsupported, "ORDER BY inside ARRAY_AGG", (1, 8)),
+    ("SELECT k FROM s ORDER BY k", Unsupported, "ORDER BY without LIMIT", (1, 26)),
+    ("SELECT k FROM s LIMIT 3", Unsupported, "LIMIT without ORDER BY", (1, 1)),
+    ("SELECT k FROM s ORDER BY k LIMIT 3", Unsupported, "without a window", (1, 1)),
+    ("SELECT s.k FROM s JOIN r ON s.k = r.k", InvalidDefinition, "needs a bound in time.*WITHIN", (1, 19)),
+    ("SELECT s.k FROM s, r WHERE s.k = r.k", InvalidDefinition, "needs a bound in time", (1, 18)),
+    (
+        "SELECT s.k FROM s JOIN r ON r.ts > s.ts + 5 SECONDS AND r.ts < s.ts",
+        InvalidDefinition,
+        "bounds in time contradict",
+        (1, 19),
+    ),
+    ("SELECT s.k FROM s [ROWS 3] JOIN r [ROWS 3] ON s.k = r.k", Unsupported, "join of ROWS and ROWS windows", (1, 28)),
+    ("SELECT s.k FROM s [RANGE 5 SECONDS] JOIN r ON s.k = r.k", Unsupported, "window on one side only", (1, 37)),
+    ("SELECT k FROM tab", Unsupported, "a table can stand only on the right", None),
+    ("SELECT s.k FROM s JOIN tab ON s.v > 1", Unsupported, "join with a table needs an equality", (1, 19)),
+    ("SELECT s.k FROM s FULL JOIN tab ON s.k = tab.k", Unsupported, "FULL a join with a table", (1, 19)),
+    ("SELECT s.k FROM s JOIN tab ON s.k = tab.k WITHIN 1 SECOND", Unsupported, "WITHIN has no meaning", (1, 19)),
+    ("SELECT s.k FROM s ASOF JOIN r ON s.k = r.k AND r.w > 1", Unsupported, "as-of join takes equalities", (1, 19)),
+    ("SELECT s.k FROM s JOIN r FOR SYSTEM_TIME AS OF s.k ON s.k = r.k", TypeProblem, "takes the event time", (1, 19)),
+    ("SELECT * FROM TUMBLE(s, v, 10 SECONDS)", InvalidDefinition, "v is not the event time.*it is ts", (1, 25)),
+    ("SELECT * FROM s [RANGE 1 DAY SLIDE 1 DAY TIME ZONE 'Mars']", InvalidDefinition, "'Mars' is not a time zone", (1, 1)),
+    ("SELECT COUNT(*) FROM s [UNBOUNDED]", InvalidDefinition, "needs EMIT CHANGES or EMIT EVERY", (1, 1)),
+    ("SELECT COUNT(*) FROM s [LANDMARK]", InvalidDefinition, "needs EMIT EVERY", (1, 1)),
+    ("SELECT k FROM s [LANDMARK]", Unsupported, "without an aggregate", (1, 1)),
+    ("SELECT k, COUNT(*) FROM s [NOW] GROUP BY k EMIT EMPTY", Unsupported, "queries without keys", (1, 1)),
+    ("SELECT COUNT(*) FROM s EMIT EMPTY", Unsupported, "needs a tumbling or hopping window", (1, 1)),
+    ("SELECT k FROM s EMIT EVERY 5 SECONDS", Unsupported, "EMIT EVERY needs an aggregate", (1, 17)),
+    ("SELECT k FROM (SELECT k FROM s EMIT CHANGES)", Unsupported, "EMIT belongs to the outermost query", (1, 32)),
+    ("SELECT k FROM (SELECT k FROM s WITH (weight = 1))", Unsupported, "WITH options belong to the outermost", (1, 38)),
+    ("SELECT k FROM (SELECT k, COUNT(*) FROM s GROUP BY k) [NOW]", Unsupported, "window over a change log", (1, 54)),
+    ("RSTREAM(SELECT k FROM s)", Unsupported, "RSTREAM of rows that never leave", (1, 1)),
+    ("ISTREAM(SELECT COUNT(*) FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS])", Unsupported, "ISTREAM over a HOPPING window", (1, 9)),
+    ("SELECT k FROM s UNION ALL SELECT name FROM s", TypeProblem, "column k of UNION ALL is BIGINT and TEXT", (1, 1)),
+    ("SELECT k FROM s UNION ALL SELECT k, v FROM s", TypeProblem, "have 1 and 2 columns", (1, 1)),
+    ("SELECT k FROM s WITH (clas = gold)", UnknownName, "no option clas.*did you mean class", (1, 23)),
+    ("SELECT k FROM s WITH (class = golden)", UnknownName, "no class golden.*did you mean gold", (1, 23)),
+    ("SELECT k FROM s WITH (qos = '1s:1, 1s:0')", InvalidDefinition, "latencies of a qos graph must rise", (1, 23)),
+    ("SELECT k FROM s WITH (qos = '1s:0, 2s:1')", InvalidDefinition, "utilities of a qos graph must not rise", (1, 23)),
+    ("SELECT k FROM s WITH (deadline = 'soon')", InvalidDefinition, "option deadline", (1, 23)),
+    (
+        "SELECT COUNT(*) FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS] WHERE ts > window_start",
+        Unsupported,
+        "cannot mix the window's bounds",
+        (1, 1),
+    ),
+    ("SELECT MAX(window_end) FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS]", Unsupported, "bounds cannot stand inside an aggregate", (1, 1)),
+    ("SELECT window_start FROM s [ROWS 5]", UnknownName, "no column window_start .*a ROWS window has bounds only", (1, 8)),
+    ("SELECT k FROM s WHERE (k, v) IN ((1, 2))", Unsupported, "list in parentheses", (1, 24)),
+    ("SELECT ts AT TIME ZONE 'UTC' FROM s", Unsupported, "AT TIME ZONE", (1, 8)),
+]
+
+
+@pytest.mark.parametrize(("text", "error", "message", "place"), CASES, ids=[c[0].replace("\n", " ") for c in CASES])
+def test_a_query_is_refused_with_its_place(text: str, error: type[EngineError], message: str, place: tuple[int, int] | None) -> None:
+    with pytest.raises(error, match=f"(?s){message}") as caught:
+        plan(text)
+    if place is not None:
+        assert (caught.value.line, caught.value.column) == place
+
+
+def _check(problem: EngineError) -> None:
+    """A refusal says something, and nothing of the parser's inside."""
+    assert problem.message
+    assert "object at 0x" not in str(problem)
+
+
+WORDS = [
+    *["k", "v", "name", "ts", "d", "i", "window_start", "window_end", "s.k", "r.w", "COUNT(*)", "SUM(v)", "AVG(d)", "MAX(name)"],
+    *["1", "2.5", "'x'", "NULL", "TRUE", "+", "-", "*", "/", "%", "||", "=", "<", ">", "AND", "OR", "NOT", "IS", "IN"],
+    *["(", ")", ",", "BETWEEN", "LIKE", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST(k", "AS", "TEXT)", "COALESCE(", "UPPER("],
+    *["EXTRACT(HOUR", "FROM", "ts)", "INTERVAL", "'5", "seconds'", "DISTINCT"],
+]
+SOURCES = (
+    "s",
+    "s [RANGE 10 SECONDS SLIDE 5 SECONDS]",
+    "s [ROWS 5]",
+    "s [RANGE 5 SECONDS]",
+    "s JOIN r ON s.k = r.k WITHIN 5 SECONDS",
+    "(SELECT k, v, ts FROM s) AS s",
+    "s LEFT JOIN tab ON s.k = tab.k",
+)
+TAILS = ("", "GROUP BY k", "GROUP BY s.k, name HAVING COUNT(*) > 1", "EMIT CHANGES", "ORDER BY 1 LIMIT 2")
+CATALOG = make_catalog()
+soup = st.lists(st.sampled_from(WORDS), min_size=1, max_size=9).map(" ".join)
+
+
+@given(soup, st.sampled_from(SOURCES), soup, st.sampled_from(TAILS))
+def test_any_query_is_planned_or_refused_and_never_breaks_the_planner(items: str, source: str, where: str, tail: str) -> None:
+    try:
+        plan(f"SELECT {items} FROM {source} WHERE {where} {tail}", catalog=CATALOG)
+    except EngineError as problem:
+        _check(problem)
+
+
+ITEMS = st.lists(
+    st.sampled_from(
+        ["k", "v + 1", "UPPER(name)", "COUNT(*)", "SUM(v)", "AVG(d) * 2", "MAX(ts)", "window_end", "CASE WHEN v > 1 THEN k END"]
+    ),
+    min_size=1,
+    max_size=4,
+).map(", ".join)
+CONDITIONS = st.lists(
+    st.sampled_from(["v > 1", "k IN (1, 2)", "name LIKE 'a%'", "ts > '2024-01-01'", "d BETWEEN 1 AND 2.5", "NOT v IS NULL", "1 + 1 = 2"]),
+    min_size=1,
+    max_size=4,
+).map(" AND ".join)
+
+
+@given(ITEMS, st.sampled_from(SOURCES[:4]), CONDITIONS, st.sampled_from(["", "GROUP BY k, name, v", "GROUP BY k HAVING SUM(v) > 2"]))
+def test_what_is_planned_runs_alike_from_its_plan_object(items: str, source: str, condition: str, tail: str) -> None:
+    from millstream.engine.planner.plan_writer import to_plan_object
+
+    try:
+        planned = plan(f"SELECT {items} FROM {source} WHERE {condition} {tail}", catalog=CATALOG)
+    except EngineError:
+        return
+    assert plan(to_plan_object(planned.bound), catalog=CATALOG).physical == planned.physical
+    assert planned.physical.schema == plan(to_plan_object(planned.bound), catalog=CATALOG, off="all").physical.schema

@@ -1,0 +1,43 @@
+"""The demo as a user runs it: a daemon process, Spark, the whole month."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from millstream.client.cli import run
+from millstream.feeder.demo.daemon import daemon
+from millstream.feeder.errors import FeederError
+
+COMMAND = [sys.executable, "-c", "from millstream.client.cli import main; main()", "demo"]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.process
+def test_every_answer_of_the_demo_equals_duckdb() -> None:
+    chosen = [word for name in ("delays", "carriers", "fast", "movements", "rush") for word in ("--query", name)]
+    done = subprocess.run([*COMMAND, "--seconds", "5", *chosen], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "policy round-robin" in done.stdout
+    assert "49,311 rows accepted; every answer equals DuckDB's" in done.stdout
+    rows = {
+        line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")[2:-1]] for line in done.stdout.splitlines() if "│" in line
+    }
+    assert rows["movements"][:2] == ["47,301", "47,301"]
+    assert all(cells[-2:] == ["yes", "equal"] for cells in rows.values())
+    assert re.search(r"fed 49,311 rows", done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_daemon_that_cannot_start_says_why() -> None:
+    with pytest.raises(FeederError, match=r"did not start: .*no-such-policy"), daemon(["--policy", "no-such-policy"]):
+        pass
+
+
+def test_a_query_that_is_not_there_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--query", "weather"]) == 2
+    assert "there is no query weather; there are delays" in capfd.readouterr().err

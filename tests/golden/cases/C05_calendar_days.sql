@@ -1,0 +1,4 @@
+-- case: C05
+CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts;
+SELECT window_start, COUNT(*) AS n FROM s [RANGE 1 DAY SLIDE 1 DAY TIME ZONE 'America/New_York'];
+SELECT window_start, COUNT(*) AS n FROM s [RANGE 1 DAY SLIDE 1 DAY];

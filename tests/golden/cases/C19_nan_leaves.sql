@@ -1,0 +1,3 @@
+-- case: C19
+CREATE STREAM s (ts BIGINT, v DOUBLE) TIMESTAMP BY ts UNIT s;
+SELECT AVG(v) AS average FROM s [ROWS 3];

@@ -1,0 +1,280 @@
+"""The core by itself: control items, timers, stalls, locks, halts, splices and drains, event by event."""
+
+from __future__ import annotations
+
+import pytest
+from millstream.engine.graph import EdgeId, OperatorId, QueryId
+from millstream.engine.work import EdgeCount, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.scheduler.catalog import CATALOG
+from millstream.scheduler.core import CoreSettings, SchedulerCore
+from millstream.scheduler.errors import GraphError, LedgerError
+from millstream.scheduler.events import (
+    Arrived,
+    DrainRequested,
+    PolicyChanged,
+    QueryAdded,
+    QueryPaused,
+    QueryRemoved,
+    QueryResumed,
+    Spliced,
+    TimerDue,
+    WorkDone,
+    WorkFailure,
+)
+from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
+from millstream.scheduler.simulation.networks import Box, NetworkBuilder, Source
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.trains import Train
+
+POLICIES = [name for name in CATALOG if name != "user"]
+
+
+class Bench:
+    """A core with a chain a -> b over one source, driven by hand."""
+
+    def __init__(self, policy: str = "round-robin", settings: CoreSettings | None = None) -> None:
+        self.builder = NetworkBuilder()
+        self.source = self.builder.source("s")
+        self.a = Box(10, 1.0, self.source, label="a")
+        self.b = Box(10, 1.0, self.a, label="b")
+        self.core = SchedulerCore(PolicySpec.parse(policy), settings or CoreSettings(train=Train(share=1.0), adapt=False))
+        self.now = 0
+        self.add(self.b)
+
+    def add(self, root: Box) -> QueryId:
+        delta = self.builder.query("q", root)
+        self.handle(QueryAdded(delta))
+        self.handle(Spliced(delta.query.id))
+        return delta.query.id
+
+    def handle(self, *events: object) -> list[Instruction]:
+        self.now += 1
+        return self.core.handle(list(events), self.now)  # type: ignore[arg-type]
+
+    def arrive(self, rows: int, controls: int = 0, source: Source | None = None) -> list[WorkOrder]:
+        return orders(self.handle(Arrived(self.builder.log(source or self.source), rows, rows, self.now, controls)))
+
+    def done(self, order: WorkOrder, *steps: StepReceipt, failure: WorkFailure | None = None) -> list[WorkOrder]:
+        return orders(self.handle(WorkDone(WorkReceipt(order.id, steps, (), (), 0, 1), failure)))
+
+    def receipt(self, box: Box, rows: int, made: int, controls: int = 0, passed: int = 0) -> StepReceipt:
+        operator = self.builder.operator(box)
+        edge = self.core.network.inputs[self.core.network.operators.slot_of[operator]][0]
+        consumed = EdgeCount(self.core.network.edges.identity(edge), rows, rows, None, controls)
+        return StepReceipt(operator, (consumed,), (LogCount(self.builder.log(box), made, made, 0, passed),), 10)
+
+
+def orders(instructions: list[Instruction]) -> list[WorkOrder]:
+    return [one.order for one in instructions if isinstance(one, Dispatch)]
+
+
+def reports(instructions: list[Instruction]) -> list[str]:
+    return [one.kind for one in instructions if isinstance(one, Report)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_control_items_alone_make_an_operator_run_under_every_policy(policy: str) -> None:
+    bench = Bench(f"{policy}:tau=5")
+    (order,) = bench.arrive(0, controls=1)
+    first = order.steps[0]
+    assert first == Step(bench.builder.operator(bench.a), 0)
+    last = bench.done(order, bench.receipt(bench.a, 0, 0, controls=1, passed=1))
+    if len(order.steps) == 1 or last:
+        (order,) = last
+        assert order.steps[0].operator == bench.builder.operator(bench.b)
+    bench.core.ledger.validate(settled=False)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_timer_makes_its_operator_run_once(policy: str) -> None:
+    bench = Bench(policy)
+    (order,) = orders(bench.handle(TimerDue(bench.builder.operator(bench.b))))
+    assert order.steps[0].operator == bench.builder.operator(bench.b)
+    assert bench.done(order, StepReceipt(bench.builder.operator(bench.b), (), (), 1)) == []
+    assert bench.core.idle
+    bench.core.ledger.validate()
+
+
+def test_a_step_that_takes_nothing_waits_until_something_moves_above() -> None:
+    bench = Bench()
+    (order,) = bench.arrive(3)
+    # The input waits for a partner: nothing taken, nothing to do, no spinning.
+    assert bench.done(order, StepReceipt(bench.builder.operator(bench.a), (), (), 1)) == []
+    assert bench.core.idle
+    assert bench.core.next_wake_ns() is None
+    (order,) = bench.arrive(1)
+    assert order.steps == (Step(bench.builder.operator(bench.a), 4),)
+    bench.core.ledger.validate()
+
+
+def test_a_join_waits_for_its_partner_and_goes_on_when_the_other_side_moves() -> None:
+    bench = Bench()
+    other = bench.builder.source("t")
+    slow = Box(10, 0.5, other, label="slow")
+    bench.add(Box(10, 1.0, slow, bench.b, window_ns=100, label="join"))
+    (order,) = bench.arrive(1)
+    (order,) = bench.done(order, bench.receipt(bench.a, 1, 1))
+    (order,) = bench.done(order, bench.receipt(bench.b, 1, 1))
+    join = order.steps[0].operator
+    assert bench.core.network.node(bench.core.network.operators.slot_of[join]).label == "join"
+    assert bench.done(order, StepReceipt(join, (), (), 1)) == []
+    # The other side's row is filtered away: the join hears of it all the same.
+    (order,) = bench.arrive(1, source=other)
+    (order,) = bench.done(order, bench.receipt(slow, 1, 0))
+    assert order.steps == (Step(join, 1),)
+
+
+def test_the_first_step_takes_what_the_ledger_knows_and_later_ones_all() -> None:
+    bench = Bench("hr")
+    (order,) = bench.arrive(7)
+    assert order.steps == (Step(bench.builder.operator(bench.a), 7), Step(bench.builder.operator(bench.b), None))
+
+
+def test_an_operator_is_locked_while_its_order_is_out() -> None:
+    bench = Bench("hr", CoreSettings(orders_max=4, train=Train(count=1), adapt=False))
+    (order,) = bench.arrive(3)
+    assert bench.arrive(1) == []
+    assert bench.core.ledger.busy.sum() == 2
+    (again,) = bench.done(order, bench.receipt(bench.a, 1, 1), bench.receipt(bench.b, 1, 1))
+    assert again.id == OrderId(order.id + 1)
+
+
+def test_unfinished_steps_come_back_by_their_rows() -> None:
+    bench = Bench("hr")
+    (order,) = bench.arrive(5)
+    # The budget ran out after the first step: b's rows stand in an inner queue, which makes b's own unit run.
+    (order,) = bench.done(order, bench.receipt(bench.a, 5, 5))
+    assert order.steps == (Step(bench.builder.operator(bench.b), 5),)
+
+
+def test_a_new_reader_begins_at_the_cursor_the_engine_gives() -> None:
+    bench = Bench()
+    bench.arrive(5)
+    late = bench.builder.query("late", Box(10, 1.0, bench.source, label="late"))
+    assert [type(one) for one in bench.handle(QueryAdded(late))][:1] == [Splice]
+    # The engine has three rows more than the scheduler heard of; they are before the new reader.
+    bench.handle(Spliced(late.query.id, ((EdgeId(late.edges[0].id), 8),)))
+    ledger = bench.core.ledger
+    assert int(ledger.rows[bench.core.network.operators.slot_of[late.query.root]]) == -3
+    bench.arrive(3)
+    assert int(ledger.rows[bench.core.network.operators.slot_of[late.query.root]]) == 0
+    ledger.validate()
+    bench.arrive(2)
+    assert int(ledger.rows[bench.core.network.operators.slot_of[late.query.root]]) == 2
+    ledger.validate()
+
+
+def test_a_splice_waits_for_the_operators_it_touches() -> None:
+    bench = Bench()
+    (order,) = bench.arrive(5)
+    shared = bench.builder.query("shared", Box(10, 1.0, bench.a, label="c"))
+    assert bench.handle(QueryAdded(shared)) == []
+    instructions = bench.handle(WorkDone(WorkReceipt(order.id, (bench.receipt(bench.a, 5, 5),), (), (), 0, 1)))
+    assert [type(one) for one in instructions] == [Splice]
+    # Nothing is decided until the answer is there; then b runs, and the new reader sees nothing of what was there before.
+    (order,) = orders(bench.handle(Spliced(shared.query.id)))
+    assert order.steps[0].operator == bench.builder.operator(bench.b)
+    assert int(bench.core.ledger.rows[bench.core.network.operators.slot_of[shared.query.root]]) == 0
+
+
+def test_a_refused_splice_changes_nothing() -> None:
+    bench = Bench()
+    delta = bench.builder.query("bad", Box(10, 1.0, bench.source))
+    bench.handle(QueryAdded(delta))
+    instructions = bench.handle(Spliced(delta.query.id, failure="no room"))
+    assert [one for one in instructions if isinstance(one, Report)] == [Report("refused", "no room", delta.query.id)]
+    assert delta.query.id not in bench.core.network.queries
+
+
+def test_a_removed_query_gets_no_more_work_and_its_rows_are_counted() -> None:
+    bench = Bench()
+    query = bench.add(Box(10, 1.0, bench.source, label="c"))
+    root = bench.core.network.queries[query].root
+    (order,) = bench.arrive(4)
+    assert bench.handle(QueryRemoved(query, (root,)))[:1] == [Splice(query, removed=QueryRemoved(query, (root,)))]
+    instructions = bench.handle(Spliced(query))
+    assert reports(instructions) == ["removed"]
+    assert bench.core.ledger.rows_discarded == 4
+    assert bench.done(order, bench.receipt(bench.a, 4, 4)) != []
+    bench.core.ledger.validate()
+
+
+def test_a_paused_query_is_passed_over_and_shared_operators_run_on() -> None:
+    bench = Bench("hr")
+    other = bench.add(Box(10, 1.0, bench.a, label="c"))
+    bench.handle(QueryPaused(other))
+    (order,) = bench.arrive(2)
+    assert [bench.core.network.node(bench.core.network.operators.slot_of[step.operator]).label for step in order.steps] == ["a", "b"]
+    bench.done(order, bench.receipt(bench.a, 2, 2), bench.receipt(bench.b, 2, 2))
+    assert bench.core.idle
+    (order,) = orders(bench.handle(QueryResumed(other)))
+    assert order.steps == (Step(bench.core.network.queries[other].root, 2),)
+
+
+def test_a_failure_marks_the_queries_of_the_operator() -> None:
+    bench = Bench("hr")
+    other = bench.add(Box(10, 1.0, bench.a, label="c"))
+    (order,) = bench.arrive(2)
+    failure = WorkFailure("overflow", bench.builder.operator(bench.b))
+    bench.done(order, bench.receipt(bench.a, 2, 2), failure=failure)
+    assert dict(bench.core.failed) == {QueryId(1): "overflow"}
+    assert bench.core.statistics().failures == 1
+    # The other query of the shared operator goes on.
+    assert other not in bench.core.failed
+    assert bench.core.ledger.busy.sum() > 0
+
+
+def test_a_drain_ignores_the_threshold_and_reports_once() -> None:
+    bench = Bench("hr:tau=10")
+    assert bench.arrive(3) == []
+    assert bench.core.next_wake_ns() is not None
+    (order,) = orders(bench.handle(DrainRequested()))
+    instructions = bench.handle(WorkDone(WorkReceipt(order.id, (bench.receipt(bench.a, 3, 3), bench.receipt(bench.b, 3, 3)), (), (), 0, 1)))
+    assert reports(instructions) == ["drained"]
+    assert reports(bench.handle()) == []
+    assert bench.arrive(3) == []
+
+
+def test_a_head_that_waits_too_long_runs_below_the_threshold() -> None:
+    settings = CoreSettings(train=Train(share=1.0), adapt=False, head_wait_ns_max=100)
+    bench = Bench("hr:tau=10", settings)
+    assert bench.arrive(3) == []
+    wake_ns = bench.core.next_wake_ns()
+    assert wake_ns is not None
+    assert bench.now < wake_ns <= bench.now + 100
+    assert len(orders(bench.core.handle([], wake_ns))) == 1
+
+
+def test_an_unknown_policy_is_reported_and_the_old_one_stays() -> None:
+    bench = Bench("hr")
+    assert reports(bench.handle(PolicyChanged(PolicySpec("best")))) == ["policy_failed"]
+    assert bench.core.policy.name == "hr"
+    assert reports(bench.handle(PolicyChanged(PolicySpec("hnr")))) == ["policy_set"]
+
+
+def test_a_delta_that_does_not_fit_is_refused_with_the_reason() -> None:
+    bench = Bench()
+    delta = bench.builder.query("bad", Box(10, 1.0, bench.builder.source("t")))
+    broken = type(delta)(delta.query, delta.operators[1:], delta.edges)
+    (report,) = bench.handle(QueryAdded(broken))
+    assert isinstance(report, Report)
+    assert report.kind == "refused"
+    assert "which nobody" in report.message
+    with pytest.raises(GraphError, match="is in the network already"):
+        bench.core.network.check(type(delta)(bench.core.network.queries[QueryId(1)], (), ()))
+
+
+def test_validate_finds_a_lost_row() -> None:
+    bench = Bench()
+    bench.arrive(3)
+    bench.core.ledger.edge_rows[0] -= 1
+    with pytest.raises(LedgerError, match="edge 1: 3 rows appended, 0 consumed, 2 waiting"):
+        bench.core.ledger.validate()
+
+
+def test_rows_of_an_unknown_stream_are_nobodys() -> None:
+    bench = Bench()
+    assert bench.handle(Arrived(bench.builder.log(bench.b), 0)) == []
+    assert orders(bench.handle(Arrived(type(bench.builder.log(bench.b))(999), 5))) == []
+    assert bench.core.idle
+    assert OperatorId(1) in bench.core.network.operators.slot_of
