@@ -334,7 +334,9 @@ class ExpressLane:
         ledger, edges = self.ledger, self._entry_edges[units]
         slots = self.units.entries[units]
         ledger.edge_rows[edges] += counts
-        ledger.edge_bytes[edges] += counts * self._entry_bytes[units]
+        moved = counts * self._entry_bytes[units]
+        ledger.edge_bytes[edges] += moved
+        ledger.bytes_total += int(moved.sum())
         ledger.edge_consumed[edges] -= np.minimum(counts, 0)
         ledger.rows[slots] += counts
         heads = self.units.head_ns[units]

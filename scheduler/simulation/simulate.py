@@ -152,6 +152,7 @@ class _Run:
             sample_size(waiting)
             now_ns = core.express(lane, events, now_ns, times[place] if place < count else _FOREVER_NS)
         lane.settle()
+        ledger.validate()
         return now_ns
 
     def _run_orders(self) -> None:

@@ -60,6 +60,7 @@ def test_the_lane_gives_what_one_order_at_a_time_gives(policy: str) -> None:
         assert (getattr(fast, name) == getattr(slow, name)).all(), name
     assert len(fast.query) > 300
     assert fast.busy_ns == slow.busy_ns
+    assert fast.memory()[0] == pytest.approx(slow.memory()[0], rel=0.1)
     assert fast.waiting == slow.waiting == 0
 
 
