@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from millstream.client.benchmarks.chain_workload import NAME, SELECT, STREAM, reference, trains, views
+from millstream.client.benchmarks.chain_workload import NAME, PLAN, STREAM, reference, trains, views
 from millstream.client.benchmarks.daemon import Daemon, daemon
 from millstream.client.benchmarks.kit import Figures, Kit, spread
 from millstream.client.blocking import _new_loop
@@ -21,7 +21,7 @@ RUNS = 7
 def benchmark(kit: Kit) -> Iterator[Figures]:
     """Six selections and projections in a row over TCP, trains of 10,000 and 65,536 rows, results read as they come."""
     for train in (TRAIN,) if kit.quick else (TRAIN, 65_536):
-        with daemon() as server, asyncio.Runner(loop_factory=_new_loop) as runner:
+        with daemon("--no-optimise") as server, asyncio.Runner(loop_factory=_new_loop) as runner:
             yield runner.run(_measure(kit, server, train))
 
 
@@ -32,7 +32,7 @@ async def _measure(kit: Kit, server: Daemon, train: int) -> Figures:
     expected = reference(seen)
     async with await connect_async(server.address) as publisher, await connect_async(server.address) as reader:
         await publisher.execute(STREAM)
-        await reader.submit(SELECT, name="chain")
+        await reader.submit(PLAN, name="chain")
         got = await _run(publisher, reader, batches, len_of(expected))
         kit.require(_equal(got, expected), "other rows than by hand")
         ours, by_hand = [], []

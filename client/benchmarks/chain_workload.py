@@ -10,13 +10,33 @@ if TYPE_CHECKING:
 NAME = "chain_in"
 STREAM = f"CREATE STREAM {NAME} (ts TIMESTAMP, key BIGINT, a BIGINT, b BIGINT, price DOUBLE, tag TEXT) TIMESTAMP BY ts"
 THRESHOLD = 22.0  # the 20th percentile of price * 1.1
-SELECT = f"""
-SELECT ts, key, price FROM (
-  SELECT ts, key, b, price * 1.1 AS price, tag FROM (
-    SELECT ts, key, b, price, tag FROM {NAME} WHERE a <= 80
-  ) AS first WHERE b <= 80
-) AS second WHERE price > {THRESHOLD}
-"""
+_KEPT = [["ts", "ts"], ["key", "key"], ["b", "b"], ["price", "price"], ["tag", "tag"]]
+_RAISED = [["price", "price * 1.1"] if name == "price" else [name, name] for name, _ in _KEPT]
+# A plan and not a SELECT, whose projections the planner would merge: there are to be six operators.
+PLAN: dict[str, Any] = {
+    "version": 1,
+    "root": {
+        "op": "project",
+        "columns": [["ts", "ts"], ["key", "key"], ["price", "price"]],
+        "input": {
+            "op": "select",
+            "condition": f"price > {THRESHOLD}",
+            "input": {
+                "op": "project",
+                "columns": _RAISED,
+                "input": {
+                    "op": "select",
+                    "condition": "b <= 80",
+                    "input": {
+                        "op": "project",
+                        "columns": _KEPT,
+                        "input": {"op": "select", "condition": "a <= 80", "input": {"op": "source", "stream": NAME}},
+                    },
+                },
+            },
+        },
+    },
+}
 STEP_US = 20
 START_US = 1_700_000_000_000_000
 SEED = 1

@@ -94,9 +94,9 @@ class Kit:
         return chain_workload.views(batch)
 
     @property
-    def chain_statements(self) -> tuple[str, str]:
-        """The chain as SQL: the stream's definition and the SELECT."""
-        return chain_workload.STREAM, chain_workload.SELECT
+    def chain_query(self) -> tuple[str, str, Figures]:
+        """The chain's stream, its definition, and the query as a plan."""
+        return chain_workload.NAME, chain_workload.STREAM, chain_workload.PLAN
 
 
 Benchmark: TypeAlias = Callable[[Kit], Iterator[Figures]]

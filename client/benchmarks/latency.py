@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from millstream.client.benchmarks.chain_workload import NAME, SELECT, START_US, STREAM
+from millstream.client.benchmarks.chain_workload import NAME, PLAN, START_US, STREAM
 from millstream.client.benchmarks.daemon import Daemon, daemon
 from millstream.client.benchmarks.kit import Figures, Kit
 from millstream.client.benchmarks.raw import RawPublisher
@@ -30,7 +30,7 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        with daemon() as server, asyncio.Runner(loop_factory=_new_loop) as runner:
+        with daemon("--no-optimise") as server, asyncio.Runner(loop_factory=_new_loop) as runner:
             yield runner.run(_measure(kit, server))
     finally:
         sys.setswitchinterval(before)
@@ -42,7 +42,7 @@ async def _measure(kit: Kit, server: Daemon) -> Figures:
     prices = [0.0] * tuples
     async with await connect_async(server.address) as client:
         await client.execute(STREAM)
-        await client.submit(SELECT, name="chain")
+        await client.submit(PLAN, name="chain")
         async with await client.subscribe("chain") as results:
             sender = _Sender(server.port, tuples)
             sender.start()

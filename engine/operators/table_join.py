@@ -23,7 +23,7 @@ STREAM, TABLE = 0, 1
 class TableJoin(Operator):
     """Port 0 is the stream, port 1 the table's change log. The answer's W, and its end, are the stream's."""
 
-    state_fields = ("_table", "_ended")
+    state_fields: tuple[str, ...] = ("_table", "_ended")
 
     input_count = 2
 

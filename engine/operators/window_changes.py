@@ -27,7 +27,7 @@ from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 class ChangingWindowAggregate(WindowAggregate):
     """Hopping, tumbling and cumulating windows."""
 
-    state_fields = (*WindowAggregate.state_fields, "_shown")
+    state_fields: tuple[str, ...] = (*WindowAggregate.state_fields, "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)
@@ -120,7 +120,7 @@ class ChangingWindowAggregate(WindowAggregate):
 class ChangingSessionAggregate(SessionAggregate):
     """Sessions grow and merge, so what was shown of the open ones is compared as whole rows."""
 
-    state_fields = (*SessionAggregate.state_fields, "_shown")
+    state_fields: tuple[str, ...] = (*SessionAggregate.state_fields, "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)

@@ -71,8 +71,8 @@ class Kit(Protocol):
         ...
 
     @property
-    def chain_statements(self) -> tuple[str, str]:
-        """The chain as SQL."""
+    def chain_query(self) -> tuple[str, str, Figures]:
+        """The chain's stream, its definition, and the query as a plan."""
         ...
 
 

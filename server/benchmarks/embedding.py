@@ -22,6 +22,7 @@ from millstream.scheduler.workers import run_order
 from millstream.server.engine_host import Context, EngineHost
 from millstream.server.queries import Query
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
+from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 
 NO_COUNTS = SchedulerStatistics("", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, True)
@@ -180,7 +181,7 @@ class Results:
 
 
 class Embedded:
-    """A host over one of these runtimes, fed with columns that are already the engine's."""
+    """A host over one of these runtimes, fed with columns that are already the engine's. Plans run as they are written."""
 
     def __init__(self, *statements: str, policy: PolicySpec | None = None, settings: CoreSettings | None = None) -> None:
         self.results = Results()
@@ -191,7 +192,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = EngineHost(self.results, Store(None), runtime, spec)
+        self.host = EngineHost(self.results, Store(None), runtime, spec, optimise=False)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 
@@ -203,6 +204,10 @@ class Embedded:
     def execute(self, statement: str, name: str | None = None) -> None:
         """Execute a statement."""
         self.host.execute(statement, Context(name=name))
+
+    def submit(self, plan: dict[str, Any], name: str | None = None) -> None:
+        """Start a query given as a plan."""
+        submit(self.host, Submission(plan=plan, name=name), self)
 
     def columns(self, stream: str, batch: Any) -> list[Column]:
         """Return a record batch as the stream's columns."""

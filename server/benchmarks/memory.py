@@ -99,4 +99,4 @@ def _bytes_of(action: Callable[[], None], freed: int = 0) -> int:
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    return held + pa.total_allocated_bytes() - arrow + freed
+    return held + int(pa.total_allocated_bytes() - arrow) + freed

@@ -101,8 +101,15 @@ def test_results_of_other_code_are_not_used(tmp_path: Path, monkeypatch: pytest.
 def verdict(name: str, claims: Sequence[Claim]) -> report.Verdict:
     from dataclasses import asdict
 
-    return {"name": name, "source": "S", "title": "t", "setup": "u", "substitutions": ["a by b"], "scale": "full",
-            "claims": [asdict(claim) for claim in claims]}  # fmt: skip
+    return {
+        "name": name,
+        "source": "S",
+        "title": "t",
+        "setup": "u",
+        "substitutions": ["a by b"],
+        "scale": "full",
+        "claims": [asdict(claim) for claim in claims],
+    }
 
 
 def test_the_page_shows_what_does_not_hold_with_both_numbers() -> None:

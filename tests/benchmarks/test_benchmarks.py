@@ -1,0 +1,84 @@
+"""Every benchmark runs in quick mode and checks its answer; the command says what moved."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.client.benchmarks import chain_workload, figures
+from millstream.client.benchmarks.kit import Kit, WrongAnswer
+from millstream.client.cli import run
+
+NAMES = sorted(entry.name for entry in entry_points(group="millstream.benchmarks"))
+KNOWN_KEYS = {
+    *figures.IDENTITY, *figures.GREATER, *figures.SMALLER, "reference_rows_per_s", "cpu_s", "noise", "target_ms", "loss_percent",
+    "frames_per_s", "decisions", "orders", "decision_us", "groups", "panes", "bytes_per_group", "counted_per_row",
+}  # fmt: skip
+
+
+def lines_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert run(["bench", *arguments, "--quick", "--format", "json"]) == 0, capsys.readouterr().err
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("name", NAMES)
+def test_a_benchmark_gives_figures_and_its_answer_is_right(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = lines_of(capsys, name)
+    assert lines
+    for line in lines:
+        assert line["name"].partition("-")[0] == name.partition("-")[0]
+        assert set(line) <= KNOWN_KEYS
+        assert all(value > 0 for key, value in line.items() if isinstance(value, float) and key not in ("noise", "cpu_s"))
+
+
+def test_a_wrong_answer_fails_however_fast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    right = chain_workload.reference
+    monkeypatch.setattr(chain_workload, "reference", lambda trains: [(ts, key + 1, price) for ts, key, price in right(trains)])
+    assert run(["bench", "chain-engine", "--quick"]) == 1
+    assert "answer is wrong: other rows than by hand" in capsys.readouterr().err
+
+
+def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "speed"]) == 2
+    assert "there is no benchmark speed; there are chain-engine, chain-tcp," in capsys.readouterr().err
+
+
+def test_the_list_names_every_benchmark_with_what_it_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "--list"]) == 0
+    listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in listed] == NAMES
+
+
+def test_figures_are_compared_with_those_recorded_by_what_they_are_of(tmp_path: Path) -> None:
+    record = tmp_path / "figures.json"
+    figures.write_record(record, [{"name": "chain", "train": 100, "rows_per_s": 10.0, "ratio": 0.5}, {"name": "wire", "rows_per_s": 5.0}])
+    figures.write_record(record, [{"name": "wire", "rows_per_s": 8.0}])
+    before = figures.read_record(record)
+    assert [line["rows_per_s"] for line in before.values()] == [10.0, 8.0]
+    slower = {"name": "chain", "train": 100, "rows_per_s": 1.0, "ratio": 0.3}
+    assert figures.moved(slower, before[figures.identity(slower)]) == ["ratio 0.5 -> 0.3 (-40%, worse; noise 10%)"]
+    assert figures.moved({"name": "wire", "rows_per_s": 8.5}, before[figures.identity({"name": "wire"})]) == []
+
+
+def test_a_change_within_the_noise_of_both_has_not_moved() -> None:
+    before = {"name": "latency", "p50_ms": 1.0, "noise": 0.2}
+    assert figures.moved({"name": "latency", "p50_ms": 1.5, "noise": 0.1}, before) == []
+    assert figures.moved({"name": "latency", "p50_ms": 1.7, "noise": 0.1}, before) != []
+
+
+def test_both_are_run_in_turn_at_least_three_times() -> None:
+    turns: list[str] = []
+    timing = Kit(quick=True).alternate(lambda: turns.append("ours"), lambda: turns.append("reference"))
+    assert turns == ["reference", "ours"] * (len(turns) // 2)
+    assert len(turns) >= 8
+    assert timing.ratio > 0
+
+
+def test_what_does_not_hold_is_a_wrong_answer() -> None:
+    with pytest.raises(WrongAnswer, match="a row is missing"):
+        Kit(quick=True).require(False, "a row is missing")

@@ -1,0 +1,141 @@
+"""What a train costs in calls and memory: that does not depend on how busy the machine is, and grows when a hot path gets longer."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+from millstream.client.benchmarks import chain_workload
+from millstream.client.benchmarks.kit import Kit
+from millstream.protocol import messages
+from millstream.protocol.batches import BatchDecoder, BatchEncoder
+from millstream.server.benchmarks import window
+from millstream.server.benchmarks.embedding import Embedded
+
+from tests.support.pairs import Pair, joined
+
+# Measured when written, with a tenth to spare.
+CHAIN_CALLS_MAX = 370
+INTAKE_CALLS_MAX = 307
+WINDOW_CALLS_MAX = 314
+ROW_FRAME_CALLS_MAX = 16.5
+WARM_UP = 40  # trains: every chain has been run step by step, caches are filled
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Count calls, of Python functions and of compiled ones."""
+    count = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    gc.disable()
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return count
+
+
+def chain(train: int) -> tuple[Embedded, list[Any]]:
+    kit = Kit(quick=True)
+    name, stream, plan = kit.chain_query
+    engine = Embedded(stream)
+    engine.submit(plan)
+    columns = engine.columns(name, kit.chain_trains(train, train)[0])
+    for _ in range(WARM_UP):
+        engine.push(name, columns)
+        engine.runtime.run()
+    return engine, columns
+
+
+def chain_step(engine: Embedded, columns: list[Any]) -> Callable[[], object]:
+    def step() -> None:
+        engine.push(chain_workload.NAME, columns)
+        engine.runtime.run()
+
+    return step
+
+
+def test_a_train_through_six_operators_takes_the_same_calls_whatever_its_rows() -> None:
+    few, many = (calls_of(chain_step(*chain(train))) for train in (100, 20_000))
+    assert few == many
+    assert many <= CHAIN_CALLS_MAX
+
+
+def test_a_train_through_six_operators_allocates_no_more_than_its_result_and_some_masks() -> None:
+    rows = 20_000
+    step = chain_step(*chain(rows))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        step()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A computed column and the index (8 bytes a row each), three masks, three columns of half the rows.
+    assert peak <= rows * (8 + 8 + 3 + 3 * 8) + 100_000
+
+
+def test_taking_a_train_in_takes_the_same_calls_whatever_its_rows() -> None:
+    few, many = (taking_in(train) for train in (100, 20_000))
+    assert few == many
+    assert many <= INTAKE_CALLS_MAX
+
+
+def taking_in(train: int) -> int:
+    engine = Embedded(chain_workload.STREAM)
+    intake = engine.host.intake(chain_workload.NAME)
+    batch = chain_workload.trains(train, train)[0]
+    encoder, decoder = BatchEncoder(batch.schema), BatchDecoder(batch.schema)
+    payload = b"".join(bytes(piece) for piece in encoder.encode(batch))
+    intake.take_batch(decoder.decode(payload, train))
+    return calls_of(lambda: intake.take_batch(decoder.decode(payload, train)))
+
+
+def test_a_train_into_a_window_takes_the_same_calls_whatever_its_rows() -> None:
+    few, many = (folding(rows) for rows in (2_000, 20_000))
+    assert few == many
+    assert many <= WINDOW_CALLS_MAX
+
+
+def folding(rows: int) -> int:
+    """Fold trains that stay within one pane and meet every key; count the last."""
+    engine = Embedded(window.STREAM, window.SELECT)
+    columns = engine.columns("window_in", pane(rows))
+    for _ in range(WARM_UP):
+        engine.push("window_in", columns)
+        engine.runtime.run()
+
+    def step() -> None:
+        engine.push("window_in", columns)
+        engine.runtime.run()
+
+    return calls_of(step)
+
+
+def pane(rows: int) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    times = pa.array(np.full(rows, window.START_US, dtype=np.int64)).view(pa.timestamp("us", "UTC"))
+    return pa.record_batch({"ts": times, "key": np.arange(rows) % 1_000, "price": np.ones(rows)})
+
+
+def test_a_row_frame_takes_few_calls_to_read() -> None:
+    per_row = (reading(2_000) - reading(1_000)) / 1_000
+    assert per_row <= ROW_FRAME_CALLS_MAX
+
+
+def reading(rows: int) -> int:
+    pair = Pair()
+    pair.client_says(messages.OpenChannel(1, "s"))
+    pair.server_says(messages.ChannelOpened(1, 1, [["k", "BIGINT", True]], rows_credit=1_000_000, bytes_credit=1 << 30))
+    block = b"".join(joined(pair.client.send(messages.Row(1, number, [number]))) for number in range(1, rows + 1))
+    return calls_of(lambda: list(pair.server.receive_data(block)))
