@@ -113,7 +113,9 @@ def verdict(name: str, claims: Sequence[Claim]) -> report.Verdict:
 
 
 def test_the_page_shows_what_does_not_hold_with_both_numbers() -> None:
-    page = report.document([verdict("s-l2", [Claim("good", "24%", "30%", True), Claim("bad", "24%", "3%", False, "why")])], {"s-l2": "p.svg"})
+    page = report.document(
+        [verdict("s-l2", [Claim("good", "24%", "30%", True), Claim("bad", "24%", "3%", False, "why")])], {"s-l2": "p.svg"}
+    )
     assert "**1 of 2 claims hold.**" in page
     assert "| bad (why) | 24% | 3% | **does not hold** |" in page
     assert "Substituted: a by b." in page

@@ -77,7 +77,9 @@ def test_two_streams_are_served_the_same_way() -> None:
 
 def test_charges_for_deciding_delay_results_and_are_counted() -> None:
     work = sample(load=0.6)
-    free, charged = (simulate(work, "bsd-naive", settings=RunSettings(charge=charge)) for charge in (Charge(), Charge(evaluation_ns=20_000)))
+    free, charged = (
+        simulate(work, "bsd-naive", settings=RunSettings(charge=charge)) for charge in (Charge(), Charge(evaluation_ns=20_000))
+    )
     assert free.scheduling_ns == 0
     assert charged.scheduling_ns > 0
     assert charged.response_ns.mean() > free.response_ns.mean()
