@@ -67,9 +67,12 @@ class StreamLedger:
         """
         if len(self.late_seqs) > limits.LATE_ROWS_REMEMBERED_MAX:
             self.late_seqs.clear()
-        new = [seq not in self.late_seqs for seq in seqs]
-        fresh = [seq for seq, is_new in zip(seqs, new, strict=True) if is_new]
-        self.late_seqs.update(fresh)
+        new, fresh = [], []
+        for seq in seqs:
+            new.append(seq not in self.late_seqs)
+            if new[-1]:
+                self.late_seqs.add(seq)
+                fresh.append(seq)
         self.late += sum(1 for s in fresh if s not in self.failed_seqs) if self.failed_seqs else len(fresh)
         return new
 

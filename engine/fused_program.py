@@ -157,7 +157,6 @@ class FusedProgram:
                 slots.append(rows.column(output))
         return train.replace_columns(self._schema, slots)
 
-
     def _gathered(self, train: Train, rows: ChainRows, index: Index) -> Train:
         """Leave with some of the rows: only columns that leave are touched, entering ones gathered when someone asks for them."""
         selection = Selection(index)

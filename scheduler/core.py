@@ -33,14 +33,13 @@ from millstream.scheduler.events import (
     WorkDone,
     WorkFailure,
 )
-from millstream.scheduler.express import Charge, ExpressLane, Outcomes, quick_selector
+from millstream.scheduler.express import Charge, ExpressLane, Outcomes, check_policy, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
 from millstream.scheduler.query_marks import QueryMarks
-from millstream.scheduler.policies.slope_slack import SlopeSlack
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
@@ -200,17 +199,11 @@ class SchedulerCore:
     def express_lane(self, outcomes: Outcomes, charge: Charge | None = None) -> ExpressLane:
         """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
         policy = self._policy
-        fits = policy.schedule == 1 and policy.train.count == 1 and policy.threshold == 0 and self.settings.orders_max == 1
-        if not fits or (policy.turns is not None and not getattr(policy.turns, "equal", False)):
+        if policy.schedule != 1 or policy.train.count != 1 or policy.threshold or self.settings.orders_max != 1 or self._outstanding:
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
-        if self._outstanding or self.ledger.rows_waiting or self.story is not None:
-            raise SimulationError("an express lane begins with empty queues and keeps no story")
-        if isinstance(policy.ranking, SlopeSlack):
-            raise SimulationError(f"policy {policy.spec} looks at all queues of a path, which a lane does not keep up to date")
         self._units_version = -1
         self._bring_up_to_date(self._now_ns)
-        if self.estimates.adapt and self._units.depends_on_estimates:
-            raise SimulationError(f"policy {policy.spec} cuts the network anew when estimates move")
+        check_policy(policy.turns, policy.ranking, self.estimates, self._units)
         lane = ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
         if charge is None or charge.free:
             policy.selector = quick_selector(policy.selector, policy.ranking, single=lane.single)

@@ -16,12 +16,13 @@ from typing import Protocol
 
 import numpy as np
 from millstream.engine.graph import LogId, OperatorId, OperatorNode
-from millstream.scheduler.contracts import Ranking, Selector
+from millstream.scheduler.contracts import Ranking, Selector, Turns
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import NEVER_NS
-from millstream.scheduler.selectors.factored import FactoredSelector
+from millstream.scheduler.policies.slope_slack import SlopeSlack
+from millstream.scheduler.selectors.factored import FactoredSelector, FixedPart
 from millstream.scheduler.selectors.heap import HeapSelector
 from millstream.scheduler.selectors.marked_turns import MarkedTurnsSelector
 from millstream.scheduler.selectors.order import OrderSelector
@@ -83,6 +84,18 @@ class _Path:
     target: int
 
 
+def check_policy(turns: Turns | None, ranking: Ranking | None, estimates: Estimates, units: UnitSet) -> None:
+    """Raise `SimulationError` for a policy that a lane cannot serve, and for queues that hold something already."""
+    if turns is not None and not getattr(turns, "equal", False):
+        raise SimulationError("turns of unequal length are not one tuple long")
+    if isinstance(ranking, SlopeSlack):
+        raise SimulationError("slope-slack looks at all queues of a path, which a lane does not keep up to date")
+    if estimates.adapt and units.depends_on_estimates:
+        raise SimulationError("these units are cut anew when estimates move")
+    if units.ledger.rows_waiting:
+        raise SimulationError("an express lane begins with empty queues")
+
+
 def quick_selector(selector: Selector, ranking: Ranking | None, *, single: bool) -> Selector:
     """Return a selector that picks the same units with less work, where there is one.
 
@@ -93,7 +106,7 @@ def quick_selector(selector: Selector, ranking: Ranking | None, *, single: bool)
     if ranking is None or ranking.oldest_first:
         return selector
     if type(selector) in (HeapSelector, ScanSelector):
-        if hasattr(ranking, "fixed_part"):
+        if isinstance(ranking, FixedPart):
             return FactoredSelector(ranking)
         if not ranking.moves_with_time and not ranking.moves_with_queue:
             return OrderSelector(ranking)
@@ -235,9 +248,8 @@ class ExpressLane:
         ready, available = memoryview(units.ready), memoryview(units.available)  # type: ignore[arg-type]
         codes, costs, through, targets = self._codes, self._costs, self._through, self._targets
         cursors, queues, times, tally, stride = self._cursors, self._queues, self._times, self._tally, self._stride
-        dirty = self._dirty.append
-        results, pushed = self._results, self._pushed.append
-        out_unit, out_arrival, out_finish = (column.append for column in results)
+        dirty, pushed = self._dirty.append, self._pushed.append
+        out_unit, out_arrival, out_finish = (column.append for column in self._results)
         charge, keep, runs, decisions, more = self.charge, self.keep_dropped, 0, 0, True
         while now_ns < until_ns:
             picked = pick(view, now_ns, 1)
@@ -322,7 +334,9 @@ class ExpressLane:
         ledger, edges = self.ledger, self._entry_edges[units]
         slots = self.units.entries[units]
         ledger.edge_rows[edges] += counts
-        ledger.edge_bytes[edges] += counts * self._entry_bytes[units]
+        moved = counts * self._entry_bytes[units]
+        ledger.edge_bytes[edges] += moved
+        ledger.bytes_total += int(moved.sum())
         ledger.edge_consumed[edges] -= np.minimum(counts, 0)
         ledger.rows[slots] += counts
         heads = self.units.head_ns[units]

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from millstream.engine.column import Column
+from millstream.engine.event_time import US_PER_UNIT
 from millstream.engine.expressions.calendar import INT64_MIN
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.ingest.units import OUT_OF_RANGE, beyond_range, unit_warning
 from millstream.engine.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.types import TIMESTAMP, Kind
 
+EVENT_TIME_MAX_US = 2**62  # 146,000 years: times and windows up to that long add up within 64 bits
 DAYS_MAX = (2**63 - 1) // 86_400_000_000
 RawOf = Callable[[int], bytes | str]
 LineOf = Callable[[int], int]
@@ -29,6 +31,7 @@ class RowChecks:
         position = None if rule.column is None else definition.schema.position(rule.column)
         # Only an event time in a unit or by days can lie outside TIMESTAMP.
         self._scaled = position if position is not None and fields[position].type != TIMESTAMP else None
+        self._time = position
         self._time_name, self._unit = rule.column or "", rule.unit
 
     def finish(self, columns: Sequence[Column], rows: int, reasons: Reasons, raw_of: RawOf, line_of: LineOf | None = None) -> Coerced:
@@ -58,6 +61,19 @@ class RowChecks:
                 reasons.add_where(least if column.valid is None else least & column.valid, f"column {name}: {OUT_OF_RANGE}")
         if self._scaled is not None:
             self._check_scaled(columns[self._scaled], reasons)
+        if self._time is not None:
+            self._check_reach(columns[self._time], reasons)
+
+    def _check_reach(self, column: Column, reasons: Reasons) -> None:
+        """Refuse rows so far from 1970 that the bounds of their windows could not be reckoned with."""
+        if column.type.kind is Kind.DATE or self._unit == "ns":
+            return
+        limit = EVENT_TIME_MAX_US // US_PER_UNIT[self._unit or "us"] if column.type.is_integer else EVENT_TIME_MAX_US
+        least, most = column.bounds()
+        if least < -limit or most > limit:
+            far = (column.values > limit) | (column.values < -limit)
+            mask = far if column.valid is None else far & column.valid
+            reasons.add_where(mask, f"column {self._time_name}: {OUT_OF_RANGE} that events may have")
 
     def _check_scaled(self, column: Column, reasons: Reasons) -> None:
         """Refuse rows whose event time is in a unit or a DATE that TIMESTAMP does not reach."""

@@ -31,7 +31,7 @@ LEFT, RIGHT = 0, 1
 class AsofJoin(Operator):
     """See the module's text."""
 
-    state_fields = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")
+    state_fields: tuple[str, ...] = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")
 
     input_count = 2
 

@@ -19,7 +19,7 @@ from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 class Distinct(Operator):
     """Remembers the id of each row seen."""
 
-    state_fields = ("_encoder", "_known", "_ends")
+    state_fields: tuple[str, ...] = ("_encoder", "_known", "_ends")
 
     def __init__(self, recipe: DistinctRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

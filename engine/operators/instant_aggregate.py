@@ -24,6 +24,8 @@ from millstream.engine.watermarks import WatermarkTrack, minimum_track
 class InstantAggregate(RunningAggregate):
     """See the module's text. Uses the folding and the comparing of the RunningAggregate, one instant at a time."""
 
+    state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_arrived")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)
         self._arrived = 0

@@ -29,7 +29,7 @@ LEFT, RIGHT = 0, 1
 class WindowJoin(Operator):
     """See the module's text."""
 
-    state_fields = ("_keys", "_state", "_watermark", "_ordinals")
+    state_fields: tuple[str, ...] = ("_keys", "_state", "_watermark", "_ordinals")
 
     input_count = 2
 

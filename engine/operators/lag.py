@@ -22,7 +22,7 @@ from millstream.engine.windows.holistic import with_nulls
 class Lag(Operator):
     """Keeps rows that wait for W, and the last `offset` rows of each partition."""
 
-    state_fields = ("_waiting", "_before", "_watermark", "_ordinal")
+    state_fields: tuple[str, ...] = ("_waiting", "_before", "_watermark", "_ordinal")
 
     def __init__(self, recipe: LagRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

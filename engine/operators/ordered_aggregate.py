@@ -40,7 +40,7 @@ class Events:
 class OrderedAggregate(Operator):
     """See the module's text."""
 
-    state_fields = ("_clock", "_waiting", "_kept", "_kept_clock", "_watermark", "_ordinal")
+    state_fields: tuple[str, ...] = ("_clock", "_waiting", "_kept", "_kept_clock", "_watermark", "_ordinal")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

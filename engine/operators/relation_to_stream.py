@@ -25,7 +25,7 @@ MOMENTS_MAX = 10_000  # EVERY: answers in one go; a gap in time that would give 
 class RelationToStream(Operator):
     """Keeps the changes of instants that are not over, and the relation itself."""
 
-    state_fields = ("_waiting", "_relation", "_watermark", "_newest", "_ordinal")
+    state_fields: tuple[str, ...] = ("_waiting", "_relation", "_watermark", "_newest", "_ordinal")
 
     def __init__(self, recipe: RelationToStreamRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

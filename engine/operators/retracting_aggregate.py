@@ -23,7 +23,7 @@ from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 class RetractingAggregate(Operator):
     """EMIT CHANGES after each train, or EMIT FINAL once at the end."""
 
-    state_fields = ("_rows", "_ordinal", "_newest")
+    state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_newest")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

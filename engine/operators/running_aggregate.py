@@ -31,7 +31,7 @@ EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more give
 class RunningAggregate(Operator):
     """See the module's text."""
 
-    state_fields = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest")
+    state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

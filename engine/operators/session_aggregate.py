@@ -23,7 +23,7 @@ Part = tuple[list[Column], Int64Array, Int64Array]  # columns, seq, event time
 class SessionWindow(Operator):
     """What both have in common: when sessions close. Subclasses turn closed sessions into rows."""
 
-    state_fields = ("_rows", "_watermark")
+    state_fields: tuple[str, ...] = ("_rows", "_watermark")
 
     def __init__(self, schema: Schema, rows: SessionRows) -> None:
         super().__init__([schema])

@@ -23,12 +23,13 @@ STREAM, TABLE = 0, 1
 class TableJoin(Operator):
     """Port 0 is the stream, port 1 the table's change log. The answer's W, and its end, are the stream's."""
 
-    state_fields = ("_table",)
+    state_fields: tuple[str, ...] = ("_table", "_ended")
 
     input_count = 2
 
     def __init__(self, recipe: TableJoinRecipe, inputs: Sequence[Schema]) -> None:
         super().__init__([recipe.schema])
+        self._ended = False
         self._recipe = recipe
         self._width = len(inputs[TABLE]) - 1
         self._fields = inputs[TABLE].fields[: self._width]
@@ -57,6 +58,8 @@ class TableJoin(Operator):
             self._change(changes)
         joined = self._join(train, out) if train.rows else progress(train, self.schemas[0])
         self._table.forget(train.hi)
+        # The stream's end is the join's; what the table does after it must not end it again.
+        joined.ended, self._ended = train.ended and not self._ended, train.ended
         out.emit(joined)
 
     def _join(self, train: Train, out: Emitter) -> Train:

@@ -18,7 +18,7 @@ from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, min
 class Top(Operator):
     """See the module's text. The last of the partition columns is the window's end; without any, the end of the stream is."""
 
-    state_fields = ("_rows", "_ordinal", "_watermark")
+    state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_watermark")
 
     def __init__(self, recipe: TopRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

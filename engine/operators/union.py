@@ -14,7 +14,7 @@ from millstream.engine.train import Train, empty_train, merge_trains
 class Union(Operator):
     """Keeps only the watermark. Rows of equal arrival number come in order of the inputs."""
 
-    state_fields = ("_watermark",)
+    state_fields: tuple[str, ...] = ("_watermark",)
 
     def __init__(self, recipe: UnionRecipe) -> None:
         super().__init__([recipe.schema])

@@ -43,7 +43,7 @@ class WindowAnswer:
 class WindowAggregate(Operator):
     """See the module's text."""
 
-    state_fields = ("_keys", "_aggregates", "_panes_with", "_watermark", "_ordinal", "_dropped_upto", "_newest", "_empty")
+    state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_panes_with", "_watermark", "_ordinal", "_dropped_upto", "_newest", "_empty")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

@@ -27,6 +27,8 @@ from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 class ChangingWindowAggregate(WindowAggregate):
     """Hopping, tumbling and cumulating windows."""
 
+    state_fields: tuple[str, ...] = (*WindowAggregate.state_fields, "_shown")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)
         self._shown: dict[int, WindowAnswer] = {}
@@ -118,6 +120,8 @@ class ChangingWindowAggregate(WindowAggregate):
 class ChangingSessionAggregate(SessionAggregate):
     """Sessions grow and merge, so what was shown of the open ones is compared as whole rows."""
 
+    state_fields: tuple[str, ...] = (*SessionAggregate.state_fields, "_shown")
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)
         self._shown: list[Column] | None = None
@@ -139,7 +143,9 @@ class ChangingSessionAggregate(SessionAggregate):
     def _compared(self, train: Train, closed: list[ClosedSessions]) -> list[Part]:
         done = [self._made(c) for c in closed]
         sessions = self._rows.open_sessions()
-        still = [] if sessions is None else [self._made(ClosedSessions(sessions, np.full(len(sessions.starts), train.hi - 1, dtype=np.int64)))]
+        still: list[Part] = []
+        if sessions is not None:
+            still = [self._made(ClosedSessions(sessions, np.full(len(sessions.starts), train.hi - 1, dtype=np.int64)))]
         parts = [p[0] for p in (*done, *still)]
         before, self._shown = self._shown, still[0][0] if still else None
         new = [concat_columns(list(c)) for c in zip(*parts, strict=True)] if parts else None

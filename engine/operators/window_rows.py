@@ -55,7 +55,7 @@ class WindowRows(Operator):
 class WindowChanges(Operator):
     """A sliding, row or unbounded window as a change log: '+' when a row enters, '-' when it leaves."""
 
-    state_fields = ("_clock", "_waiting", "_inside", "_ranks", "_watermark", "_newest", "_ordinal")
+    state_fields: tuple[str, ...] = ("_clock", "_waiting", "_inside", "_ranks", "_watermark", "_newest", "_ordinal")
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])

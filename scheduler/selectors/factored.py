@@ -8,7 +8,7 @@ Picks what a scan picks, at two operations on columns instead of the whole equat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn
@@ -18,6 +18,7 @@ _NEVER = np.inf
 _subtract, _multiply = np.subtract, np.multiply
 
 
+@runtime_checkable
 class FixedPart(Protocol):
     """What this selector asks of a ranking."""
 

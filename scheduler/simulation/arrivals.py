@@ -1,13 +1,13 @@
 """Arrival times of one stream, from a seed: int64 columns of ns that never step back. Everything is made in columns.
 
-    poisson     independent exponential gaps
-    regular     equal gaps
-    on-off      many sources that are on and off for Pareto periods of shape α; their sum is self-similar with a Hurst parameter of
-                (3 − α) / 2, 0.8 for the default α = 1.4 (Willinger, Taqqu, Sherman, Wilson 1997)
-    trace       the gaps of a carried or given trace, scaled to a rate where one is asked for
-    burst       any of these with every n consecutive tuples moved to the time of the first (Sharaf 2007, 4.4.2), or n at a time with
-                the gaps between (Carney 2005, 3.4.4)
-    steps       Poisson with a rate that changes at stated times (Pajjuri 2004, 6.5)
+poisson     independent exponential gaps
+regular     equal gaps
+on-off      many sources that are on and off for Pareto periods of shape α; their sum is self-similar with a Hurst parameter of
+            (3 − α) / 2, 0.8 for the default α = 1.4 (Willinger, Taqqu, Sherman, Wilson 1997)
+trace       the gaps of a carried or given trace, scaled to a rate where one is asked for
+burst       any of these with every n consecutive tuples moved to the time of the first (Sharaf 2007, 4.4.2), or n at a time with
+            the gaps between (Carney 2005, 3.4.4)
+steps       Poisson with a rate that changes at stated times (Pajjuri 2004, 6.5)
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def steps(rates: Sequence[tuple[float, float]], seed: int, count: int | None = N
     return joined if count is None else joined[:count]
 
 
-def on_off(rate: float, count: int, seed: int, *, shape: float = PARETO_SHAPE, sources: int = ON_OFF_SOURCES,
-           period_tuples: float = 10.0) -> Times:
+def on_off(
+    rate: float, count: int, seed: int, *, shape: float = PARETO_SHAPE, sources: int = ON_OFF_SOURCES, period_tuples: float = 10.0
+) -> Times:
     """Return the first `count` arrivals of `sources` on/off sources, scaled to a mean of `rate` a second.
 
     A source sends at a constant pace while it is on; on and off periods are Pareto with `shape` and equal means, an on period holds
@@ -103,7 +104,7 @@ def _one_source(chance: np.random.Generator, shape: float, scale: float, horizon
     counts = np.floor(on_end - on_start + chance.uniform(0.0, 1.0, len(on_start))).astype(np.int64)
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     times = np.repeat(on_start, counts) + offsets
-    return times[(times >= 0.0) & (times < horizon)]
+    return np.asarray(times[(times >= 0.0) & (times < horizon)], dtype=np.float64)
 
 
 def trace(name: str, count: int, *, rate: float | None = None, scale: float | None = None, skip: int = 0) -> Times:

@@ -79,6 +79,8 @@ class VirtualDriver:
 
     def begin_charging(self) -> None:
         """Charge for what is decided from now on; what it took to take the first queries in is nobody's cost."""
+        # Looking at the units cuts and ranks them where that was put off.
+        assert self.core.view.units.count >= 0
         self._charged = self.core.counters()
         self.scheduling_ns = 0
 

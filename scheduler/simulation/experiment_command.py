@@ -35,7 +35,13 @@ def list_experiments() -> None:
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Run every experiment.")
 @click.option("--scale", type=click.Choice(["reduced", "medium", "full"]), default="reduced", show_default=True, help="How large.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("experiments"), show_default=True, help="Folder for data, plots and verdicts; runs kept there are not repeated.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("experiments"),
+    show_default=True,
+    help="Folder for data, plots and verdicts; runs kept there are not repeated.",
+)
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(1), help="Runs at a time.")
 @click.option("--no-plot", is_flag=True, help="Draw nothing.")
 def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Path, processes: int, no_plot: bool) -> None:

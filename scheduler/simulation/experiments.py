@@ -7,6 +7,7 @@ must be right and at least half of the size must show), plain comparison for ord
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,12 +99,38 @@ class Scenario:
 
 # Every row of the papers, by name; the module is the name with underscores.
 NAMES: tuple[str, ...] = (
-    "p-latency", "p-memory", "p-throughput", "p-burst",
-    "c-superbox", "c-traversal", "c-train", "c-overhead", "c-qos", "c-size", "c-bucket", "c-push", "c-10000", "c-sustained",
-    "c-burst", "c-fanout",
-    "s-slowdown", "s-response", "s-max", "s-tradeoff", "s-l2", "s-class", "s-selectivity", "s-oracle", "s-joins", "s-tardiness",
-    "s-memory", "s-clusters", "s-sharing", "s-adaptive", "s-fresh",
-)  # fmt: skip
+    "p-latency",
+    "p-memory",
+    "p-throughput",
+    "p-burst",
+    "c-superbox",
+    "c-traversal",
+    "c-train",
+    "c-overhead",
+    "c-qos",
+    "c-size",
+    "c-bucket",
+    "c-push",
+    "c-10000",
+    "c-sustained",
+    "c-burst",
+    "c-fanout",
+    "s-slowdown",
+    "s-response",
+    "s-max",
+    "s-tradeoff",
+    "s-l2",
+    "s-class",
+    "s-selectivity",
+    "s-oracle",
+    "s-joins",
+    "s-tardiness",
+    "s-memory",
+    "s-clusters",
+    "s-sharing",
+    "s-adaptive",
+    "s-fresh",
+)
 
 
 def load(name: str) -> Scenario:
@@ -139,7 +166,7 @@ def within(text: str, paper: float, ours: float, *, factor: float = 2.0, note: s
 
 def ordered(text: str, names: Sequence[str], values: Sequence[float], *, tolerance: float = 0.0, paper: str = "", note: str = "") -> Claim:
     """Judge that the values ascend strictly in the order of the names; with a tolerance, that none falls by more than this share."""
-    pairs = list(zip(values, values[1:], strict=False))
+    pairs = list(itertools.pairwise(values))
     holds = all(after >= before * (1.0 - tolerance) if tolerance else after > before for before, after in pairs)
     ours = " < ".join(f"{name} {value:.4g}" for name, value in sorted(zip(names, values, strict=True), key=lambda pair: pair[1]))
     return Claim(text, paper or " < ".join(names), ours, holds, note)

@@ -49,7 +49,13 @@ def select_join_project(
 
 
 def window_joins(
-    builder: NetworkBuilder, left: Source, right: Source, queries: int, seed: int, *, window_s: tuple[float, float] = (1.0, 10.0),
+    builder: NetworkBuilder,
+    left: Source,
+    right: Source,
+    queries: int,
+    seed: int,
+    *,
+    window_s: tuple[float, float] = (1.0, 10.0),
     unit_ns: float = 1_000.0,
 ) -> list[GraphDelta]:
     """Draw queries that select from two streams, join them over a window and project (Sharaf 2007, 3.8.1.12)."""
@@ -66,7 +72,13 @@ def window_joins(
 
 
 def chains(
-    builder: NetworkBuilder, sources: Sequence[Source], depth: int, cost_ns: float, *, asked: Sequence[Asked], selectivity: float = 1.0,
+    builder: NetworkBuilder,
+    sources: Sequence[Source],
+    depth: int,
+    cost_ns: float,
+    *,
+    asked: Sequence[Asked],
+    selectivity: float = 1.0,
     call_ns: float = 0.0,
 ) -> list[GraphDelta]:
     """Make one chain of equal boxes a source; what is asked of them goes round (Carney 2005, tables 4.2 and 4.4)."""
@@ -81,8 +93,16 @@ def chains(
 
 
 def tree(
-    builder: NetworkBuilder, name: str, depth: int, fan_out: int, cost_ns: Callable[[], float], *, asked: Asked | None = None,
-    selectivity: Callable[[], float] = lambda: 1.0, call_ns: float = 0.0, size_ratio: float = 1.0,
+    builder: NetworkBuilder,
+    name: str,
+    depth: int,
+    fan_out: int,
+    cost_ns: Callable[[], float],
+    *,
+    asked: Asked | None = None,
+    selectivity: Callable[[], float] = lambda: 1.0,
+    call_ns: float = 0.0,
+    size_ratio: float = 1.0,
 ) -> tuple[GraphDelta, list[Source]]:
     """Make an application tree: `depth` levels of boxes, each but the leaves with `fan_out` children; every leaf has its own source."""
     sources: list[Source] = []

@@ -7,6 +7,7 @@ which a waiting tuple would make a result.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,9 +99,9 @@ class Outcome:
         query, begin, end = self.query[order], self.arrival_ns[order], self.finished_ns[order]
         stale = np.zeros(len(self.queries))
         if len(query):
-            before = np.concatenate(([0], end[:-1]))
+            before = np.concatenate((np.zeros(1, dtype=np.int64), end[:-1]))
             before[np.concatenate(([True], query[1:] != query[:-1]))] = 0
-            stale = np.bincount(query, weights=np.maximum(0, end - np.maximum(begin, before)), minlength=len(self.queries))
+            stale[:] = np.bincount(query, weights=np.maximum(0, end - np.maximum(begin, before)), minlength=len(self.queries))
         weights = np.array([one.weight for one in self.queries]) if weighted else np.ones(len(self.queries))
         return float((stale / max(self.end_ns, 1) * weights).sum() / weights.sum()) if len(weights) else 0.0
 
@@ -159,7 +160,7 @@ def first_critical_s(points: tuple[tuple[float, float], ...]) -> float:
     """Return the last latency at which a graph still gives what it gives at 0; infinite for one that never falls."""
     first = points[0][1]
     found = float("inf")
-    for (at, value), (_, following) in zip(points, points[1:], strict=False):
+    for (at, value), (_, following) in itertools.pairwise(points):
         if value >= first and following < first:
             found = at
             break

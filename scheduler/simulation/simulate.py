@@ -65,7 +65,12 @@ class _Run:
         charge = settings.charge
         costs = DecisionCost(charge.decision_ns, charge.evaluation_ns, charge.move_ns, charge.order_ns)
         self.driver = VirtualDriver(
-            self.core, self.executor, on_splice=self.executor.splice, on_receipt=self._receipt, on_instruction=self._instruction, charge=costs
+            self.core,
+            self.executor,
+            on_splice=self.executor.splice,
+            on_receipt=self._receipt,
+            on_instruction=self._instruction,
+            charge=costs,
         )
         self._add(work)
         self.facts = self._facts()
@@ -147,6 +152,7 @@ class _Run:
             sample_size(waiting)
             now_ns = core.express(lane, events, now_ns, times[place] if place < count else _FOREVER_NS)
         lane.settle()
+        ledger.validate()
         return now_ns
 
     def _run_orders(self) -> None:
@@ -193,7 +199,14 @@ class _Run:
         for operator, queries in self._queries_of_root().items():
             query_of[slot_of[operator]] = queries[0]
         return self._outcome(
-            query_of[passed.operator], passed.arrival_ns, passed.finished_ns, end_ns, lane.decisions, lane.runs, lane.busy_ns, lane.scheduling_ns
+            query_of[passed.operator],
+            passed.arrival_ns,
+            passed.finished_ns,
+            end_ns,
+            lane.decisions,
+            lane.runs,
+            lane.busy_ns,
+            lane.scheduling_ns,
         )
 
     def _outcome_of_orders(self) -> Outcome:
@@ -219,11 +232,32 @@ class _Run:
             self.driver.scheduling_ns,
         )
 
-    def _outcome(self, query: np.ndarray, arrival_ns: np.ndarray, finished_ns: np.ndarray, end_ns: int, decisions: int, orders: int,
-                 busy_ns: int, scheduling_ns: int) -> Outcome:
+    def _outcome(
+        self,
+        query: np.ndarray,
+        arrival_ns: np.ndarray,
+        finished_ns: np.ndarray,
+        end_ns: int,
+        decisions: int,
+        orders: int,
+        busy_ns: int,
+        scheduling_ns: int,
+    ) -> Outcome:
         return Outcome(
-            str(self.policy), self.facts, query, arrival_ns, finished_ns, np.array(self.samples[0], dtype=np.int64),
-            np.array(self.samples[1], dtype=np.int64), self.work.span_ns, end_ns, self.work.tuples, decisions, orders, busy_ns,
-            scheduling_ns, self.core.ledger.rows_waiting, dict(zip(("evaluations", "moves"), map(float, self.core.counters()[1:3]), strict=True)),
-        )  # fmt: skip
-
+            str(self.policy),
+            self.facts,
+            query,
+            arrival_ns,
+            finished_ns,
+            np.array(self.samples[0], dtype=np.int64),
+            np.array(self.samples[1], dtype=np.int64),
+            self.work.span_ns,
+            end_ns,
+            self.work.tuples,
+            decisions,
+            orders,
+            busy_ns,
+            scheduling_ns,
+            self.core.ledger.rows_waiting,
+            dict(zip(("evaluations", "moves"), map(float, self.core.counters()[1:3]), strict=True)),
+        )

@@ -36,17 +36,37 @@ _COLUMNS = (
 
 @click.command("simulate")
 @click.argument("workload", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--policy", "policies", default="round-robin,fcfs,hr,hnr", show_default=True, help="Policies, separated by commas; options of one by + (hnr:level=operator+train=10).")
+@click.option(
+    "--policy",
+    "policies",
+    default="round-robin,fcfs,hr,hnr",
+    show_default=True,
+    help="Policies, separated by commas; options of one by + (hnr:level=operator+train=10).",
+)
 @click.option("--seed", default=1, show_default=True, help="Seed of arrivals and outcomes.")
-@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="Form of the output.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the distributions of response times into this file (svg or png).")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="Form of the output."
+)
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the distributions of response times into this file (svg or png)."
+)
 @click.option("--train", help="Train of policies that name none: a count, a share of the queue, all.")
 @click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), help="Scale the costs to this load.")
 @click.option("--adapt", is_flag=True, help="Let measurements replace declared costs and selectivities.")
 @click.option("--decision-us", type=click.FloatRange(0), default=0.0, help="Charge this for a decision.")
 @click.option("--evaluation-us", type=click.FloatRange(0), default=0.0, help="Charge this for a rank computed.")
-def simulate(workload: Path, policies: str, seed: int, form: str, plot: Path | None, train: str | None, utilisation: float | None,
-             adapt: bool, decision_us: float, evaluation_us: float) -> None:
+def simulate(
+    workload: Path,
+    policies: str,
+    seed: int,
+    form: str,
+    plot: Path | None,
+    train: str | None,
+    utilisation: float | None,
+    adapt: bool,
+    decision_us: float,
+    evaluation_us: float,
+) -> None:
     """Simulate a workload or a recording under policies.
 
     WORKLOAD is a TOML file of streams and queries, or a recording of a live server. The real scheduler decides; boxes with a cost and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -159,7 +160,8 @@ class _Reader:
             self.deltas += select_join_project(self.builder, sources, queries, seed, unit_ns=unit_ns, shared=int(drawn.get("shared", 1)))
         elif drawn.get("kind") == "window-join" and len(sources) == 2:
             low, high = drawn.get("window_s", [1.0, 10.0])
-            self.deltas += window_joins(self.builder, *sources, queries, seed, window_s=(low, high), unit_ns=unit_ns)
+            left, right = sources
+            self.deltas += window_joins(self.builder, left, right, queries, seed, window_s=(low, high), unit_ns=unit_ns)
         else:
             raise SimulationError(
                 f"kind of {where} is not known or does not go with {len(sources)} streams",
@@ -213,7 +215,7 @@ def _class(name: str, one: Table, index: int) -> ClassNode:
 
 def _graph(where: str, points: Sequence[Sequence[float]]) -> tuple[tuple[float, float], ...]:
     graph = tuple((float(at) / 1_000.0, float(value)) for at, value in points)
-    if not graph or any(after[0] <= before[0] for before, after in zip(graph, graph[1:], strict=False)):
+    if not graph or any(after[0] <= before[0] for before, after in itertools.pairwise(graph)):
         raise SimulationError(f"qos_ms of {where} does not ascend in latency")
     return graph
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from millstream.engine.graph import GraphDelta, LogId, OperatorNode
+from millstream.engine.graph import GraphDelta, LogId, OperatorId, OperatorNode
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.arrivals import Times
 from millstream.scheduler.simulation.networks import NetworkBuilder, Source
@@ -94,15 +94,15 @@ def utilisation(work: Workload) -> float:
     """
     rates = _rates(work)
     nodes = {node.id: node for node in work.nodes}
-    return sum(rate * (node.cost_ns + node.call_ns) for operator, rate in rates.items() if (node := nodes[operator]).inputs) / 1e9
+    return sum(rate * (nodes[operator].cost_ns + nodes[operator].call_ns) for operator, rate in rates.items()) / 1e9
 
 
-def _rates(work: Workload) -> dict[int, float]:
+def _rates(work: Workload) -> dict[OperatorId, float]:
     """Return the input rate of every operator in tuples a second (a source's output rate)."""
     span_s = max(work.span_ns, 1) / 1e9
     made: dict[int, float] = {log: len(times) / span_s for log, times in work.arrivals.items()}
     edge_log = {edge.id: edge.log for delta in work.deltas for edge in delta.edges}
-    rates: dict[int, float] = {}
+    rates: dict[OperatorId, float] = {}
     for node in work.nodes:
         if not node.inputs:
             continue

@@ -124,7 +124,7 @@ def timely(rows: Sequence[Row], delay: int) -> tuple[list[Row], int]:
 
 def sliding(rows: Sequence[Row], query: Grouped, size: int, delay: int) -> Answers:
     """[RANGE size]: at each instant the groups that received a row."""
-    kept, late = timely([r for r in rows], delay)
+    kept, late = timely(rows, delay)
     answers = Answers(late=late)
     for instant in sorted({r["ts"] for r in kept if query.where(r)}):
         window = [r for r in kept if instant - size < r["ts"] <= instant and query.where(r)]

@@ -101,12 +101,21 @@ def test_results_of_other_code_are_not_used(tmp_path: Path, monkeypatch: pytest.
 def verdict(name: str, claims: Sequence[Claim]) -> report.Verdict:
     from dataclasses import asdict
 
-    return {"name": name, "source": "S", "title": "t", "setup": "u", "substitutions": ["a by b"], "scale": "full",
-            "claims": [asdict(claim) for claim in claims]}  # fmt: skip
+    return {
+        "name": name,
+        "source": "S",
+        "title": "t",
+        "setup": "u",
+        "substitutions": ["a by b"],
+        "scale": "full",
+        "claims": [asdict(claim) for claim in claims],
+    }
 
 
 def test_the_page_shows_what_does_not_hold_with_both_numbers() -> None:
-    page = report.document([verdict("s-l2", [Claim("good", "24%", "30%", True), Claim("bad", "24%", "3%", False, "why")])], {"s-l2": "p.svg"})
+    page = report.document(
+        [verdict("s-l2", [Claim("good", "24%", "30%", True), Claim("bad", "24%", "3%", False, "why")])], {"s-l2": "p.svg"}
+    )
     assert "**1 of 2 claims hold.**" in page
     assert "| bad (why) | 24% | 3% | **does not hold** |" in page
     assert "Substituted: a by b." in page

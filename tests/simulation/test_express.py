@@ -13,10 +13,35 @@ from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workloads import Workload, utilisation, workload
 
 POLICIES = [
-    "round-robin", "rr", "fcfs", "srpt", "hr", "hnr", "lsf", "brt", "bsd-naive", "bsd-log", "bsd-uniform:clusters=5", "chain", "fas",
-    "edf", "edf-hr", "path-capacity", "segment", "simplified-segment", "superbox", "rb", "ml", "hnr:level=operator", "bsd-naive:level=operator",
-    "rr:level=operator", "lsf:selector=threshold", "hr:selector=scan", "slope-slack-push-through", "fixed-priority",
-]  # fmt: skip
+    "round-robin",
+    "rr",
+    "fcfs",
+    "srpt",
+    "hr",
+    "hnr",
+    "lsf",
+    "brt",
+    "bsd-naive",
+    "bsd-log",
+    "bsd-uniform:clusters=5",
+    "chain",
+    "fas",
+    "edf",
+    "edf-hr",
+    "path-capacity",
+    "segment",
+    "simplified-segment",
+    "superbox",
+    "rb",
+    "ml",
+    "hnr:level=operator",
+    "bsd-naive:level=operator",
+    "rr:level=operator",
+    "lsf:selector=threshold",
+    "hr:selector=scan",
+    "slope-slack-push-through",
+    "fixed-priority",
+]
 
 
 def sample(queries: int = 12, tuples: int = 120, load: float = 0.95, seed: int = 5) -> Workload:
@@ -35,6 +60,7 @@ def test_the_lane_gives_what_one_order_at_a_time_gives(policy: str) -> None:
         assert (getattr(fast, name) == getattr(slow, name)).all(), name
     assert len(fast.query) > 300
     assert fast.busy_ns == slow.busy_ns
+    assert fast.memory()[0] == pytest.approx(slow.memory()[0], rel=0.1)
     assert fast.waiting == slow.waiting == 0
 
 
@@ -51,7 +77,9 @@ def test_two_streams_are_served_the_same_way() -> None:
 
 def test_charges_for_deciding_delay_results_and_are_counted() -> None:
     work = sample(load=0.6)
-    free, charged = (simulate(work, "bsd-naive", settings=RunSettings(charge=charge)) for charge in (Charge(), Charge(evaluation_ns=20_000)))
+    free, charged = (
+        simulate(work, "bsd-naive", settings=RunSettings(charge=charge)) for charge in (Charge(), Charge(evaluation_ns=20_000))
+    )
     assert free.scheduling_ns == 0
     assert charged.scheduling_ns > 0
     assert charged.response_ns.mean() > free.response_ns.mean()

@@ -29,8 +29,20 @@ def test_json_gives_a_line_a_policy_with_every_measure(workload: Path) -> None:
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["policy"] for row in rows] == [one.replace("+", ",") for one in POLICIES.split(",")]
-    wanted = {"response_ms_mean", "response_ms_max", "response_ms_l2", "response_ms_p50", "response_ms_p95", "response_ms_p99", "slowdown_mean",
-              "memory_bytes_max", "memory_bytes_mean", "utility_per_application", "throughput_per_s", "decision_share"}  # fmt: skip
+    wanted = {
+        "response_ms_mean",
+        "response_ms_max",
+        "response_ms_l2",
+        "response_ms_p50",
+        "response_ms_p95",
+        "response_ms_p99",
+        "slowdown_mean",
+        "memory_bytes_max",
+        "memory_bytes_mean",
+        "utility_per_application",
+        "throughput_per_s",
+        "decision_share",
+    }
     assert all(wanted <= set(row) for row in rows)
     assert len({row["results"] for row in rows}) == 1
 
@@ -41,10 +53,12 @@ def test_the_same_seed_gives_the_same_bytes_under_any_hash_seed(workload: Path) 
     answers = [
         subprocess.run(
             [sys.executable, "-c", code, str(workload), "--policy", POLICIES, "--format", "csv"],
-            env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
         ).stdout
         for seed in ("0", "4711")
-    ]  # fmt: skip
+    ]
     assert answers[0] == answers[1]
     assert answers[0].count(b"\n") == 8
 

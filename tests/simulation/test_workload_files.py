@@ -80,7 +80,10 @@ def test_random_queries_are_drawn() -> None:
         ("[stream.a]\n", "has no query"),
         ("[stream.a]\n[[query]]\nname = 'q'\n", "query 'q' has no box"),
         ("[stream.a]\n[[query]]\nname = 'q'\nboxes = [{name = 'b', input = 'x'}]", "box 'b' of query 'q' reads 'x'"),
-        ("[stream.a]\n[[query]]\nname = 'q'\nboxes = [{name = 'b', input = 'a', cost_us = -1}]", "cost_us of box 'b' of query 'q' is negative"),
+        (
+            "[stream.a]\n[[query]]\nname = 'q'\nboxes = [{name = 'b', input = 'a', cost_us = -1}]",
+            "cost_us of box 'b' of query 'q' is negative",
+        ),
         ("[stream.a]\n[[query]]\nname = 'q'\nclass = 'x'\nboxes = [{name = 'b', input = 'a'}]", "class of query 'q' names 'x'"),
         ("[stream.a]\n[[query]]\nname = 'q'\nqos_ms = [[5, 1], [5, 0]]\nboxes = [{name = 'b', input = 'a'}]", "qos_ms of query 'q'"),
         ("[stream.a]\n[[random]]\nkind = 'window-join'\n", "does not go with 1 streams"),

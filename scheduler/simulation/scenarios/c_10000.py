@@ -37,9 +37,14 @@ def _judge(scale: Scale, results: Results) -> Findings:
     gain = reach[_BUCKETING] / other - 1.0 if other else float("inf")
     note = f"{percent(gain)} more; rates are those of the sweep" if other else ""
     claims.append(
-        Claim("bucketing push-through sustains nearly 30% more than the other two (at least half of that)", "4500 against 3500", listed,
-              gain >= 0.145, note)
-    )  # fmt: skip
+        Claim(
+            "bucketing push-through sustains nearly 30% more than the other two (at least half of that)",
+            "4500 against 3500",
+            listed,
+            gain >= 0.145,
+            note,
+        )
+    )
     panels = [
         _SWEEP.panel(results, scale, "1000 applications of 10 boxes"),
         _SWEEP.panel(results, scale, "Overhead", "decision_share", "share of time spent deciding"),
@@ -48,7 +53,11 @@ def _judge(scale: Scale, results: Results) -> Findings:
 
 
 SCENARIO = Scenario(
-    "c-10000", "Carney 2005, fig. 4.15, table 4.5", "a network of 10,000 boxes",
+    "c-10000",
+    "Carney 2005, fig. 4.15, table 4.5",
+    "a network of 10,000 boxes",
     "1000 applications of ten boxes of 5 µs; deadlines 75, 150, 225 and 300 ms in turn; schedules of 300; 7 x 7 buckets.",
-    _cases, _judge, (CHARGED, "the three overheads are what the charge is calibrated on, so they only show that one charge can give all three"),
-)  # fmt: skip
+    _cases,
+    _judge,
+    (CHARGED, "the three overheads are what the charge is calibrated on, so they only show that one charge can give all three"),
+)

@@ -20,7 +20,11 @@ _RATES: dict[Scale, Sequence[float]] = {
 _DEADLINES = [40.0, 3_040.0]
 _TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 6_000, "full": 30_000}
 _TREES = Sweep(
-    _POLICIES, _RATES, {"applications": 10, "depth": 4, "fan_out": 2, "deadlines_ms": _DEADLINES, "cost_us": 100.0}, function="trees", tuples=_TUPLES
+    _POLICIES,
+    _RATES,
+    {"applications": 10, "depth": 4, "fan_out": 2, "deadlines_ms": _DEADLINES, "cost_us": 100.0},
+    function="trees",
+    tuples=_TUPLES,
 )
 _STRAIGHT = Sweep(_POLICIES, _RATES, {"applications": 80, "depth": 4, "deadlines_ms": _DEADLINES, "cost_us": 100.0}, tuples=_TUPLES)
 
@@ -40,12 +44,19 @@ def _judge(scale: Scale, results: Results) -> Findings:
     listed = ", ".join(f"{title(policy)} {gap:.3f}" for policy, gap in gaps.items())
     averages = {policy: _TREES.average(results, scale, policy) for policy in _POLICIES}
     claims = [
-        Claim("trees and straight queries give the same curves (greatest distance of QoS at most 0.1)", "the same", listed,
-              max(gaps.values()) <= 0.1),
-        Claim("bucketing push-through sustains the highest load", "bucketing",
-              ", ".join(f"{title(policy)} {value:.3f}" for policy, value in averages.items()),
-              averages[_POLICIES[2]] >= max(averages.values()) - 0.005),
-    ]  # fmt: skip
+        Claim(
+            "trees and straight queries give the same curves (greatest distance of QoS at most 0.1)",
+            "the same",
+            listed,
+            max(gaps.values()) <= 0.1,
+        ),
+        Claim(
+            "bucketing push-through sustains the highest load",
+            "bucketing",
+            ", ".join(f"{title(policy)} {value:.3f}" for policy, value in averages.items()),
+            averages[_POLICIES[2]] >= max(averages.values()) - 0.005,
+        ),
+    ]
     rows = [{"network": "trees", **row} for row in _TREES.rows(results, scale, ("qos", "decision_share"))]
     rows += [{"network": "straight", **row} for row in _STRAIGHT.rows(results, scale, ("qos", "decision_share"))]
     panels = [
@@ -56,7 +67,11 @@ def _judge(scale: Scale, results: Results) -> Findings:
 
 
 SCENARIO = Scenario(
-    "c-fanout", "Carney 2005, fig. 4.25, 4.26", "trees against straight queries",
+    "c-fanout",
+    "Carney 2005, fig. 4.25, 4.26",
+    "trees against straight queries",
     "10 applications of fan-out 2 and depth 4 against 80 straight ones of depth 4; deadlines 40 ms and 3.04 s in turn; boxes of 0.1 ms.",
-    _cases, _judge, (CHARGED,),
-)  # fmt: skip
+    _cases,
+    _judge,
+    (CHARGED,),
+)

@@ -33,24 +33,42 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     }
     listed = ", ".join(f"{mode} {value:.3g} s" for mode, value in total.items())
     claims = [
-        Claim("trains take far less time than tuple at a time (a third less at least)", "far below", listed,
-              total["trains"] <= 0.67 * total["tuple at a time"]),
-        Claim("superboxes about halve the time of trains", "half", f"{total['superboxes'] / total['trains']:.2f} of it",
-              total["superboxes"] <= 0.75 * total["trains"]),
+        Claim(
+            "trains take far less time than tuple at a time (a third less at least)",
+            "far below",
+            listed,
+            total["trains"] <= 0.67 * total["tuple at a time"],
+        ),
+        Claim(
+            "superboxes about halve the time of trains",
+            "half",
+            f"{total['superboxes'] / total['trains']:.2f} of it",
+            total["superboxes"] <= 0.75 * total["trains"],
+        ),
         ordered("the scheduler's share of the overhead grows from tuples over trains to superboxes", list(share), list(share.values())),
-    ]  # fmt: skip
+    ]
     rows: list[Row] = [
-        {"mode": mode, "total_s": total[mode], "call_s": float(one["call_ns"]) / 1e9, "scheduling_s": float(one["scheduling_ns"]) / 1e9,
-         "useful_s": float(one["useful_ns"]) / 1e9}
+        {
+            "mode": mode,
+            "total_s": total[mode],
+            "call_s": float(one["call_ns"]) / 1e9,
+            "scheduling_s": float(one["scheduling_ns"]) / 1e9,
+            "useful_s": float(one["useful_ns"]) / 1e9,
+        }
         for mode, one in found.items()
-    ]  # fmt: skip
+    ]
     parts = (("useful_ns", "boxes' own work"), ("call_ns", "box calls"), ("scheduling_ns", "scheduler"))
     lines = [Line(title, list(_MODES), [float(found[mode][name]) / 1e9 for mode in _MODES]) for name, title in parts]
     return Findings(rows, claims, [Panel("Time for all tuples", "", "s", lines, kind="bar")])
 
 
 SCENARIO = Scenario(
-    "c-overhead", "Carney 2005, fig. 3.10", "where the time goes",
-    "Four trees of fan-out 3 and depth 5, boxes of 5 µs so that overheads show, tuples at half of the ideal capacity, which tuples at a time cannot keep up with.",
-    _cases, _judge, (CHARGED, "worker and storage overhead by one cost a box call"),
-)  # fmt: skip
+    "c-overhead",
+    "Carney 2005, fig. 3.10",
+    "where the time goes",
+    "Four trees of fan-out 3 and depth 5, boxes of 5 µs so that overheads show, tuples at half of the "
+    "ideal capacity, which tuples at a time cannot keep up with.",
+    _cases,
+    _judge,
+    (CHARGED, "worker and storage overhead by one cost a box call"),
+)

@@ -31,11 +31,19 @@ def _judge(scale: Scale, results: Results) -> Findings:
         gains[depth] = {"fixed": fixed_push - fixed, "slope": slope_push - slope}
     listed = ", ".join(f"{depth} {kind} {gain:+.3f}" for depth, found in gains.items() for kind, gain in found.items())
     claims = [
-        Claim("push-through helps slope-slack most", "slope-slack most", listed,
-              gains["shallow"]["slope"] > 0 and gains["shallow"]["slope"] > gains["shallow"]["fixed"]),
-        Claim("push-through helps deep networks most", "deep most", listed,
-              all(gains["deep"][kind] > gains["shallow"][kind] for kind in ("fixed", "slope"))),
-    ]  # fmt: skip
+        Claim(
+            "push-through helps slope-slack most",
+            "slope-slack most",
+            listed,
+            gains["shallow"]["slope"] > 0 and gains["shallow"]["slope"] > gains["shallow"]["fixed"],
+        ),
+        Claim(
+            "push-through helps deep networks most",
+            "deep most",
+            listed,
+            all(gains["deep"][kind] > gains["shallow"][kind] for kind in ("fixed", "slope")),
+        ),
+    ]
     rows = [{"depth": 5, **row} for row in _SHALLOW.rows(results, scale, ("qos", "decision_share"))]
     rows += [{"depth": 20, **row} for row in _DEEP.rows(results, scale, ("qos", "decision_share"))]
     panels = [_SHALLOW.panel(results, scale, "5 boxes an application"), _DEEP.panel(results, scale, "20 boxes an application")]
@@ -43,6 +51,11 @@ def _judge(scale: Scale, results: Results) -> Findings:
 
 
 SCENARIO = Scenario(
-    "c-push", "Carney 2005, fig. 4.14", "push-through for shallow and deep networks",
-    "20 applications of 5 boxes of 0.1 ms, and of 20 boxes of 0.025 ms; otherwise as c-qos.", _cases, _judge, (CHARGED,),
-)  # fmt: skip
+    "c-push",
+    "Carney 2005, fig. 4.14",
+    "push-through for shallow and deep networks",
+    "20 applications of 5 boxes of 0.1 ms, and of 20 boxes of 0.025 ms; otherwise as c-qos.",
+    _cases,
+    _judge,
+    (CHARGED,),
+)

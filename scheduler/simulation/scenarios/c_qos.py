@@ -23,16 +23,24 @@ def _cases(scale: Scale) -> Sequence[Case]:
 def _judge(scale: Scale, results: Results) -> Findings:
     turns, fixed, slope = (SWEEP.average(results, scale, policy) for policy in SWEEP.policies)
     claims = [
-        ordered("over all rates, QoS of fixed priority is at least that of slope-slack", ["slope-slack", "fixed priority"], [slope, fixed],
-                tolerance=0.01),
+        ordered(
+            "over all rates, QoS of fixed priority is at least that of slope-slack",
+            ["slope-slack", "fixed priority"],
+            [slope, fixed],
+            tolerance=0.01,
+        ),
         ordered("both are far above round-robin (by a quarter at least)", ["1.25 x round-robin", "slope-slack"], [1.25 * turns, slope]),
-    ]  # fmt: skip
+    ]
     panel = SWEEP.panel(results, scale, "20 applications of 5 boxes")
     return Findings(SWEEP.rows(results, scale, ("qos", "decision_share")), claims, [panel])
 
 
 SCENARIO = Scenario(
-    "c-qos", "Carney 2005, fig. 4.4", "QoS against load",
+    "c-qos",
+    "Carney 2005, fig. 4.4",
+    "QoS against load",
     "20 applications of five boxes of 0.1 ms; deadlines 10 ms and 2 s in turn; whole queues as trains; schedules of ten boxes.",
-    _cases, _judge, (CHARGED,),
-)  # fmt: skip
+    _cases,
+    _judge,
+    (CHARGED,),
+)

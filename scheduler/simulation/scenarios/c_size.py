@@ -10,7 +10,11 @@ from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Resu
 
 _RATE = 1_500.0
 _POLICIES = ("fixed-priority", "slope-slack")
-_COUNTS: dict[Scale, tuple[int, ...]] = {"reduced": (1, 10, 100), "medium": (1, 3, 10, 30, 100), "full": (1, 2, 5, 10, 15, 20, 30, 50, 75, 100)}
+_COUNTS: dict[Scale, tuple[int, ...]] = {
+    "reduced": (1, 10, 100),
+    "medium": (1, 3, 10, 30, 100),
+    "full": (1, 2, 5, 10, 15, 20, 30, 50, 75, 100),
+}
 
 
 def _case(scale: Scale, policy: str, size: int) -> Case:
@@ -33,23 +37,37 @@ def _judge(scale: Scale, results: Results) -> Findings:
         claims.append(Claim(f"{title(policy)}: QoS is low at size 1, peaks near 10 and falls towards 100", "peak near 10", listed, holds))
         share = [float(one["decision_share"]) for one in found]
         claims.append(
-            Claim(f"{title(policy)}: the overhead falls as schedules grow", "falls", f"{share[0]:.3f} at 1, {share[-1]:.3f} at {sizes[-1]}",
-                  share[-1] < share[0])
-        )  # fmt: skip
+            Claim(
+                f"{title(policy)}: the overhead falls as schedules grow",
+                "falls",
+                f"{share[0]:.3f} at 1, {share[-1]:.3f} at {sizes[-1]}",
+                share[-1] < share[0],
+            )
+        )
     rows: list[Row] = [
         {"policy": title(policy), "schedule": size, "qos": one["qos"], "decision_share": one["decision_share"]}
         for policy, found in table.items()
         for size, one in zip(sizes, found, strict=True)
     ]
     panels = [
-        Panel(heading, "boxes a schedule", heading, [Line(title(policy), sizes, [float(one[measure]) for one in found])
-                                                   for policy, found in table.items()], x_log=True)
+        Panel(
+            heading,
+            "boxes a schedule",
+            heading,
+            [Line(title(policy), sizes, [float(one[measure]) for one in found]) for policy, found in table.items()],
+            x_log=True,
+        )
         for measure, heading in (("qos", "average QoS"), ("decision_share", "share of time spent deciding"))
-    ]  # fmt: skip
+    ]
     return Findings(rows, claims, panels)
 
 
 SCENARIO = Scenario(
-    "c-size", "Carney 2005, fig. 4.5, 4.6", "schedule size", f"The network of c-qos at {_RATE:g} tuples a second.", _cases, _judge,
+    "c-size",
+    "Carney 2005, fig. 4.5, 4.6",
+    "schedule size",
+    f"The network of c-qos at {_RATE:g} tuples a second.",
+    _cases,
+    _judge,
     (CHARGED, "the rate: what 1,200 a second was to the prototype, a heavy load below saturation, is 1,500 to the model"),
 )

@@ -33,23 +33,40 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     # Saturated: ten times the latency of the lowest load.
     ends = [next((one for one, value in zip(capacities, found, strict=True) if value > 10.0 * found[0]), 1.0) for found in (boxes, whole)]
     claims = [
-        Claim("box-at-a-time saturates earlier than application-at-a-time", "earlier", f"{ends[0]:g} against {ends[1]:g}", ends[0] < ends[1]),
-        Claim("application-at-a-time holds up to 90% of capacity", "past 0.9", f"latency at 0.9 is {whole[capacities.index(0.9)] / whole[0]:.1f} times that at {capacities[0]}",
-              whole[capacities.index(0.9)] <= 10.0 * whole[0]),
-        Claim("box-at-a-time's latency is above at every load", "above", ", ".join(f"{a:.3g}/{b:.3g} ms" for a, b in zip(boxes, whole, strict=True)),
-              all(a > b for a, b in zip(boxes, whole, strict=True))),
-    ]  # fmt: skip
+        Claim(
+            "box-at-a-time saturates earlier than application-at-a-time", "earlier", f"{ends[0]:g} against {ends[1]:g}", ends[0] < ends[1]
+        ),
+        Claim(
+            "application-at-a-time holds up to 90% of capacity",
+            "past 0.9",
+            f"latency at 0.9 is {whole[capacities.index(0.9)] / whole[0]:.1f} times that at {capacities[0]}",
+            whole[capacities.index(0.9)] <= 10.0 * whole[0],
+        ),
+        Claim(
+            "box-at-a-time's latency is above at every load",
+            "above",
+            ", ".join(f"{a:.3g}/{b:.3g} ms" for a, b in zip(boxes, whole, strict=True)),
+            all(a > b for a, b in zip(boxes, whole, strict=True)),
+        ),
+    ]
     rows: list[Row] = [
         {"mode": _POLICIES[policy], "capacity": capacity, "response_ms_mean": value}
         for policy, found in table.items()
         for capacity, value in zip(capacities, found, strict=True)
     ]
     lines = [Line(_POLICIES[policy], capacities, found) for policy, found in table.items()]
-    return Findings(rows, claims, [Panel("Trees of fan-out 3, depth 5", "share of ideal capacity", "average latency, ms", lines, y_log=True)])
+    return Findings(
+        rows, claims, [Panel("Trees of fan-out 3, depth 5", "share of ideal capacity", "average latency, ms", lines, y_log=True)]
+    )
 
 
 SCENARIO = Scenario(
-    "c-superbox", "Carney 2005, fig. 3.6", "box-at-a-time against application-at-a-time",
-    "5 trees of fan-out 3 and depth 5, costs 0.1 to 1 ms, evenly spaced tuples; round-robin over boxes, and over applications walked min-cost.",
-    _cases, _judge, (CHARGED,),
-)  # fmt: skip
+    "c-superbox",
+    "Carney 2005, fig. 3.6",
+    "box-at-a-time against application-at-a-time",
+    "5 trees of fan-out 3 and depth 5, costs 0.1 to 1 ms, evenly spaced tuples; round-robin over boxes, "
+    "and over applications walked min-cost.",
+    _cases,
+    _judge,
+    (CHARGED,),
+)

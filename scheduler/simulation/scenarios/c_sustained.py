@@ -23,14 +23,23 @@ def _cases(scale: Scale) -> Sequence[Case]:
 def _judge(scale: Scale, results: Results) -> Findings:
     fixed, slope = results(_case(scale, _FIXED)), results(_case(scale, _SLOPE))
     claims = [
-        Claim("average QoS of applications: slope-slack push-through above fixed", "0.90 against 0.65",
-              f"{slope['qos']:.2f} against {fixed['qos']:.2f}", slope["qos"] - fixed["qos"] >= 0.125),
-        Claim("per tuple it is the reverse", "0.46 against 0.74", f"{slope['utility_per_tuple']:.2f} against {fixed['utility_per_tuple']:.2f}",
-              slope["utility_per_tuple"] < fixed["utility_per_tuple"]),
-    ]  # fmt: skip
+        Claim(
+            "average QoS of applications: slope-slack push-through above fixed",
+            "0.90 against 0.65",
+            f"{slope['qos']:.2f} against {fixed['qos']:.2f}",
+            slope["qos"] - fixed["qos"] >= 0.125,
+        ),
+        Claim(
+            "per tuple it is the reverse",
+            "0.46 against 0.74",
+            f"{slope['utility_per_tuple']:.2f} against {fixed['utility_per_tuple']:.2f}",
+            slope["utility_per_tuple"] < fixed["utility_per_tuple"],
+        ),
+    ]
     names = ("average by application", "average by tuple")
     lines = [
-        Line(title(policy), names, [float(found["qos"]), float(found["utility_per_tuple"])]) for policy, found in ((_FIXED, fixed), (_SLOPE, slope))
+        Line(title(policy), names, [float(found["qos"]), float(found["utility_per_tuple"])])
+        for policy, found in ((_FIXED, fixed), (_SLOPE, slope))
     ]
     rows = [
         {"policy": title(policy), "qos": found["qos"], "utility_per_tuple": found["utility_per_tuple"], "results": found["results"]}
@@ -40,7 +49,12 @@ def _judge(scale: Scale, results: Results) -> Findings:
 
 
 SCENARIO = Scenario(
-    "c-sustained", "Carney 2005, table 4.6", "one tight application overloaded for the whole run",
-    "The network of c-qos; the last tight application gets 54% of all tuples (what the thesis's QoS per tuple implies); all together are 105% of capacity.",
-    _cases, _judge, (CHARGED, "how far the whole is over capacity, which the thesis does not state"),
-)  # fmt: skip
+    "c-sustained",
+    "Carney 2005, table 4.6",
+    "one tight application overloaded for the whole run",
+    "The network of c-qos; the last tight application gets 54% of all tuples (what the thesis's QoS per "
+    "tuple implies); all together are 105% of capacity.",
+    _cases,
+    _judge,
+    (CHARGED, "how far the whole is over capacity, which the thesis does not state"),
+)

@@ -31,14 +31,26 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     flat = max(table[1]) / min(table[1]) - 1.0
     claims = [
         Claim("bursts of 1: trains change nothing", "flat", f"{100 * flat:.1f}% between least and most", flat <= 0.05),
-        Claim("bursts of 4: overhead falls markedly as trains grow", "falls", f"{table[4][0] / table[4][-1]:.2f} times from 0.2 to 1.0",
-              table[4][0] >= 1.25 * table[4][-1]),
-        Claim("with whole queues the overhead of bursts of 4 is near the unbursty one", "near", f"{table[4][-1] / plain:.2f} times",
-              table[4][-1] <= 1.25 * plain),
-        Claim("with trains of 0.2, bursts of 4 have about four times the overhead", "4 times", f"{table[4][0] / plain:.2f} times",
-              2.0 <= table[4][0] / plain <= 8.0,
-              "overhead here is time in calls and in deciding; latency that tuples wait behind their burst is no part of it"),
-    ]  # fmt: skip
+        Claim(
+            "bursts of 4: overhead falls markedly as trains grow",
+            "falls",
+            f"{table[4][0] / table[4][-1]:.2f} times from 0.2 to 1.0",
+            table[4][0] >= 1.25 * table[4][-1],
+        ),
+        Claim(
+            "with whole queues the overhead of bursts of 4 is near the unbursty one",
+            "near",
+            f"{table[4][-1] / plain:.2f} times",
+            table[4][-1] <= 1.25 * plain,
+        ),
+        Claim(
+            "with trains of 0.2, bursts of 4 have about four times the overhead",
+            "4 times",
+            f"{table[4][0] / plain:.2f} times",
+            2.0 <= table[4][0] / plain <= 8.0,
+            "overhead here is time in calls and in deciding; latency that tuples wait behind their burst is no part of it",
+        ),
+    ]
     rows: list[Row] = [
         {"burst": burst, "train": train, "overhead_s": value}
         for burst, found in table.items()
@@ -49,7 +61,11 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
 
 
 SCENARIO = Scenario(
-    "c-train", "Carney 2005, fig. 3.9", "trains under bursts",
+    "c-train",
+    "Carney 2005, fig. 3.9",
+    "trains under bursts",
     "One tree of fan-out 2 and depth 5 under round-robin box at a time at 40% of capacity; bursts of 1, 2, 4 tuples an input.",
-    _cases, _judge, (CHARGED,),
-)  # fmt: skip
+    _cases,
+    _judge,
+    (CHARGED,),
+)

@@ -50,15 +50,27 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     loaded = {walk: [float(results(_loaded(scale, walk, one))["response_ms_mean"]) for one in _COSTS] for walk in _WALKS[:2]}
     listed = ", ".join(f"{one:g} µs: min-cost {a:.4g}, min-latency {b:.4g} ms" for one, a, b in zip(_COSTS, *loaded.values(), strict=True))
     claims = [
-        Claim("example tree: the traversals cross where cost over call overhead is near 0.22", "0.22", f"{crossing:.3f}", 0.2 <= crossing <= 0.24),
-        Claim("example tree: min-cost wins below, min-latency above", "min-cost below, min-latency above",
-              f"at {ratios[0]}: {cost[0]:.3g} against {quick[0]:.3g}; at {ratios[-1]}: {cost[-1]:.3g} against {quick[-1]:.3g} overheads",
-              cost[0] < quick[0] and quick[-1] < cost[-1]),
-        Claim("one tree under load 0.5: min-cost wins at small box cost, min-latency at large", "cross-over", listed,
-              loaded["min-cost"][0] < loaded["min-latency"][0] and loaded["min-latency"][1] < loaded["min-cost"][1],
-              "an order names no box that has nothing to do, so with few tuples waiting min-latency makes no more calls"),
+        Claim(
+            "example tree: the traversals cross where cost over call overhead is near 0.22",
+            "0.22",
+            f"{crossing:.3f}",
+            0.2 <= crossing <= 0.24,
+        ),
+        Claim(
+            "example tree: min-cost wins below, min-latency above",
+            "min-cost below, min-latency above",
+            f"at {ratios[0]}: {cost[0]:.3g} against {quick[0]:.3g}; at {ratios[-1]}: {cost[-1]:.3g} against {quick[-1]:.3g} overheads",
+            cost[0] < quick[0] and quick[-1] < cost[-1],
+        ),
+        Claim(
+            "one tree under load 0.5: min-cost wins at small box cost, min-latency at large",
+            "cross-over",
+            listed,
+            loaded["min-cost"][0] < loaded["min-latency"][0] and loaded["min-latency"][1] < loaded["min-cost"][1],
+            "an order names no box that has nothing to do, so with few tuples waiting min-latency makes no more calls",
+        ),
         ordered("min-memory needs the least memory, min-latency the most", ["min-memory", "min-cost", "min-latency"], means),
-    ]  # fmt: skip
+    ]
     rows: list[Row] = [
         {"walk": walk, "cost_over_overhead": ratio, "latency_in_overheads": value}
         for walk, found in latency.items()
@@ -66,17 +78,32 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     ]
     rows += [{"walk": walk, "bytes_mean": found["bytes_mean"]} for walk, found in memory.items()]
     panels = [
-        Panel("Example tree", "box cost over call overhead", "average latency, overheads",
-              [Line(walk, ratios, found) for walk, found in latency.items()], x_log=True, y_log=True),
-        Panel("Memory while a superbox runs", "share of the run, %", "bytes in queues",
-              [Line(walk, memory[walk]["at"], memory[walk]["bytes"]) for walk in _WALKS], kind="step"),
-    ]  # fmt: skip
+        Panel(
+            "Example tree",
+            "box cost over call overhead",
+            "average latency, overheads",
+            [Line(walk, ratios, found) for walk, found in latency.items()],
+            x_log=True,
+            y_log=True,
+        ),
+        Panel(
+            "Memory while a superbox runs",
+            "share of the run, %",
+            "bytes in queues",
+            [Line(walk, memory[walk]["at"], memory[walk]["bytes"]) for walk in _WALKS],
+            kind="step",
+        ),
+    ]
     return Findings(rows, claims, panels)
 
 
 SCENARIO = Scenario(
-    "c-traversal", "Carney 2005, fig. 3.7, 3.8", "superbox traversals",
-    "The thesis's tree of six boxes with a tuple at each; one tree of fan-out 3 and depth 5 at load 0.5, box costs 5 and 500 µs, 16 µs a call; "
+    "c-traversal",
+    "Carney 2005, fig. 3.7, 3.8",
+    "superbox traversals",
+    "The thesis's tree of six boxes with a tuple at each; one tree of fan-out 3 and depth 5 at load 0.5, "
+    "box costs 5 and 500 µs, 16 µs a call; "
     "a full tree with selectivities 0.4 to 1 emptied by one superbox run.",
-    _cases, _judge,
-)  # fmt: skip
+    _cases,
+    _judge,
+)

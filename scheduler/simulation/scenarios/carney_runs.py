@@ -47,8 +47,9 @@ def deal(sources: Sequence[Source], times: arrivals.Times, seed: int) -> dict[So
     return {source: times[chosen == index] for index, source in enumerate(sources)}
 
 
-def chain_network(applications: int, depth: int, cost_us: float, deadlines_ms: Sequence[float], call_ns: float
-                  ) -> tuple[NetworkBuilder, list[Source], list[Any]]:
+def chain_network(
+    applications: int, depth: int, cost_us: float, deadlines_ms: Sequence[float], call_ns: float
+) -> tuple[NetworkBuilder, list[Source], list[Any]]:
     """Return straight applications, one input each, deadlines going round."""
     builder = NetworkBuilder()
     sources = [builder.source(f"i{index}") for index in range(applications)]
@@ -65,8 +66,18 @@ def facts(outcome: Outcome) -> dict[str, Any]:
     return found
 
 
-def chains(policy: str, applications: int, depth: int, cost_us: float, deadlines_ms: list[float], rate: float, tuples: int, seed: int,
-           call_ns: int = CALL_NS, charged: bool = True) -> dict[str, Any]:
+def chains(
+    policy: str,
+    applications: int,
+    depth: int,
+    cost_us: float,
+    deadlines_ms: list[float],
+    rate: float,
+    tuples: int,
+    seed: int,
+    call_ns: int = CALL_NS,
+    charged: bool = True,
+) -> dict[str, Any]:
     """Straight applications under a steady stream (tables 4.2 and 4.4)."""
     builder, sources, deltas = chain_network(applications, depth, cost_us, deadlines_ms, call_ns)
     work = workload("chains", builder, deltas, spread(sources, rate, tuples, seed))
@@ -74,8 +85,9 @@ def chains(policy: str, applications: int, depth: int, cost_us: float, deadlines
     return {**facts(simulate(work, policy, seed=seed, settings=settings)), "load": utilisation(work)}
 
 
-def trees(policy: str, applications: int, depth: int, fan_out: int, deadlines_ms: list[float], cost_us: float, rate: float, tuples: int,
-          seed: int) -> dict[str, Any]:
+def trees(
+    policy: str, applications: int, depth: int, fan_out: int, deadlines_ms: list[float], cost_us: float, rate: float, tuples: int, seed: int
+) -> dict[str, Any]:
     """Applications that are trees, their leaves' inputs fed alike (section 4.7)."""
     builder = NetworkBuilder()
     deltas, sources = [], []
@@ -89,21 +101,40 @@ def trees(policy: str, applications: int, depth: int, fan_out: int, deadlines_ms
     return facts(simulate(work, policy, seed=seed, settings=settings))
 
 
-def superbox(policy: str, capacity: float, trees: int, depth: int, fan_out: int, tuples: int, seed: int, burst: int = 1, train: float = 1.0,
-             cost_us: float | None = None, call_ns: int = CALL_NS, selectivity: float | None = None, charged: bool = True) -> dict[str, Any]:
+def superbox(
+    policy: str,
+    capacity: float,
+    trees: int,
+    depth: int,
+    fan_out: int,
+    tuples: int,
+    seed: int,
+    burst: int = 1,
+    train: float = 1.0,
+    cost_us: float | None = None,
+    call_ns: int = CALL_NS,
+    selectivity: float | None = None,
+    charged: bool = True,
+) -> dict[str, Any]:
     """Application trees at a share of the ideal capacity, evenly spaced tuples (section 3.4).
 
     Costs are drawn from 0.1 to 1 ms unless one is given; bursts gather tuples of one input.
     """
     work = tree_workload(capacity, trees, depth, fan_out, tuples, seed, burst, cost_us, call_ns, selectivity)
-    settings = RunSettings(train=Train(count=1) if train == 0.0 else Train(share=train), charge=charge(policy) if charged else Charge(), sample_ns=None)
-    outcome = simulate(work, policy, seed=seed, settings=settings)
-    useful = sum(
-        node.cost_ns * rows for node, rows in zip([n for n in work.nodes if n.inputs], _expected_rows(work), strict=True)
+    settings = RunSettings(
+        train=Train(count=1) if train == 0.0 else Train(share=train), charge=charge(policy) if charged else Charge(), sample_ns=None
     )
+    outcome = simulate(work, policy, seed=seed, settings=settings)
+    useful = sum(node.cost_ns * rows for node, rows in zip([n for n in work.nodes if n.inputs], _expected_rows(work), strict=True))
     total = outcome.busy_ns + outcome.scheduling_ns
     calls = outcome.busy_ns - useful
-    return {**outcome.summary(), "useful_ns": useful, "call_ns": calls, "total_ns": float(total), "scheduling_ns": float(outcome.scheduling_ns)}
+    return {
+        **outcome.summary(),
+        "useful_ns": useful,
+        "call_ns": calls,
+        "total_ns": float(total),
+        "scheduling_ns": float(outcome.scheduling_ns),
+    }
 
 
 def _expected_rows(work: Workload) -> list[float]:
@@ -119,18 +150,32 @@ def _expected_rows(work: Workload) -> list[float]:
     return rows
 
 
-def tree_workload(capacity: float, trees: int, depth: int, fan_out: int, tuples: int, seed: int, burst: int, cost_us: float | None,
-                  call_ns: int, selectivity: float | None) -> Workload:
+def tree_workload(
+    capacity: float,
+    trees: int,
+    depth: int,
+    fan_out: int,
+    tuples: int,
+    seed: int,
+    burst: int,
+    cost_us: float | None,
+    call_ns: int,
+    selectivity: float | None,
+) -> Workload:
     """Return application trees whose inputs send evenly spaced tuples at a rate that fills a share of the ideal capacity."""
     chance = np.random.default_rng(seed)
     builder = NetworkBuilder()
     deltas, sources = [], []
     for index in range(trees):
         delta, own = generators.tree(
-            builder, f"t{index}", depth, fan_out,
+            builder,
+            f"t{index}",
+            depth,
+            fan_out,
             lambda: float(chance.uniform(100.0, 1_000.0)) * 1e3 if cost_us is None else cost_us * 1e3,
-            selectivity=lambda: 1.0 if selectivity is None else float(chance.uniform(selectivity, 1.0)), call_ns=call_ns,
-        )  # fmt: skip
+            selectivity=lambda: 1.0 if selectivity is None else float(chance.uniform(selectivity, 1.0)),
+            call_ns=call_ns,
+        )
         deltas.append(delta)
         sources += own
     each = max(1, tuples // len(sources))
@@ -145,8 +190,9 @@ def tree_workload(capacity: float, trees: int, depth: int, fan_out: int, tuples:
     return workload("trees", builder, deltas, times)
 
 
-def sustained(policy: str, applications: int, depth: int, cost_us: float, deadlines_ms: list[float], tuples: int, seed: int, load: float,
-              share: float) -> dict[str, Any]:
+def sustained(
+    policy: str, applications: int, depth: int, cost_us: float, deadlines_ms: list[float], tuples: int, seed: int, load: float, share: float
+) -> dict[str, Any]:
     """The last tight application gets a share of all tuples, and together it is more than the machine can do (section 4.6.1)."""
     builder, sources, deltas = chain_network(applications, depth, cost_us, deadlines_ms, CALL_NS)
     per_tuple_s = depth * (cost_us * 1e-6 + CALL_NS / 1e9)
@@ -162,8 +208,9 @@ def sustained(policy: str, applications: int, depth: int, cost_us: float, deadli
     return facts(outcome)
 
 
-def fluctuating(policy: str, applications: int, depth: int, cost_us: float, deadlines_ms: list[float], tuples: int, seed: int, low: float,
-                high: float) -> dict[str, Any]:
+def fluctuating(
+    policy: str, applications: int, depth: int, cost_us: float, deadlines_ms: list[float], tuples: int, seed: int, low: float, high: float
+) -> dict[str, Any]:
     """60% of capacity for 40,000 of every 55,000 tuples, 130% for 15,000 (section 4.6.2); scaled with the number of tuples."""
     builder, sources, deltas = chain_network(applications, depth, cost_us, deadlines_ms, CALL_NS)
     per_tuple_s = depth * (cost_us * 1e-6 + CALL_NS / 1e9)

@@ -29,8 +29,16 @@ def title(policy: str) -> str:
     return TITLES.get(policy.split(":", maxsplit=1)[0], policy)
 
 
-def case(scale: Scale, policy: str, rate: float, network: Mapping[str, Any], *, tuples: int | None = None, seed: int = 1,
-         function: str = "chains") -> Case:
+def case(
+    scale: Scale,
+    policy: str,
+    rate: float,
+    network: Mapping[str, Any],
+    *,
+    tuples: int | None = None,
+    seed: int = 1,
+    function: str = "chains",
+) -> Case:
     """Return one run of a network at a rate."""
     parameters = {**network, "policy": policy, "rate": rate, "tuples": tuples or TUPLES[scale], "seed": seed}
     return Case(f"carney_runs:{function}", parameters)
@@ -39,8 +47,16 @@ def case(scale: Scale, policy: str, rate: float, network: Mapping[str, Any], *, 
 class Sweep:
     """Policies by rates over one network."""
 
-    def __init__(self, policies: Sequence[str], rates: Mapping[Scale, Sequence[float]], network: Mapping[str, Any], *, function: str = "chains",
-                 tuples: Mapping[Scale, int] | None = None, seeds: Sequence[int] = (1,)) -> None:
+    def __init__(
+        self,
+        policies: Sequence[str],
+        rates: Mapping[Scale, Sequence[float]],
+        network: Mapping[str, Any],
+        *,
+        function: str = "chains",
+        tuples: Mapping[Scale, int] | None = None,
+        seeds: Sequence[int] = (1,),
+    ) -> None:
         self.policies, self.rates, self.network = policies, rates, network
         self.function, self.tuples, self.seeds = function, tuples or TUPLES, seeds
 
@@ -80,5 +96,7 @@ class Sweep:
     def panel(self, results: Results, scale: Scale, heading: str, measure: str = "qos", y_label: str = "average QoS") -> Panel:
         """Return curves of a measure against the rate."""
         rates = list(self.rates[scale])
-        lines = [Line(title(policy), rates, [self.value(results, scale, policy, rate, measure) for rate in rates]) for policy in self.policies]
+        lines = [
+            Line(title(policy), rates, [self.value(results, scale, policy, rate, measure) for rate in rates]) for policy in self.policies
+        ]
         return Panel(heading, "tuples a second", y_label, lines)

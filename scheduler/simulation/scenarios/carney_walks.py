@@ -26,9 +26,7 @@ def example_tree(walk: str, ratio: float) -> dict[str, Any]:
     b5 = box("b5")
     root = box("b1", box("b2", box("b4"), box("b3", b5)), box("b6"))
     delta = builder.query("example", root)
-    world = World(
-        f"superbox:traversal={walk}", [delta], settings=CoreSettings(adapt=False, train=Train(share=1.0)), builder=builder
-    )
+    world = World(f"superbox:traversal={walk}", [delta], settings=CoreSettings(adapt=False, train=Train(share=1.0)), builder=builder)
     for stream in streams.values():
         world.arrive(stream, 0)
     world.run()

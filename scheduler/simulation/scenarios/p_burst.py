@@ -31,11 +31,17 @@ def _judge(scale: Scale, results: sweep.Results) -> Findings:
     claims = [
         ordered("segment's memory is lowest on the average", *least("memory_bytes_mean")),
         ordered("segment's memory is flattest (least deviation over time)", *least("memory_deviation")),
-        ordered("maximum memory: segment, then simplified segment, then path capacity", names,
-                [float(found[policy]["memory_bytes_max"]) for policy in _POLICIES[:3]]),
-    ]  # fmt: skip
+        ordered(
+            "maximum memory: segment, then simplified segment, then path capacity",
+            names,
+            [float(found[policy]["memory_bytes_max"]) for policy in _POLICIES[:3]],
+        ),
+    ]
     rows = [
-        {"policy": sweep.POLICIES[policy], **{name: found[policy][name] for name in ("memory_bytes_mean", "memory_bytes_max", "memory_deviation")}}
+        {
+            "policy": sweep.POLICIES[policy],
+            **{name: found[policy][name] for name in ("memory_bytes_mean", "memory_bytes_max", "memory_deviation")},
+        }
         for policy in _POLICIES
     ]
     lines = [Line(sweep.POLICIES[policy], found[policy]["at_s"], found[policy]["bytes"]) for policy in _POLICIES]
@@ -43,7 +49,16 @@ def _judge(scale: Scale, results: sweep.Results) -> Findings:
 
 
 SCENARIO = Scenario(
-    "p-burst", "Pajjuri 2004, fig. 6.7", "memory over time under bursts",
-    "The query of p-latency with windows of 2000 tuples, 10 windows; 40 tuples a second on each stream, 80 from 150 to 200 s and from 300 to 350 s.",
-    _cases, _judge, (sweep.SUBSTITUTED[0].replace("900 tuples a second on each stream are 95% of capacity", "60 tuples a second on each stream are the capacity"),),
-)  # fmt: skip
+    "p-burst",
+    "Pajjuri 2004, fig. 6.7",
+    "memory over time under bursts",
+    "The query of p-latency with windows of 2000 tuples, 10 windows; 40 tuples a second on each stream, "
+    "80 from 150 to 200 s and from 300 to 350 s.",
+    _cases,
+    _judge,
+    (
+        sweep.SUBSTITUTED[0].replace(
+            "900 tuples a second on each stream are 95% of capacity", "60 tuples a second on each stream are the capacity"
+        ),
+    ),
+)

@@ -14,13 +14,20 @@ def _judge(scale: Scale, results: sweep.Results) -> Findings:
             for policy in sweep.POLICIES
         }
         claims.append(
-            ordered(f"{title}: latency of path capacity < simplified segment < segment < round-robin, over all rates",
-                    list(sweep.POLICIES.values()), list(averages.values()))
-        )  # fmt: skip
-        saved = mean([
-            reduction(*(sweep.value(results, scale, policy, rate, "response_ms_mean", traffic) for policy in ("path-capacity", "segment")))
-            for rate in sweep.RATES[scale]
-        ])  # fmt: skip
+            ordered(
+                f"{title}: latency of path capacity < simplified segment < segment < round-robin, over all rates",
+                list(sweep.POLICIES.values()),
+                list(averages.values()),
+            )
+        )
+        saved = mean(
+            [
+                reduction(
+                    *(sweep.value(results, scale, policy, rate, "response_ms_mean", traffic) for policy in ("path-capacity", "segment"))
+                )
+                for rate in sweep.RATES[scale]
+            ]
+        )
         claims.append(at_least_half(f"{title}: path capacity is below segment, averaged over rates", 0.13, saved))
     grows = all(
         sweep.value(results, scale, policy, sweep.RATES[scale][0], "response_ms_mean")

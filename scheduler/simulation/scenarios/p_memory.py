@@ -23,4 +23,6 @@ def _judge(scale: Scale, results: sweep.Results) -> Findings:
     )
 
 
-SCENARIO = Scenario("p-memory", "Pajjuri 2004, fig. 6.2", "maximum memory against rate", sweep.SETUP, sweep.cases, _judge, sweep.SUBSTITUTED)
+SCENARIO = Scenario(
+    "p-memory", "Pajjuri 2004, fig. 6.2", "maximum memory against rate", sweep.SETUP, sweep.cases, _judge, sweep.SUBSTITUTED
+)

@@ -13,16 +13,30 @@ def _judge(scale: Scale, results: sweep.Results) -> Findings:
     for rate, paper in _PAPER.items():
         ours = [sweep.value(results, scale, policy, rate, "throughput_deviation_per_s") for policy in sweep.POLICIES]
         claims.append(
-            ordered(f"at {rate:g} tuples a second the deviation of outputs a second ascends in this order", list(sweep.POLICIES.values()), ours,
-                    paper=" < ".join(f"{name} {number}" for name, number in zip(sweep.POLICIES.values(), paper, strict=True)))
-        )  # fmt: skip
+            ordered(
+                f"at {rate:g} tuples a second the deviation of outputs a second ascends in this order",
+                list(sweep.POLICIES.values()),
+                ours,
+                paper=" < ".join(f"{name} {number}" for name, number in zip(sweep.POLICIES.values(), paper, strict=True)),
+            )
+        )
     panels = [
-        Panel(f"Poisson, {rate:g} tuples a second", "s", "outputs a second",
-              [Line(title, range(len(made)), made) for policy, title in sweep.POLICIES.items()
-               for made in [results(sweep.case(scale, policy, rate, 1, "poisson"))["outputs_per_s"]]], kind="step")
+        Panel(
+            f"Poisson, {rate:g} tuples a second",
+            "s",
+            "outputs a second",
+            [
+                Line(title, range(len(made)), made)
+                for policy, title in sweep.POLICIES.items()
+                for made in [results(sweep.case(scale, policy, rate, 1, "poisson"))["outputs_per_s"]]
+            ],
+            kind="step",
+        )
         for rate in _PAPER
-    ]  # fmt: skip
+    ]
     return Findings(sweep.rows(results, scale, "throughput_deviation_per_s"), claims, panels)
 
 
-SCENARIO = Scenario("p-throughput", "Pajjuri 2004, fig. 6.3-6.6", "how smooth the output is", sweep.SETUP, sweep.cases, _judge, sweep.SUBSTITUTED)
+SCENARIO = Scenario(
+    "p-throughput", "Pajjuri 2004, fig. 6.3-6.6", "how smooth the output is", sweep.SETUP, sweep.cases, _judge, sweep.SUBSTITUTED
+)

@@ -8,13 +8,23 @@ from millstream.scheduler.simulation.experiments import Case, Line, Panel, Resul
 
 Results = Callable[[Case], Result]
 
-POLICIES = {"path-capacity": "path capacity", "simplified-segment": "simplified segment", "segment": "segment", "round-robin": "round-robin"}
-RATES: dict[Scale, tuple[float, ...]] = {"reduced": (100.0, 500.0, 900.0), "medium": (100.0, 500.0, 900.0), "full": (100.0, 300.0, 500.0, 700.0, 900.0)}
+POLICIES = {
+    "path-capacity": "path capacity",
+    "simplified-segment": "simplified segment",
+    "segment": "segment",
+    "round-robin": "round-robin",
+}
+RATES: dict[Scale, tuple[float, ...]] = {
+    "reduced": (100.0, 500.0, 900.0),
+    "medium": (100.0, 500.0, 900.0),
+    "full": (100.0, 300.0, 500.0, 700.0, 900.0),
+}
 SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {"reduced": (40, 20, (1,)), "medium": (1_000, 2, (1,)), "full": (1_000, 5, (1, 2))}
 TRAFFIC = {"poisson": "Poisson", "mavpad": "MavPad"}
 
 SETUP = (
-    "One query of six operators over two streams: select and project on each, a join over a window of 1000 tuples, a projection; 5 windows; a quantum of 20 tuples."
+    "One query of six operators over two streams: select and project on each, a join over a window of 1000 tuples, a projection; "
+    "5 windows; a quantum of 20 tuples."
 )
 SUBSTITUTED = (
     "the query and its costs, which the thesis does not give: 900 tuples a second on each stream are 95% of capacity",
@@ -59,7 +69,14 @@ def panels(results: Results, scale: Scale, measure: str, y_label: str) -> list[P
     """Return a panel for each kind of traffic."""
     rates = RATES[scale]
     return [
-        Panel(title, "tuples a second", y_label,
-              [Line(POLICIES[policy], rates, [value(results, scale, policy, rate, measure, traffic) for rate in rates]) for policy in POLICIES])
+        Panel(
+            title,
+            "tuples a second",
+            y_label,
+            [
+                Line(POLICIES[policy], rates, [value(results, scale, policy, rate, measure, traffic) for rate in rates])
+                for policy in POLICIES
+            ],
+        )
         for traffic, title in TRAFFIC.items()
-    ]  # fmt: skip
+    ]

@@ -69,7 +69,13 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     claims.append(Claim("the best window lies between 50 and 150 tuples", "50-150", str(best_window), 50 <= best_window <= 150))
     claims.append(Claim("the best α lies between 0.1 and 0.25", "0.1-0.25", str(best_aging), 0.1 <= best_aging <= 0.25))
     rows: list[Row] = [
-        {"policy": grid.TITLES[policy], "deviation": deviation, "window": 100, "alpha": 0.175, "adaptive_over_static": ratio(policy, deviation)}
+        {
+            "policy": grid.TITLES[policy],
+            "deviation": deviation,
+            "window": 100,
+            "alpha": 0.175,
+            "adaptive_over_static": ratio(policy, deviation),
+        }
         for policy in _MEASURES
         for deviation in _DEVIATIONS[scale]
     ]
@@ -77,16 +83,25 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     rows += [{"policy": "HR", "deviation": 5.0, "window": 100, "alpha": one, "adaptive_over_static": by_aging[one]} for one in by_aging]
     deviations = _DEVIATIONS[scale]
     panels = [
-        Panel("Adaptive over static", "standard deviation", "ratio of the policy's own measure",
-              [Line(grid.TITLES[policy], deviations, [ratio(policy, one) for one in deviations]) for policy in _MEASURES]),
+        Panel(
+            "Adaptive over static",
+            "standard deviation",
+            "ratio of the policy's own measure",
+            [Line(grid.TITLES[policy], deviations, [ratio(policy, one) for one in deviations]) for policy in _MEASURES],
+        ),
         Panel("HR, deviation 5", "window, tuples", "ratio", [Line("window", list(by_window), list(by_window.values()))], x_log=True),
         Panel("HR, deviation 5", "α", "ratio", [Line("α", list(by_aging), list(by_aging.values()))]),
-    ]  # fmt: skip
+    ]
     return Findings(rows, claims, panels)
 
 
 SCENARIO = Scenario(
-    "s-adaptive", "Sharaf 2007, fig. 32-34", "adaptive against static scheduling under drift",
-    f"As s-slowdown at utilisation {_LOAD} (by the declared selectivities); attributes are Gaussian with a mean that goes from 50 to 149 in 100 intervals.",
-    _cases, _judge, (*grid.SUBSTITUTED, "100 queries in place of 500, so that an interval holds 400 tuples"),
-)  # fmt: skip
+    "s-adaptive",
+    "Sharaf 2007, fig. 32-34",
+    "adaptive against static scheduling under drift",
+    f"As s-slowdown at utilisation {_LOAD} (by the declared selectivities); attributes are Gaussian with "
+    f"a mean that goes from 50 to 149 in 100 intervals.",
+    _cases,
+    _judge,
+    (*grid.SUBSTITUTED, "100 queries in place of 500, so that an interval holds 400 tuples"),
+)

@@ -32,10 +32,13 @@ def _judge(scale: Scale, results: grid.Results) -> Findings:
     ours = ", ".join(f"{grid.TITLES[policy]} {number:.3g}" for policy, number in bias.items())
     claims = [
         Claim(
-            "bias against unproductive queries (slowdown of the least over that of the most selective class of low cost) falls from HR over HNR to BSD",
-            "HR > HNR > BSD", ours, bias["hr"] > bias["hnr"] > bias["bsd-naive"],
+            "bias against unproductive queries (slowdown of the least over that of the most selective class of "
+            "low cost) falls from HR over HNR to BSD",
+            "HR > HNR > BSD",
+            ours,
+            bias["hr"] > bias["hnr"] > bias["bsd-naive"],
         )
-    ]  # fmt: skip
+    ]
     rows: list[Row] = [
         {"policy": grid.TITLES[policy], "selectivity_from": tenth / 10, "slowdown_mean": number}
         for policy, found in table.items()
@@ -46,5 +49,11 @@ def _judge(scale: Scale, results: grid.Results) -> Findings:
 
 
 SCENARIO = Scenario(
-    "s-class", "Sharaf 2007, fig. 14", "slowdown of low-cost queries by selectivity, load 0.95", grid.SETUP, _cases, _judge, grid.SUBSTITUTED
+    "s-class",
+    "Sharaf 2007, fig. 14",
+    "slowdown of low-cost queries by selectivity, load 0.95",
+    grid.SETUP,
+    _cases,
+    _judge,
+    grid.SUBSTITUTED,
 )

@@ -49,14 +49,17 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     naive, hnr = value("bsd-naive", charged=True) / free - 1.0, value("hnr", charged=False) / free - 1.0
     few = counts[0]
     claims = [
-        Claim("BSD-log with 12 clusters is near overhead-free BSD", "5% above", f"{percent(over['log'][12])} above", over["log"][12] <= 0.10),
         Claim(
-            "uniform clusters are far worse than logarithmic ones while they are few", "far above",
+            "BSD-log with 12 clusters is near overhead-free BSD", "5% above", f"{percent(over['log'][12])} above", over["log"][12] <= 0.10
+        ),
+        Claim(
+            "uniform clusters are far worse than logarithmic ones while they are few",
+            "far above",
             f"with {few}: uniform {percent(over['uniform'][few])}, log {percent(over['log'][few])} above",
             over["uniform"][few] >= 2.0 * max(over["log"][few], 0.05),
         ),
         Claim("naive BSD is unusable when deciding costs", "6470% above", f"{percent(naive)} above", naive >= 10.0),
-    ]  # fmt: skip
+    ]
     rows: list[Row] = [
         {"policy": f"BSD-{kind}", "clusters": count, "slowdown_l2_over_free": share}
         for kind, found in over.items()
@@ -70,7 +73,11 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
 
 
 SCENARIO = Scenario(
-    "s-clusters", "Sharaf 2007, fig. 27, 28", "what the implementations of BSD cost",
+    "s-clusters",
+    "Sharaf 2007, fig. 27, 28",
+    "what the implementations of BSD cost",
     f"As s-slowdown at utilisation {_LOAD}. Every priority computed costs twice the cheapest operator: once to compute, once to compare.",
-    _cases, _judge, grid.SUBSTITUTED,
-)  # fmt: skip
+    _cases,
+    _judge,
+    grid.SUBSTITUTED,
+)

@@ -70,35 +70,60 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     claims = [
         at_least_half("at 0.95 FAS's staleness is below HR's", 0.40, reduction(stale["fas"], stale["hr"])),
         Claim("at the price of more response time", percent(0.23), percent(slower), 0.0 <= slower <= 0.46),
-        ordered("at 0.95 staleness: FAS lowest, then HR", ["FAS", "HR", "the better of RR and FCFS"],
-                [stale["fas"], stale["hr"], min(stale["rr"], stale["fcfs"])]),
-        ordered("a greater β gives less staleness", [f"β {beta:g}" for beta in reversed(_BETAS)],
-                [by_beta[beta][1] for beta in reversed(_BETAS)], tolerance=0.01),
+        ordered(
+            "at 0.95 staleness: FAS lowest, then HR",
+            ["FAS", "HR", "the better of RR and FCFS"],
+            [stale["fas"], stale["hr"], min(stale["rr"], stale["fcfs"])],
+        ),
+        ordered(
+            "a greater β gives less staleness",
+            [f"β {beta:g}" for beta in reversed(_BETAS)],
+            [by_beta[beta][1] for beta in reversed(_BETAS)],
+            tolerance=0.01,
+        ),
         at_least_half("skewed selectivity, equal costs: the gain goes up to so much", 0.55, max(by_skew)),
-    ]  # fmt: skip
+    ]
     rows: list[Row] = [
-        {"experiment": "load", "policy": policy, "x": load, "staleness": value(policy, "staleness", load),
-         "response_ms_mean": value(policy, "response_ms_mean", load)}
-        for policy in _POLICIES for load in loads
-    ]  # fmt: skip
+        {
+            "experiment": "load",
+            "policy": policy,
+            "x": load,
+            "staleness": value(policy, "staleness", load),
+            "response_ms_mean": value(policy, "response_ms_mean", load),
+        }
+        for policy in _POLICIES
+        for load in loads
+    ]
     rows += [
         {"experiment": "beta", "policy": "fas", "x": beta, "staleness": one[1], "response_ms_mean": one[0]} for beta, one in by_beta.items()
     ]
-    rows += [{"experiment": "skew", "policy": "fas over hr", "x": skew, "staleness": 1 - gain} for skew, gain in zip(skews, by_skew, strict=True)]
-    rows += [{"experiment": "bursty", "policy": "fas over hr", "x": one, "staleness": share} for one, share in zip(bursts, normalized, strict=True)]
+    rows += [
+        {"experiment": "skew", "policy": "fas over hr", "x": skew, "staleness": 1 - gain} for skew, gain in zip(skews, by_skew, strict=True)
+    ]
+    rows += [
+        {"experiment": "bursty", "policy": "fas over hr", "x": one, "staleness": share}
+        for one, share in zip(bursts, normalized, strict=True)
+    ]
     panels = [
-        Panel("Staleness", "utilisation", "share of time",
-              [Line(policy.upper(), loads, [value(policy, "staleness", load) for load in loads]) for policy in _POLICIES]),
-        Panel("β at 0.95", "response time, ms", "staleness",
-              [Line(f"β = {beta:g}", [one[0]], [one[1]]) for beta, one in by_beta.items()]),
+        Panel(
+            "Staleness",
+            "utilisation",
+            "share of time",
+            [Line(policy.upper(), loads, [value(policy, "staleness", load) for load in loads]) for policy in _POLICIES],
+        ),
+        Panel("β at 0.95", "response time, ms", "staleness", [Line(f"β = {beta:g}", [one[0]], [one[1]]) for beta, one in by_beta.items()]),
         Panel("Skewed selectivity at 0.95", "Zipf parameter", "staleness saved against HR", [Line("FAS", skews, by_skew)]),
         Panel("Bursty streams of ten at 0.95", "bursty streams", "staleness over HR's", [Line("FAS", bursts, normalized)]),
-    ]  # fmt: skip
+    ]
     return Findings(rows, claims, panels)
 
 
 SCENARIO = Scenario(
-    "s-fresh", "Sharaf 2007, fig. 36-42", "freshness-aware scheduling",
-    "250 queries over ten Poisson streams, half of them in bursts of ten; costs K, 2K, 4K; selectivity 0.1 to 1.0 (Zipf towards 1.0 where skewed).",
-    _cases, _judge,
-)  # fmt: skip
+    "s-fresh",
+    "Sharaf 2007, fig. 36-42",
+    "freshness-aware scheduling",
+    "250 queries over ten Poisson streams, half of them in bursts of ten; costs K, 2K, 4K; selectivity "
+    "0.1 to 1.0 (Zipf towards 1.0 where skewed).",
+    _cases,
+    _judge,
+)

@@ -59,7 +59,12 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
 
 
 SCENARIO = Scenario(
-    "s-joins", "Sharaf 2007, fig. 21", "l2 of slowdown of windowed joins of two streams",
-    "Queries that select from two Poisson streams (one tuple a second each), join over 1 to 10 s and project; costs and selectivities as in s-slowdown.",
-    _cases, _judge, ("250 queries in place of 500 and the rates of the streams, which the thesis does not state",),
-)  # fmt: skip
+    "s-joins",
+    "Sharaf 2007, fig. 21",
+    "l2 of slowdown of windowed joins of two streams",
+    "Queries that select from two Poisson streams (one tuple a second each), join over 1 to 10 s and "
+    "project; costs and selectivities as in s-slowdown.",
+    _cases,
+    _judge,
+    ("250 queries in place of 500 and the rates of the streams, which the thesis does not state",),
+)

@@ -19,11 +19,15 @@ def _judge(scale: Scale, results: grid.Results) -> Findings:
         return grid.value(results, scale, policy, 0.97, measure)
 
     claims = [
-        at_least_half("at 0.97 FCFS's maximum response time is below HR's", 0.75,
-                      reduction(at("fcfs", "response_ms_max"), at("hr", "response_ms_max"))),
-        at_least_half("at 0.97 LSF's maximum slowdown is below HNR's", 0.80,
-                      reduction(at("lsf", "slowdown_max"), at("hnr", "slowdown_max"))),
-    ]  # fmt: skip
+        at_least_half(
+            "at 0.97 FCFS's maximum response time is below HR's",
+            0.75,
+            reduction(at("fcfs", "response_ms_max"), at("hr", "response_ms_max")),
+        ),
+        at_least_half(
+            "at 0.97 LSF's maximum slowdown is below HNR's", 0.80, reduction(at("lsf", "slowdown_max"), at("hnr", "slowdown_max"))
+        ),
+    ]
     panels = [
         grid.curves(results, scale, _POLICIES, "response_ms_max", "Maximum response time", "ms"),
         grid.curves(results, scale, _POLICIES, "slowdown_max", "Maximum slowdown", "times the ideal"),

@@ -21,12 +21,16 @@ def _judge(scale: Scale, results: grid.Results) -> Findings:
     slowdown = {policy: grid.value(results, scale, policy, load, "slowdown_mean") for policy in ("chain", "hnr")}
     claims = [
         Claim(f"at {load} Chain needs the least memory", "Chain least", listed, min(memory, key=lambda one: memory[one]) == "chain"),
-        at_least_half("HNR's memory is up to so much below HR's", 0.22,
-                      grid.greatest_reduction(results, scale, "hnr", "hr", "memory_bytes_mean")),
-        at_least_half("BSD's memory is up to so much below HNR's", 0.13,
-                      grid.greatest_reduction(results, scale, "bsd-naive", "hnr", "memory_bytes_mean")),
+        at_least_half(
+            "HNR's memory is up to so much below HR's", 0.22, grid.greatest_reduction(results, scale, "hnr", "hr", "memory_bytes_mean")
+        ),
+        at_least_half(
+            "BSD's memory is up to so much below HNR's",
+            0.13,
+            grid.greatest_reduction(results, scale, "bsd-naive", "hnr", "memory_bytes_mean"),
+        ),
         within(f"at {load} Chain's average slowdown is a multiple of HNR's", 3.0, slowdown["chain"] / slowdown["hnr"]),
-    ]  # fmt: skip
+    ]
     panels = [
         grid.curves(results, scale, _POLICIES, "memory_bytes_mean", "Average memory in queues", "tuples"),
         grid.curves(results, scale, _POLICIES, "slowdown_mean", "Average slowdown", "times the ideal"),

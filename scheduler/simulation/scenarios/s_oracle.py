@@ -25,9 +25,7 @@ _PAIRS = (("hr", "response_ms_mean"), ("hnr", "slowdown_mean"))
 
 def _cases(scale: Scale) -> Sequence[Case]:
     policies = [name for policy, _ in _PAIRS for name in (policy, f"oracle-{policy}")]
-    return [
-        base.case(scale, policy, high, seed) for high in base.HIGHS[scale] for policy in policies for seed in grid.SIZES[scale].seeds
-    ]
+    return [base.case(scale, policy, high, seed) for high in base.HIGHS[scale] for policy in policies for seed in grid.SIZES[scale].seeds]
 
 
 def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
@@ -55,7 +53,11 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
 
 
 SCENARIO = Scenario(
-    "s-oracle", "Sharaf 2007, fig. 16", "gain of a scheduler that knows which tuples pass",
+    "s-oracle",
+    "Sharaf 2007, fig. 16",
+    "gain of a scheduler that knows which tuples pass",
     "As s-selectivity; HR by response time, HNR by slowdown. The oracle ranks by the true rate of the tuples that wait.",
-    _cases, _judge, grid.SUBSTITUTED,
-)  # fmt: skip
+    _cases,
+    _judge,
+    grid.SUBSTITUTED,
+)

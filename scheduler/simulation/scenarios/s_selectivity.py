@@ -66,7 +66,11 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
 
 
 SCENARIO = Scenario(
-    "s-selectivity", "Sharaf 2007, fig. 15", "l2 of slowdown against maximum selectivity",
+    "s-selectivity",
+    "Sharaf 2007, fig. 15",
+    "l2 of slowdown against maximum selectivity",
     f"As s-slowdown at utilisation {_LOAD}, but all operators cost the same and selectivities lie between 0.1 and a maximum.",
-    _cases, _judge, grid.SUBSTITUTED,
-)  # fmt: skip
+    _cases,
+    _judge,
+    grid.SUBSTITUTED,
+)

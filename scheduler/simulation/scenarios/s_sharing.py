@@ -26,7 +26,11 @@ _PAPER = {
     "hnr": ("slowdown_mean", "slowdown", {"max": 0.24, "sum": 0.18}),
     "bsd-naive": ("slowdown_l2", "l2 of slowdown", {"max": 0.10, "sum": 0.08}),
 }
-_SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {"reduced": (40, 150, (1,)), "medium": (200, 400, (1,)), "full": (500, 1_000, (1, 2))}
+_SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {
+    "reduced": (40, 150, (1,)),
+    "medium": (200, 400, (1,)),
+    "full": (500, 1_000, (1, 2)),
+}
 
 
 def _case(scale: Scale, policy: str, way: str, seed: int) -> Case:
@@ -58,6 +62,11 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
 
 
 SCENARIO = Scenario(
-    "s-sharing", "Sharaf 2007, fig. 29-31", "groups of ten queries that share their select",
-    f"As s-slowdown at utilisation {_LOAD}, in groups of ten queries with one select.", _cases, _judge, grid.SUBSTITUTED,
-)  # fmt: skip
+    "s-sharing",
+    "Sharaf 2007, fig. 29-31",
+    "groups of ten queries that share their select",
+    f"As s-slowdown at utilisation {_LOAD}, in groups of ten queries with one select.",
+    _cases,
+    _judge,
+    grid.SUBSTITUTED,
+)

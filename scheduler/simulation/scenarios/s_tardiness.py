@@ -45,7 +45,12 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
 
 
 SCENARIO = Scenario(
-    "s-tardiness", "Sharaf 2007, fig. 22-24", "tardiness of windowed aggregates",
-    "Queries of a select and an aggregate with a random SLIDE of 20 ms to 2 s; a boundary's result is made when every tuple before it is worked off.",
-    _cases, _judge, ("LBL-PKT-4 by DEC-PKT-1's UDP packets", "ranges of RANGE and SLIDE, which the thesis does not state"),
-)  # fmt: skip
+    "s-tardiness",
+    "Sharaf 2007, fig. 22-24",
+    "tardiness of windowed aggregates",
+    "Queries of a select and an aggregate with a random SLIDE of 20 ms to 2 s; a boundary's result is "
+    "made when every tuple before it is worked off.",
+    _cases,
+    _judge,
+    ("LBL-PKT-4 by DEC-PKT-1's UDP packets", "ranges of RANGE and SLIDE, which the thesis does not state"),
+)

@@ -21,11 +21,15 @@ def _judge(scale: Scale, results: grid.Results) -> Findings:
         return grid.value(results, scale, policy, load, measure)
 
     claims = [
-        at_least_half(f"at {load} BSD's maximum slowdown is below HNR's", 0.44,
-                      reduction(at("bsd-naive", "slowdown_max"), at("hnr", "slowdown_max"))),
-        at_least_half(f"at {load} BSD's average slowdown is below LSF's", 0.80,
-                      reduction(at("bsd-naive", "slowdown_mean"), at("lsf", "slowdown_mean"))),
-    ]  # fmt: skip
+        at_least_half(
+            f"at {load} BSD's maximum slowdown is below HNR's", 0.44, reduction(at("bsd-naive", "slowdown_max"), at("hnr", "slowdown_max"))
+        ),
+        at_least_half(
+            f"at {load} BSD's average slowdown is below LSF's",
+            0.80,
+            reduction(at("bsd-naive", "slowdown_mean"), at("lsf", "slowdown_mean")),
+        ),
+    ]
     lines = [Line(grid.TITLES[policy], [at(policy, "slowdown_mean")], [at(policy, "slowdown_max")]) for policy in _POLICIES]
     panels = [Panel(f"At utilisation {load}", "average slowdown", "maximum slowdown", lines, x_log=True, y_log=True)]
     return Findings(grid.rows(results, scale, _POLICIES, ("slowdown_mean", "slowdown_max")), claims, panels)

@@ -10,10 +10,21 @@ from millstream.scheduler.simulation.experiments import Case, Line, Panel, Resul
 Results = Callable[[Case], Result]
 
 POLICIES = ("rr", "srpt", "fcfs", "hr", "hnr", "lsf", "brt", "bsd-naive", "chain")
-TITLES = {"bsd-naive": "BSD", "rr": "RR", "srpt": "SRPT", "fcfs": "FCFS", "hr": "HR", "hnr": "HNR", "lsf": "LSF", "brt": "BRT", "chain": "Chain"}
+TITLES = {
+    "bsd-naive": "BSD",
+    "rr": "RR",
+    "srpt": "SRPT",
+    "fcfs": "FCFS",
+    "hr": "HR",
+    "hnr": "HNR",
+    "lsf": "LSF",
+    "brt": "BRT",
+    "chain": "Chain",
+}
 
 SETUP = (
-    "500 queries of a select, a join with a stored relation and a projection; costs K·2^i (i 0 to 4), selectivity 0.1 to 1.0 of select and join; "
+    "500 queries of a select, a join with a stored relation and a projection; costs K·2^i (i 0 to 4), "
+    "selectivity 0.1 to 1.0 of select and join; "
     "every tuple goes to all queries; K set for the utilisation; one tuple at a time, query level."
 )
 SUBSTITUTED = (
@@ -89,6 +100,4 @@ def rows(results: Results, scale: Scale, policies: Sequence[str], measures: Sequ
 
 def greatest_reduction(results: Results, scale: Scale, policy: str, other: str, measure: str) -> float:
     """Return the greatest reduction over all loads: what a paper's "up to" means."""
-    return max(
-        1.0 - value(results, scale, policy, load, measure) / value(results, scale, other, load, measure) for load in loads_of(scale)
-    )
+    return max(1.0 - value(results, scale, policy, load, measure) / value(results, scale, other, load, measure) for load in loads_of(scale))

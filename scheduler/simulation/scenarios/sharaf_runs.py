@@ -33,8 +33,9 @@ def traffic(kind: str, tuples: int, seed: int) -> arrivals.Times:
     return arrivals.trace(kind, tuples, scale=DEC_SCALE if kind == "dec-pkt-1" else None, skip=skip)
 
 
-def single_stream(load: float, seed: int, queries: int, tuples: int, kind: str, *, high: float = 1.0, classes: int = 5,
-                  shared: int = 1) -> Workload:
+def single_stream(
+    load: float, seed: int, queries: int, tuples: int, kind: str, *, high: float = 1.0, classes: int = 5, shared: int = 1
+) -> Workload:
     """Return the thesis's base workload at a utilisation."""
     builder = NetworkBuilder()
     source = builder.source("packets")
@@ -42,9 +43,7 @@ def single_stream(load: float, seed: int, queries: int, tuples: int, kind: str, 
     def selectivity(chance: np.random.Generator) -> float:
         return generators.selectivities(1, chance, 0.1, high)[0]
 
-    deltas = generators.select_join_project(
-        builder, [source], queries, seed, selectivity=selectivity, cost_classes=classes, shared=shared
-    )
+    deltas = generators.select_join_project(builder, [source], queries, seed, selectivity=selectivity, cost_classes=classes, shared=shared)
     made = workload("select-join-project", builder, deltas, {source: traffic(kind, tuples, seed)})
     return made.at_utilisation(load)
 
@@ -60,9 +59,7 @@ def _classes(work: Workload, outcome: Outcome) -> list[list[float]]:
     """Return [cost class, selectivity to the tenth, mean slowdown, results] of each class of queries."""
     cheapest = min(node.cost_ns for node in work.nodes if node.inputs)
     roots = {delta.query.name: delta.operators[1] for delta in work.deltas}
-    kinds = [
-        (round(np.log2(roots[one.name].cost_ns / cheapest)), min(9, int(roots[one.name].selectivity * 10))) for one in outcome.queries
-    ]
+    kinds = [(round(np.log2(roots[one.name].cost_ns / cheapest)), min(9, int(roots[one.name].selectivity * 10))) for one in outcome.queries]
     sums: dict[tuple[int, int], list[float]] = {}
     total = np.bincount(outcome.query, weights=outcome.slowdown, minlength=len(kinds))
     count = np.bincount(outcome.query, minlength=len(kinds))
@@ -108,8 +105,9 @@ def sharing(policy: str, load: float, seed: int, queries: int, tuples: int, grou
     return simulate(work, policy, seed=seed).summary()
 
 
-def adaptive(policy: str, load: float, seed: int, queries: int, tuples: int, deviation: float, adapt: bool, window: int = 100,
-             aging: float = 0.175) -> dict[str, Any]:
+def adaptive(
+    policy: str, load: float, seed: int, queries: int, tuples: int, deviation: float, adapt: bool, window: int = 100, aging: float = 0.175
+) -> dict[str, Any]:
     """Attributes drift: in the i-th of 100 intervals of tuples they are Gaussian around 50 + i; predicates ask for at most a bound.
 
     The static scheduler believes that attributes are uniform on 1 to 100, which is what the declared selectivities say.
@@ -128,14 +126,13 @@ def adaptive(policy: str, load: float, seed: int, queries: int, tuples: int, dev
     return simulate(drawn, policy, seed=seed, settings=RunSettings(adapt=adapt, window=window, aging=aging)).summary()
 
 
-def fresh(policy: str, load: float, seed: int, queries: int, tuples: int, bursty: int, skew: float = 0.0, classes: int = 3,
-          streams: int = 10) -> dict[str, Any]:
+def fresh(
+    policy: str, load: float, seed: int, queries: int, tuples: int, bursty: int, skew: float = 0.0, classes: int = 3, streams: int = 10
+) -> dict[str, Any]:
     """Chapter 4: queries over ten Poisson streams, some of which send ten tuples at a time."""
     builder = NetworkBuilder()
     sources = [builder.source(f"s{index}") for index in range(streams)]
-    deltas = generators.select_join_project(
-        builder, sources, queries, seed, selectivity=_zipf(skew), cost_classes=classes, unit_ns=1_000.0
-    )
+    deltas = generators.select_join_project(builder, sources, queries, seed, selectivity=_zipf(skew), cost_classes=classes, unit_ns=1_000.0)
     times: dict[Source, arrivals.Times] = {}
     for index, source in enumerate(sources):
         made = arrivals.poisson(100.0, tuples, seed * 1_000 + index)

@@ -29,7 +29,7 @@ from tests.support.plans import plan
         ("SELECT v, COUNT(*) FROM s GROUP BY v", "K7", "all NaNs are one"),
         ("SELECT k, COUNT(*) FROM s GROUP BY k", "K9", "'+' and '-'"),
         ("SELECT COUNT(*) FROM s EMIT FINAL", "K9", "answers once, at the end of the stream"),
-        ("SELECT COUNT(*) FROM s [NOW] EMIT EVERY 5 SECONDS", "K9", "at each 5 SECONDS of event time"),
+        ("SELECT COUNT(*) FROM s [LANDMARK] EMIT EVERY 5 SECONDS", "K9", "at each 5 SECONDS of event time"),
         ("SELECT k FROM s", "K20", "in order of arrival"),
     ],
 )

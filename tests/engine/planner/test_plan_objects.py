@@ -151,7 +151,8 @@ def test_options_survive_the_way_to_a_plan_object_and_msgpack() -> None:
 def test_emission_and_streams_stand_at_the_root() -> None:
     counts = {"op": "aggregate", "window": "RANGE 5 SECONDS", "group_by": ["k"], "aggregates": [["n", "count", "*"]], "input": S}
     assert of(counts, emit="CHANGES").physical.change_kind == 4
-    assert of(counts, emit="EVERY 2 SECONDS").physical.emit.every_us == 2_000_000
+    hopping = {**counts, "window": "RANGE 6 SECONDS SLIDE 2 SECONDS"}
+    assert of(hopping, emit="EVERY 2 SECONDS").physical.emit.every_us == 2_000_000
     assert type(of(counts, stream="i").physical.root.recipe).__name__ == "RelationToStreamRecipe"  # type: ignore[union-attr]
     assert of(counts, stream="r", every="2 SECONDS").physical.options.period_ns == 2_000_000_000
 

@@ -85,6 +85,16 @@ CASES = [
     ("SELECT MAX(window_end) FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS]", Unsupported, "bounds cannot stand inside an aggregate", (1, 1)),
     ("SELECT window_start FROM s [ROWS 5]", UnknownName, "no column window_start .*a ROWS window has bounds only", (1, 8)),
     ("SELECT k FROM s WHERE (k, v) IN ((1, 2))", Unsupported, "list in parentheses", (1, 24)),
+    ("SELECT k FROM s [ROWS 2 SLIDE 3]", Unsupported, "SLIDE in a ROWS window without an aggregate", (1, 1)),
+    ("RSTREAM(SELECT k FROM s [ROWS 3 SLIDE 2])", Unsupported, "SLIDE in a ROWS window without an aggregate", (1, 9)),
+    ("SELECT SUM(v) FROM s [RANGE 5 SECONDS] EMIT EVERY 5 SECONDS", Unsupported, "EMIT EVERY over a SLIDING window.*RSTREAM", (1, 1)),
+    ("SELECT SUM(v) FROM s [SESSION 5 SECONDS] EMIT EVERY 5 SECONDS", Unsupported, "EMIT EVERY over a SESSION window", (1, 1)),
+    (
+        "SELECT s.v FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS] JOIN r [RANGE 5 SECONDS SLIDE 5 SECONDS] ON s.window_start < r.window_end",
+        Unsupported,
+        "only that they are equal",
+        (1, 1),
+    ),
     ("SELECT ts AT TIME ZONE 'UTC' FROM s", Unsupported, "AT TIME ZONE", (1, 8)),
 ]
 

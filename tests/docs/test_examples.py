@@ -1,0 +1,85 @@
+"""The examples of docs/language.md and docs/semantics.md do what the page says.
+
+A block ```sql is a script. Blocks ```csv NAME (rows of a stream) or ```jsonl (a timeline) after it are its input, and ```json what
+comes out, or ```error how it is refused. A script with neither need only be understood.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from millstream.engine.expressions.aggregates import aggregate_names
+from millstream.engine.language.parse import parse_script
+from millstream.server.embedded import Replay, run_replay
+from millstream.server.render import write_results
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(sql|csv|jsonl|json|error)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass
+class Example:
+    place: str
+    script: str
+    inputs: list[tuple[str, str]] = field(default_factory=list)
+    timeline: str | None = None
+    output: str | None = None
+    error: str | None = None
+
+
+def examples() -> list[Example]:
+    found: list[Example] = []
+    for page in ("language.md", "semantics.md"):
+        text = (DOCS / page).read_text("utf-8")
+        for block in BLOCK.finditer(text):
+            kind, name, body = block.groups()
+            if kind == "sql":
+                found.append(Example(f"{page}:{text.count(chr(10), 0, block.start()) + 1}", body))
+            elif kind == "csv":
+                found[-1].inputs.append((name, body))
+            elif kind == "jsonl":
+                found[-1].timeline = body
+            elif kind == "json":
+                found[-1].output = body
+            else:
+                found[-1].error = body.strip()
+    return found
+
+
+def check(example: Example, folder: Path) -> None:
+    inputs = []
+    for name, rows in example.inputs:
+        path = folder / f"{name}.csv"
+        path.write_text(rows, "utf-8")
+        inputs.append((name, path))
+    timeline = None
+    if example.timeline is not None:
+        timeline = folder / "timeline.jsonl"
+        timeline.write_text(example.timeline, "utf-8")
+    outcomes = run_replay(Replay(example.script, "example.sql", inputs, timeline))
+    assert outcomes.failure == example.error
+    if example.output is not None:
+        out = io.BytesIO()
+        write_results(outcomes.results, "json", out)
+        assert out.getvalue().decode() == example.output
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda e: e.place)
+def test_an_example_does_what_the_page_says(example: Example, tmp_path: Path) -> None:
+    if example.output is None and example.error is None:
+        assert list(parse_script(example.script))
+    else:
+        check(example, tmp_path)
+
+
+def test_the_pages_have_examples_with_answers() -> None:
+    assert sum(e.output is not None for e in examples()) >= 12
+
+
+def test_every_aggregate_is_listed() -> None:
+    text = (DOCS / "language.md").read_text("utf-8")
+    assert [name for name in aggregate_names() if name.upper() not in text] == []
