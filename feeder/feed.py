@@ -74,8 +74,8 @@ def run(
 ) -> Result:
     """Feed all rows that are left.
 
-    `look(tally, rate)` is called a few times a second with the numbers and the rate asked for now (rows per second of all streams,
-    0 without pacing). `stopping` installs whatever sets the event that stops the feed. Raises what the client or Spark raised.
+    `look(tally, rate)` is called a few times a second, and once at the end, with the numbers and the rate asked for now (rows per
+    second of all streams, 0 without pacing). `stopping` installs whatever sets the event that stops the feed. Raises what the client or Spark raised.
     """
     plan = feed.plan
     pacer = Pacer(client, plan.targets, feed.counted.rows, feed.position, paced=plan.rule.kind != "max", finish=finish, clock=clock)
@@ -97,6 +97,8 @@ def run(
         feed.position.save(state, feed.fingerprint)
     if failure:
         raise failure[0]
+    if look is not None:  # a short feed may have ended before the first look
+        look(pacer.tally, rate_now(plan, pacer.tally, pacer.now_ns()))
     return Result(pacer.tally, dict(feed.counted.refused), feed.position.acked() == feed.counted.rows)
 
 
