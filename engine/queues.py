@@ -326,8 +326,8 @@ class Cursor:
     def take(self, rows_max: int, upto: int | None = None) -> Taken | None:
         """Take the next train: at most `rows_max` rows (more where rows share a seq), nothing at or beyond `upto`.
 
-        Small trains are joined (up to JOINED_ROWS_MAX, without `upto`), a big one is cut, never past a mark. Without `upto` None when nothing waits; with it always a train
-        that reaches exactly `upto`, which must not lie beyond the edge's frontier.
+        Small trains are joined (up to JOINED_ROWS_MAX, without `upto`), a big one is cut, never past a mark. Without `upto` None
+        when nothing waits; with it always a train that reaches exactly `upto`, which must not lie beyond the edge's frontier.
         """
         parts: list[Train] = []
         rows, taken_bytes, controls = 0, 0, 0
