@@ -75,7 +75,8 @@ def run(
     """Feed all rows that are left.
 
     `look(tally, rate)` is called a few times a second, and once at the end, with the numbers and the rate asked for now (rows per
-    second of all streams, 0 without pacing). `stopping` installs whatever sets the event that stops the feed. Raises what the client or Spark raised.
+    second of all streams, 0 without pacing). `stopping` installs whatever sets the event that stops the feed. Raises what the client
+    or Spark raised.
     """
     plan = feed.plan
     pacer = Pacer(client, plan.targets, feed.counted.rows, feed.position, paced=plan.rule.kind != "max", finish=finish, clock=clock)
