@@ -29,7 +29,6 @@ SUMMARIES = {
     "policy": "List, show and set the scheduling policy.",
     "top": "Watch queries, queues, latency, policy and shedding.",
     "run": "Run a script on files, without a server.",
-    "record": "Record a running server's scheduling events to a file.",
     "simulate": "Simulate a workload or a recording under policies.",
     "experiment": "List and run the experiments.",
     "bench": "Run a benchmark.",
