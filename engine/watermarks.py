@@ -185,6 +185,7 @@ class LazyTrack(WatermarkTrack):
         return self._computed
 
     def _compute(self) -> Steps:
+        """Each subclass has its own; the base is never made by itself."""
         raise NotImplementedError
 
 

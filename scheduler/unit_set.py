@@ -83,6 +83,7 @@ class UnitSet:
         return found
 
     def _find_members(self, unit: int) -> tuple[int, ...]:
+        """Each subclass has its own; the base is never made by itself."""
         raise NotImplementedError
 
     def units_with(self, operator: int) -> IntColumn:

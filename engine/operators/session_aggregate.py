@@ -65,6 +65,7 @@ class SessionWindow(Operator):
         return concat_tracks([body, jump_track(seq, train.hi, last.start, seq, self._watermark)])
 
     def _made(self, closed: ClosedSessions) -> Part:
+        """Each subclass has its own; the base is never made by itself."""
         raise NotImplementedError
 
     def wake_at_us(self) -> int | None:
