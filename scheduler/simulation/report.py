@@ -69,7 +69,7 @@ be the order; a number must be met within a factor of two. A claim that does not
 
 Two reservations. Some set-ups were changed after first results, each to reach overload or to let policies differ at
 all: the rates of c-qos, c-size, c-bucket and c-fanout, load and share of c-sustained, the capacity of c-overhead, the range of SLIDE in
-s-tardiness, the sizes in s-adaptive, and cost and tuple size of the projection in Pajjuri's query. And the charge for deciding is calibrated
+s-tardiness, the sizes in s-adaptive, cost and tuple size of the projection in Pajjuri's query. And the charge for deciding is calibrated
 on c-10000's overheads, so that these three claims prove nothing.
 The scale of each row stands in the table.
 
