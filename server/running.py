@@ -78,15 +78,27 @@ def begin(host: EngineHost, query: Query) -> None:
     query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
 
 
-def end(host: EngineHost, query: Query, reason: str, message: str = "") -> None:
-    """End a run: tell its readers, take it out of the network."""
+def end(host: EngineHost, query: Query, verb: Verb, target: QueryState, message: str = "") -> None:
+    """End a run: take it out of the network, enter its new state, and only then tell its readers, who may look at once."""
+    reason, was_running = END_REASONS[verb], query.id is not None
+    counts: dict[str, Any] = {}
     if query.id is not None:
         counts = host.counts(query)
         identity, query.id = query.id, None
         host.runtime.remove(identity, operators_alone(host, identity))
+    query.state = target
+    remember_desired(host, query, verb)
+    if was_running or verb is Verb.DROP:
         host.observer.query_ended(query, reason, message, counts)
-    elif reason == "dropped":
-        host.observer.query_ended(query, reason, message, {})
+
+
+def remember_desired(host: EngineHost, query: Query, verb: Verb) -> None:
+    """Keep what a durable query is to be after a restart: one that finished begins anew, save when its lifetime is over."""
+    if not query.is_durable or verb is Verb.DROP:
+        return
+    desired = QueryState.STOPPED if verb is Verb.EXPIRE else query.state
+    if desired is not QueryState.FINISHED:
+        host.store.set_desired(query.name, desired.value)
 
 
 def move(host: EngineHost, query: Query, verb: Verb, message: str = "") -> bool:
@@ -94,19 +106,17 @@ def move(host: EngineHost, query: Query, verb: Verb, message: str = "") -> bool:
     target = next_state(query.name, query.state, verb)
     if target is None:
         return False
+    if verb in END_REASONS:
+        end(host, query, verb, target, message)
+        return True
     if verb is Verb.START:
         begin(host, query)
     elif verb is Verb.PAUSE and query.id is not None:
         host.runtime.pause(query.id)
     elif verb is Verb.RESUME and query.id is not None:
         host.runtime.resume(query.id)
-    elif verb in END_REASONS:
-        end(host, query, END_REASONS[verb], message)
     query.state = target
-    if query.is_durable and verb is not Verb.DROP:
-        desired = QueryState.STOPPED if target is QueryState.FINISHED and verb is Verb.EXPIRE else target
-        if desired is not QueryState.FINISHED:
-            host.store.set_desired(query.name, desired.value)
+    remember_desired(host, query, verb)
     return True
 
 

@@ -46,8 +46,8 @@ def test_a_query_starts_when_its_time_comes_and_ends_with_its_lifetime() -> None
         warm = await client.subscribe("first")  # the first subscription of a process imports much
         await client.publish("s", [{"ts": 0, "v": 0}])
         await rows_of(warm, 1)
-        start = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1.5)
-        await client.submit("SELECT v FROM s", name="later", start_at=start, lifetime=dt.timedelta(seconds=1.5))
+        start = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2.5)
+        await client.submit("SELECT v FROM s", name="later", start_at=start, lifetime=dt.timedelta(seconds=2.5))
 
         def state() -> str:
             return harness.server.application.host.queries.get("later").state.value
