@@ -18,6 +18,7 @@ from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
 from millstream.engine.queues import Cursor, LogNode, Taken
 from millstream.engine.running import ALL_ROWS, Appended, Call, RunningOperator, emitted
+from millstream.engine.sharing.direct import pass_to_sinks
 from millstream.engine.side_rows import pass_side_rows
 from millstream.engine.train import Train
 from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
@@ -94,6 +95,8 @@ class Executor:
         try:
             running.logic.process(inputs, out)
             trains = emitted(running, out)
+            if running.logic.sparse:
+                trains = pass_to_sinks(trains, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
         except Exception as error:
             self._fail(running, error)
             return
@@ -116,13 +119,17 @@ class Executor:
         if any(s.rows_max is not None and (rows_max is None or s.rows_max < rows_max) for s in steps[1:]):
             return False
         rows_left = ALL_ROWS if rows_max is None else rows_max
+
+        def left(sink: RunningOperator, train: Train) -> None:
+            emissions.append(emission_of(sink.id, train, clock_ns()))
+
         head = chain.operators[0].inputs[0]
         target = head.log.hi
         done = False
         while rows_left > 0 or not done:
             started = clock_ns()
             try:
-                outcome = chain.run(min(rows_left, limits.TRAIN_ROWS_MAX))
+                outcome = chain.run(min(rows_left, limits.TRAIN_ROWS_MAX), lambda made: pass_to_sinks(made, left, self._fail))
             except Exception as error:
                 self._fail(chain.operators[0], error)
                 return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.engine.fused_program import FusedProgram, can_fuse
@@ -11,6 +11,7 @@ from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
 from millstream.engine.queues import LogNode, Taken
 from millstream.engine.running import Appended, RunningOperator, emitted
+from millstream.engine.sharing.direct import Made
 from millstream.engine.train import Train
 from millstream.engine.work import EdgeCount, LogCount, Step, StepReceipt
 
@@ -76,12 +77,12 @@ class FusedChain:
         known = self._costs[place]
         self._costs[place] = cost if known == 0.0 else SHARE_FADE * known + (1.0 - SHARE_FADE) * cost
 
-    def run(self, rows_max: int) -> ChainOutcome | None:
+    def run(self, rows_max: int, to_sinks: Callable[[Made], Made] | None = None) -> ChainOutcome | None:
         """Take one train at the head and carry it to the end. None when something waits in between, or nothing at the head.
 
         The head's lock is held throughout, so nothing enters the chain meanwhile; with no call under way and the inner logs empty,
         they stay empty. The head counts as running until the last output is in its log, which is what frontiers ask (frontier.py); the
-        inner logs move on only after that.
+        inner logs move on only after that. `to_sinks` takes what a shared aggregate at the end hands to sinks, and returns the rest.
         """
         head = self._head
         if not head.lock.acquire(blocking=False):
@@ -94,7 +95,7 @@ class FusedChain:
             if taken is None:
                 head.started -= 1
                 return None
-            return self._carry(taken)
+            return self._carry(taken, to_sinks)
         finally:
             head.lock.release()
 
@@ -104,7 +105,7 @@ class FusedChain:
                 return False
         return not any(c.node.next is not None or len(c.log.cursors) != 1 for c in self._inner)
 
-    def _carry(self, taken: Taken) -> ChainOutcome:
+    def _carry(self, taken: Taken, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
         side: Emitter | None = None
         if self._tail is None:
@@ -113,6 +114,8 @@ class FusedChain:
             side = Emitter(len(self._last.outputs))
             self._tail.process((train,), side)
             made = emitted(self._last, side)
+            if to_sinks is not None and self._tail.sparse:
+                made = to_sinks(made)
         nodes: list[Appended] = []
         for log, one in made:
             node = LogNode(one, log)
@@ -159,19 +162,24 @@ class ChainCache:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._known: dict[tuple[OperatorId, ...], FusedChain | None] = {}
+        self._known: dict[tuple[OperatorId, OperatorId | None], FusedChain | None] = {}
         self._version = network.version
 
     def find(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
-        """Return the chain that starts at a step, None when there are not two operators to fuse."""
+        """Return the chain that starts at a step, None when there are not two operators to fuse.
+
+        Looked up by its first two operators, since what follows it in an order are often other queries' steps.
+        """
         if self._version != self._network.version:  # a log may have got a second reader
             self._known, self._version = {}, self._network.version
-        key = tuple([s.operator for s in steps[at : at + CHAIN_LENGTH_MAX]])
+        key = (steps[at].operator, steps[at + 1].operator if at + 1 < len(steps) else None)
         try:
-            return self._known[key]
+            chain = self._known[key]
         except KeyError:
-            chain = self._known[key] = self._build(key)
-            return chain
+            chain = self._known[key] = self._build(_operators(steps, at))
+        if chain is not None and chain.ids != tuple([s.operator for s in steps[at : at + len(chain.ids)]]):
+            chain = self._known[key] = self._build(_operators(steps, at))
+        return chain
 
     def _build(self, ids: tuple[OperatorId, ...]) -> FusedChain | None:
         chain: list[RunningOperator] = []
@@ -192,3 +200,7 @@ def _continues(chain: list[RunningOperator], running: RunningOperator) -> bool:
         return True
     log = running.inputs[0].log
     return chain[-1].outputs == [log] and len(log.cursors) == 1
+
+
+def _operators(steps: tuple[Step, ...], at: int) -> tuple[OperatorId, ...]:
+    return tuple([s.operator for s in steps[at : at + CHAIN_LENGTH_MAX]])

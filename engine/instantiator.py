@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryId, QueryNode
 from millstream.engine.operators.build import build_operator, kind_of, prior_of
 from millstream.engine.operators.recipes import AggregateRecipe, JoinRecipe, ProjectRecipe, Recipe, SinkRecipe
-from millstream.engine.operators.shared_aggregate import SharedAggregate
+from millstream.engine.operators.shared_aggregate import SharedAggregate, Shown
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
 from millstream.engine.running import RunningOperator
@@ -99,6 +100,8 @@ class Blueprint:
                 before.extend(self._attach_operator(running, at))
             for subscription in self.subscriptions:
                 if subscription.running is running:
+                    readers = [w.consumer for w in self.wires if w.port.log is subscription.log]
+                    subscription.log.sink = readers[0] if len(readers) == 1 and isinstance(readers[0].recipe, SinkRecipe) else None
                     put_in_force(subscription, at, newest_us)
         return tuple(before)
 
@@ -230,8 +233,11 @@ class Instantiator:
         """Put a node on top of its inputs: use what runs where it can be used, else build it."""
         if self._merging is None:
             return self._add(node, [self._visit(child, class_node) for child in node.inputs], class_node, None)
+        picks = _picked(node)
+        if picks is not None and self._is_carried(picks[0]):
+            return self._aggregated(picks[0], class_node, Shown(node.recipe.schema, picks[1]))
         if self._is_carried(node):
-            return self._aggregated(node, class_node)
+            return self._aggregated(node, class_node, Shown(node.recipe.schema))
         inputs = [self._visit(child, class_node) for child in node.inputs]
         placing = self._merging.place(node, inputs, class_node.id)
         for shared in placing.used:
@@ -253,29 +259,30 @@ class Instantiator:
             return False
         return not any(self._source(leaf.stream).flushes for leaf in leaves(node))
 
-    def _aggregated(self, node: PhysicalNode, class_node: ClassNode) -> list[Port]:
+    def _aggregated(self, node: PhysicalNode, class_node: ClassNode, shown: Shown) -> list[Port]:
         """Subscribe to a running synopsis of the same rows by the same keys, or begin one."""
         assert self._merging is not None
         recipe, child = without_picks(node)
         port, recipe = self._argument_port(child, recipe, class_node)
-        running = self._merging.synopsis(port, recipe, class_node.id)
-        if running is None:
-            made = self._add(replace(node, recipe=recipe), [port], class_node, None)
-            operator = self._operators[-1]
-            self._subscriptions.append(Subscription(operator, recipe, operator.outputs[0], 0))
-            self._private.add(made[0].log.id)
-            key = (class_node.id, SYNOPSIS_RECIPE, (port.log.id,))
-            self._offers.append(Shared(key, operator, made))
-            return made
-        if running.running not in self._operators:
-            self._operators.append(running.running)
-            self._used.append(running.running)
-        log = OutputLog(self._ids.log(), recipe.schema)
-        log.producer = running.running
-        self._subscriptions.append(Subscription(running.running, recipe, log))
+        found = self._merging.synopsis(port, recipe, class_node.id)
+        log = OutputLog(self._ids.log(), shown.schema)
+        if found is None:
+            self._add(replace(node, recipe=recipe), [port], class_node, None)
+            running = self._operators[-1]
+            running.outputs.append(log)
+            self._nodes[-1] = replace(self._nodes[-1], outputs=(log.id,), row_bytes_out=float(log.row_bytes))
+            base, streams = port.base_streams, frozenset[str]().union(*running.port_streams)
+            ports = [Port(log, running.id, None, base, None, streams, raw=False)]
+            self._offers.append(Shared((class_node.id, SYNOPSIS_RECIPE, (port.log.id,)), running, ports))
+        else:
+            running, ports = found.running, [replace(found.ports[0], log=log)]
+            if running not in self._operators:
+                self._operators.append(running)
+                self._used.append(running)
+        log.producer = running
+        self._subscriptions.append(Subscription(running, recipe, shown, log, None if found is not None else 0))
         self._private.add(log.id)
-        first = running.ports[0]
-        return [replace(first, log=log)]
+        return ports
 
     def _argument_port(self, child: InputRef, recipe: AggregateRecipe, class_node: ClassNode) -> tuple[Port, AggregateRecipe]:
         """Return where the keys and arguments of an aggregate stand, and the aggregate with their places there."""
@@ -347,6 +354,15 @@ class Instantiator:
         logs = tuple(log.id for log in source.logs)
         size = float(source.log.row_bytes)
         return OperatorNode(source.id, "source", (), logs, row_bytes_in=size, row_bytes_out=size, label=source.definition.name)
+
+
+def _picked(node: PhysicalNode) -> tuple[PhysicalNode, tuple[int, ...]] | None:
+    """Return the node below a projection that only picks columns, and which."""
+    below = node.inputs[0].node
+    if not isinstance(node.recipe, ProjectRecipe) or not isinstance(below, PhysicalNode):
+        return None
+    columns = tuple(c.position for c in node.recipe.columns if isinstance(c, ColumnRef))
+    return (below, columns) if len(columns) == len(node.recipe.columns) else None
 
 
 def _ignores_progress(running: RunningOperator) -> bool:

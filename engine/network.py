@@ -20,6 +20,7 @@ from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, Sharin
 from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
 from millstream.engine.operators.contract import EvaluationErrors
+from millstream.engine.operators.recipes import SinkRecipe
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.queues import OutputLog
 from millstream.engine.relations import TableContent, change_schema
@@ -252,6 +253,12 @@ class Network:
                     cursor.log.close_cursor(cursor.edge)
         self.version += 1
         return tuple(gone)
+
+    def hold(self, query_id: QueryId, held: bool) -> None:
+        """Keep a paused query's answers from leaving, or let them go again; the scheduler stops its operators itself."""
+        for running in self.queries[query_id].blueprint.operators:
+            if isinstance(running.recipe, SinkRecipe):
+                running.held = held
 
     def conservation(self, query_id: QueryId) -> tuple[StreamAccount, ...]:
         """Return the accounts of a query, one per input stream (K10)."""

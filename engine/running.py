@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class RunningOperator:
-    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised.
+    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised, `held` while its query is paused.
 
     `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
     `raw` tells that its input rows still are the stream's rows, one by one.
@@ -68,6 +68,7 @@ class RunningOperator:
     raw: bool = True
     queries: int = 1
     failed: bool = False
+    held: bool = False
     statistics: OperatorStatistics = field(default_factory=OperatorStatistics)
     started: int = 0
     finished: int = 0
@@ -122,8 +123,10 @@ class RunningOperator:
 
 def emitted(running: RunningOperator, out: Emitter) -> list[tuple[OutputLog, Train]]:
     """Return what a call put out, by log. Only a sparse operator may leave outputs without a train."""
+    if running.logic.sparse:
+        return [(running.outputs[port], train) for port in out.ports if (train := out.trains[port]) is not None]
     made = [(log, train) for log, train in zip(running.outputs, out.trains, strict=True) if train is not None]
-    assert len(made) == len(out.trains) or running.logic.sparse, f"{type(running.logic).__name__} put nothing on an output"
+    assert len(made) == len(out.trains), f"{type(running.logic).__name__} put nothing on an output"
     return made
 
 

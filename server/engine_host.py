@@ -78,7 +78,16 @@ class Context:
 class EngineHost:
     """See the module's text. Members are for the files of `statements/`; others use the methods."""
 
-    def __init__(self, observer: Observer, store: Store, runtime: RuntimeFactory, policy: PolicySpec, *, optimise: bool = True) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        store: Store,
+        runtime: RuntimeFactory,
+        policy: PolicySpec,
+        *,
+        optimise: bool = True,
+        sharing: bool | None = None,
+    ) -> None:
         self.observer = observer
         self.store = store
         self.catalog = Catalog()
@@ -89,7 +98,7 @@ class EngineHost:
         self._orders: dict[str, int] = {}
         self.policy = policy
         self.rules_off = frozenset() if optimise else frozenset(("all",))
-        self.network = Network(self, sharing=optimise)
+        self.network = Network(self, sharing=optimise if sharing is None else sharing)
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))

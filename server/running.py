@@ -112,9 +112,11 @@ def move(host: EngineHost, query: Query, verb: Verb, message: str = "") -> bool:
     if verb is Verb.START:
         begin(host, query)
     elif verb is Verb.PAUSE and query.id is not None:
+        host.network.hold(query.id, True)
         host.runtime.pause(query.id)
     elif verb is Verb.RESUME and query.id is not None:
         host.runtime.resume(query.id)
+        host.network.hold(query.id, False)
     query.state = target
     remember_desired(host, query, verb)
     return True

@@ -59,15 +59,17 @@ class Kit:
         if not holds:
             raise WrongAnswer(f"the benchmark's answer is wrong: {what}")
 
-    def alternate(self, ours: Callable[[], object], reference: Callable[[], object]) -> Timing:
-        """Run both in turn: once to warm up, then at least five pairs, more while they are short."""
+    def alternate(self, ours: Callable[[], object], reference: Callable[[], object], prepare: Callable[[], object] | None = None) -> Timing:
+        """Run both in turn: once to warm up, then at least five pairs, more while they are short. `prepare` comes before each, untimed."""
+        prepare = prepare or _nothing
         gc.collect()
+        prepare()
         started = time.perf_counter()
         reference()
         ours()
         pair_s = time.perf_counter() - started
         pairs = PAIRS_QUICK if self.quick else min(PAIRS_MAX, max(PAIRS_MIN, int(SECONDS_PER_COMPARISON / pair_s)))
-        runs = [_pair(ours, reference) for _ in range(pairs)]
+        runs = [_pair(ours, reference, prepare) for _ in range(pairs)]
         ratios = [reference_s / ours_s for ours_s, reference_s, _ in runs]
         return Timing(
             ours_s=statistics.median(r[0] for r in runs),
@@ -102,7 +104,12 @@ class Kit:
 Benchmark: TypeAlias = Callable[[Kit], Iterator[Figures]]
 
 
-def _pair(ours: Callable[[], object], reference: Callable[[], object]) -> tuple[float, float, float]:
+def _nothing() -> None:
+    """Prepare nothing."""
+
+
+def _pair(ours: Callable[[], object], reference: Callable[[], object], prepare: Callable[[], object]) -> tuple[float, float, float]:
+    prepare()
     started = time.perf_counter()
     reference()
     between, cpu = time.perf_counter(), time.process_time()

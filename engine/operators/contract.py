@@ -59,10 +59,11 @@ class Emitter:
     outputs belong to different queries tells them apart in `late_of_output`: (output, late rows or None, how many are partly late).
     """
 
-    __slots__ = ("errors", "late", "late_of_output", "partly_late", "trains")
+    __slots__ = ("errors", "late", "late_of_output", "partly_late", "ports", "trains")
 
     def __init__(self, outputs: int = 1) -> None:
         self.trains: list[Train | None] = [None] * outputs
+        self.ports: list[int] = []  # outputs that got a train, in that order
         self.late_of_output: list[tuple[int, Train | None, int]] = []
         self.late: list[tuple[int, Train]] = []
         self.partly_late: list[tuple[int, int]] = []
@@ -71,6 +72,7 @@ class Emitter:
     def emit(self, train: Train, output: int = 0) -> None:
         """Put out the one train of this call on an output port."""
         self.trains[output] = train
+        self.ports.append(output)
 
     @property
     def has_side_rows(self) -> bool:

@@ -19,7 +19,7 @@ from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.recipes import AggregateCall, AggregateRecipe, EmitKind, WindowKind, WindowSpec
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.schema import Schema
-from millstream.engine.synopses.frames import Due, Frame, Frames
+from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.types import TIMESTAMP
@@ -32,11 +32,20 @@ PANES_FEW = 64  # so many panes a window are always worth sharing
 PANES_FACTOR_MAX = 4  # beyond that, a common step may not multiply the panes of the longest window by more
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an output shows: its schema, and which of (keys, aggregates, window_start, window_end), None for all."""
+
+    schema: Schema
+    columns: tuple[int, ...] | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Member:
-    """One output: what its queries ask, the frame of its window, the accumulators behind its columns."""
+    """One output: what its query asks, the frame of its window, the accumulators behind its columns."""
 
     recipe: AggregateRecipe
+    shown: Shown
     frame: Frame
     accumulators: list[Accumulator]
 
@@ -64,10 +73,23 @@ class SharedAggregate(WindowAggregate):
     """See the module's text."""
 
     sparse = True
-    state_fields = ("_keys", "_aggregates", "_kept", "_panes_with", "_watermark", "_ordinal", "_frames", "_members", "_layers", "_loud")
+    state_fields = (
+        "_keys",
+        "_aggregates",
+        "_kept",
+        "_panes_with",
+        "_watermark",
+        "_ordinal",
+        "_frames",
+        "_members",
+        "_layers",
+        "_loud",
+        "_asleep",
+    )
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)
+        self.schemas = ()
         self.keys = recipe.keys
         self._inputs = inputs
         self._table = LayeredPaneTable()
@@ -79,6 +101,7 @@ class SharedAggregate(WindowAggregate):
         self._live = LivePanes(self._table, self._layers)
         self.free_ports: list[int] = []
         self._loud: dict[int, None] = {}  # outputs behind which trains without rows matter
+        self._asleep = False  # some frame is not in force yet
         self._moved = False  # windows have closed since panes were last freed
         self._wake_us: tuple[int | None] | None = None
 
@@ -95,15 +118,15 @@ class SharedAggregate(WindowAggregate):
     def misfit(self, recipe: AggregateRecipe) -> str | None:
         """Say why a query should not join: because a common step would multiply the panes. None when it may."""
         assert recipe.window is not None
-        windows = [*(f.window for f in self._frames.all), recipe.window]
-        step = common_step(windows)
-        merged = max(w.range_us for w in windows) // step
-        alone = max(w.range_us // common_step([w]) for w in windows)
+        frames, window = self._frames, recipe.window
+        step = gcd(frames.step_us, common_step(window))
+        merged = max(frames.longest_us, window.range_us) // step
+        alone = max(frames.panes_alone, window.range_us // common_step(window))
         if merged <= max(PANES_FEW, PANES_FACTOR_MAX * alone):
             return None
         return f"a common step of {step} µs would make {merged} panes a group, where {alone} are enough apart"
 
-    def subscribe(self, recipe: AggregateRecipe, from_seq: int, port: int, *, newest_us: int | None = None) -> None:
+    def subscribe(self, recipe: AggregateRecipe, from_seq: int, port: int, shown: Shown, *, newest_us: int | None = None) -> None:
         """Let an output answer a recipe over rows with seq >= `from_seq`; `newest_us`: greatest event time before. Between calls only."""
         assert recipe.window is not None
         frame = self._frames.find(recipe.window, from_seq)
@@ -111,8 +134,9 @@ class SharedAggregate(WindowAggregate):
             layer = self._layer_from(from_seq, recipe.window)
             frame = Frame(recipe.window, assigner_for(recipe.window), from_seq, layer.number, newest_us)
             self._frames.add(frame)
+            self._asleep = True
         frame.ports.append(port)
-        self._members[port] = Member(recipe, frame, [self._accumulator(call) for call in recipe.aggregates])
+        self._members[port] = Member(recipe, shown, frame, [self._accumulator(call) for call in recipe.aggregates])
         self._wake_us = None
 
     def unsubscribe(self, port: int) -> None:
@@ -141,7 +165,7 @@ class SharedAggregate(WindowAggregate):
 
     def _layer_from(self, from_seq: int, window: WindowSpec) -> Layer:
         """Return the layer that begins there; a new one with the common step of all windows, the old one's panes stay as they are."""
-        step = common_step([window, *(f.window for f in self._frames.all)])
+        step = gcd(self._frames.step_us, common_step(window))
         newest = max(self._layers, default=-1)
         if newest >= 0 and self._layers[newest].from_seq == from_seq and newest not in self._live.layers:
             layer = new_layer(newest, from_seq, step)
@@ -169,7 +193,7 @@ class SharedAggregate(WindowAggregate):
 
     def kept_us(self) -> int:
         """Return the longest window: how far back the synopsis reaches."""
-        return max((f.window.range_us for f in self._frames.all), default=0)
+        return self._frames.longest_us
 
     def complete_from_us(self, port: int) -> int | None:
         """Return the start of the first window of an output that its query saw whole: None from the beginning."""
@@ -199,13 +223,14 @@ class SharedAggregate(WindowAggregate):
 
     def _activate(self, train: Train, track: WatermarkTrack) -> None:
         """Bring frames into force whose first row this train may hold."""
-        if all(f.active for f in self._frames.all):
+        if not self._asleep:
             return
         for frame in self._frames.all:
             if not frame.active and train.hi > frame.from_seq:
                 at = track.start if frame.from_seq <= train.lo else int(track.before(np.array([frame.from_seq], dtype=np.int64))[0])
                 frame.begin(at)
         self._frames.refresh()
+        self._asleep = any(not f.active for f in self._frames.all)
 
     def _on_time(self, train: Train, track: WatermarkTrack, out: Emitter) -> tuple[Train, bool]:
         """Tell each output which rows are late for it (K4); drop those late for all. Say whether rows behind W are left."""
@@ -354,13 +379,13 @@ class SharedAggregate(WindowAggregate):
             member = self._members[port]
             if member.frame.from_seq >= train.hi:
                 continue  # nothing of this interval is this output's
-            same = (member.frame, member.recipe.schema, *map(id, member.accumulators))
+            same = (member.frame, id(member.shown.schema), member.shown.columns, *map(id, member.accumulators))
             if same not in made:
                 made[same] = self._made(train, track, member, answers.get(port, []))
             out.emit(made[same], port)
 
     def _made(self, train: Train, track: WatermarkTrack, member: Member, answers: list[Answer]) -> Train:
-        schema = member.recipe.schema
+        schema = member.shown.schema
         lo, hi = train.lo, train.hi
         if member.frame.from_seq > lo:
             lo = min(member.frame.from_seq, hi)
@@ -369,27 +394,38 @@ class SharedAggregate(WindowAggregate):
             empty = empty_train(schema, lo, hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
             empty.idle, empty.notes = train.idle, train.notes
             return empty
-        sizes = [a.rows for a in answers]
-        rows = sum(sizes)
-        ends = np.repeat(np.array([a.due.end_us for a in answers], dtype=np.int64), sizes)
-        starts = np.repeat(np.array([a.due.start_us for a in answers], dtype=np.int64), sizes)
-        seqs = np.repeat(np.array([a.seq for a in answers], dtype=np.int64), sizes)
-        parts = [[*a.keys, *a.aggregates] for a in answers]
-        columns = parts[0] if len(parts) == 1 else [concat_columns(list(column)) for column in zip(*parts, strict=True)]
+        rows = sum(a.rows for a in answers)
+        ends = _spread([a.due.end_us for a in answers], answers)
+        seqs = _spread([a.seq for a in answers], answers)
+        constant = train.rows == 0 or train.arrival.is_constant
         return Train(
             schema,
-            [*columns, Column(TIMESTAMP, starts), Column(TIMESTAMP, ends)],
+            self._columns(member, answers, ends),
             rows=rows,
             lo=lo,
             hi=hi,
             seq=Numbers(rows, array=seqs),
             time=Numbers(rows, array=ends - 1),
-            arrival=Numbers(rows, array=train.arrivals_at(seqs)),
+            arrival=Numbers(rows, start=train.arrival.start) if constant else Numbers(rows, array=train.arrivals_at(seqs)),
             track=track,
             ended=train.ended,
             idle=train.idle,
             notes=train.notes,
         )
+
+    def _columns(self, member: Member, answers: list[Answer], ends: Int64Array) -> list[Column]:
+        parts = [[*a.keys, *a.aggregates] for a in answers]
+        width = len(parts[0])
+        shown = range(width + 2) if member.shown.columns is None else member.shown.columns
+        columns: list[Column] = []
+        for place in shown:
+            if place == width:
+                columns.append(Column(TIMESTAMP, _spread([a.due.start_us for a in answers], answers)))
+            elif place > width:
+                columns.append(Column(TIMESTAMP, ends))
+            else:
+                columns.append(parts[0][place] if len(parts) == 1 else concat_columns([part[place] for part in parts]))
+        return columns
 
     # State ---------------------------------------------------------------------------------------------------------------
 
@@ -437,6 +473,8 @@ class SharedAggregate(WindowAggregate):
         return len(self._table.slots) * self._keys.alive
 
 
-def common_step(windows: Sequence[WindowSpec]) -> int:
-    """Return the greatest step whose multiples are all starts and ends of these windows (offsets included)."""
-    return gcd(*(n for w in windows for n in (w.range_us, w.slide_us, w.offset_us)))
+def _spread(values: list[int], answers: list[Answer]) -> Int64Array:
+    """Return the value of each answer once for each of its rows."""
+    if len(answers) == 1:
+        return np.full(answers[0].rows, values[0], dtype=np.int64)
+    return np.repeat(np.array(values, dtype=np.int64), [a.rows for a in answers])

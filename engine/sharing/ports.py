@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from millstream.engine.graph import EdgeId, OperatorId
 from millstream.engine.operators.recipes import AggregateRecipe
+from millstream.engine.operators.shared_aggregate import Shown
 from millstream.engine.queues import OutputLog
 from millstream.engine.running import RunningOperator
 from millstream.engine.sources import Source
@@ -44,5 +45,6 @@ class Subscription:
 
     running: RunningOperator
     recipe: AggregateRecipe
+    shown: Shown
     log: OutputLog
     port: int | None = None

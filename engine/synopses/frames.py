@@ -7,6 +7,7 @@ looked at once. All frames together are looked at in one NumPy call, so those th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ class Frame:
     ports: list[int] = field(default_factory=list)
     closed: int | None = None
     active: bool = False
+    place: int = 0
 
     def begin(self, watermark_us: int) -> None:
         """Come into force where W stands: what has closed by then is not this frame's."""
@@ -115,24 +117,48 @@ class Frames:
     def __init__(self) -> None:
         self.all: list[Frame] = []
         self._next_ends: Int64Array = np.empty(0, dtype=np.int64)
+        self._kept_from: Int64Array = np.empty(0, dtype=np.int64)
+        self._layers: Int64Array = np.empty(0, dtype=np.int64)
+        self._by_window: dict[tuple[WindowSpec, int], Frame] = {}
+        self.step_us = 0  # greatest common step of all windows
+        self.longest_us = 0
+        self.panes_alone = 0  # panes that the most finely cut window would have by itself
 
     def find(self, window: WindowSpec, from_seq: int) -> Frame | None:
         """Return the frame of a window from an arrival number on."""
-        return next((f for f in self.all if f.from_seq == from_seq and f.window == window), None)
+        return self._by_window.get((window, from_seq))
 
     def add(self, frame: Frame) -> None:
         """Take a frame in."""
+        frame.place = len(self.all)
         self.all.append(frame)
-        self.refresh()
+        self._by_window[frame.window, frame.from_seq] = frame
+        self._measure(frame.window)
+        self._next_ends = np.append(self._next_ends, frame.next_end_us)
+        self._kept_from = np.append(self._kept_from, frame.kept_from_us)
+        self._layers = np.append(self._layers, frame.layer)
 
     def remove(self, frame: Frame) -> None:
         """Forget a frame."""
         self.all.remove(frame)
+        del self._by_window[frame.window, frame.from_seq]
+        self.step_us = self.longest_us = self.panes_alone = 0
+        for left in self.all:
+            self._measure(left.window)
         self.refresh()
 
+    def _measure(self, window: WindowSpec) -> None:
+        self.step_us = gcd(self.step_us, common_step(window))
+        self.longest_us = max(self.longest_us, window.range_us)
+        self.panes_alone = max(self.panes_alone, window.range_us // common_step(window))
+
     def refresh(self) -> None:
-        """Read all next ends again."""
+        """Read everything again."""
+        for place, frame in enumerate(self.all):
+            frame.place = place
         self._next_ends = np.array([f.next_end_us for f in self.all], dtype=np.int64)
+        self._kept_from = np.array([f.kept_from_us for f in self.all], dtype=np.int64)
+        self._layers = np.array([f.layer for f in self.all], dtype=np.int64)
 
     def due(self, watermark_us: int) -> list[Frame]:
         """Return the frames that have something to close when W comes here; the others are not looked at."""
@@ -140,12 +166,16 @@ class Frames:
 
     def closed(self, frames: list[Frame]) -> None:
         """Note that windows of these frames have closed."""
-        if len(frames) > FEW_WINDOWS:
-            self.refresh()
-            return
         for frame in frames:
-            self._next_ends[self.all.index(frame)] = frame.next_end_us
+            self._next_ends[frame.place] = frame.next_end_us
+            self._kept_from[frame.place] = frame.kept_from_us
 
     def kept_from_us(self, layer: int) -> int:
         """Return from where on the panes of a layer are wanted: the longest window decides; TIME_MAX when nobody sees them."""
-        return min((f.kept_from_us for f in self.all if f.layer <= layer), default=TIME_MAX)
+        seen = self._kept_from[self._layers <= layer]
+        return int(seen.min()) if len(seen) else TIME_MAX
+
+
+def common_step(window: WindowSpec) -> int:
+    """Return the greatest step whose multiples are all starts and ends of these windows (offset included)."""
+    return gcd(window.range_us, window.slide_us, window.offset_us)

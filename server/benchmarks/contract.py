@@ -50,8 +50,8 @@ class Kit(Protocol):
         """Fail the benchmark, saying what is wrong, unless it holds."""
         ...
 
-    def alternate(self, ours: Callable[[], object], reference: Callable[[], object]) -> Timing:
-        """Time both in turn."""
+    def alternate(self, ours: Callable[[], object], reference: Callable[[], object], prepare: Callable[[], object] | None = None) -> Timing:
+        """Time both in turn; `prepare` comes before each turn and is not timed."""
         ...
 
     def peak_rss_mb(self) -> float:

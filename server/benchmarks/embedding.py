@@ -183,7 +183,9 @@ class Results:
 class Embedded:
     """A host over one of these runtimes, fed with columns that are already the engine's. Plans run as they are written."""
 
-    def __init__(self, *statements: str, policy: PolicySpec | None = None, settings: CoreSettings | None = None) -> None:
+    def __init__(
+        self, *statements: str, policy: PolicySpec | None = None, settings: CoreSettings | None = None, sharing: bool = False
+    ) -> None:
         self.results = Results()
         spec = policy or PolicySpec("round-robin")
 
@@ -192,7 +194,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = EngineHost(self.results, Store(None), runtime, spec, optimise=False)
+        self.host = EngineHost(self.results, Store(None), runtime, spec, optimise=False, sharing=sharing)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 

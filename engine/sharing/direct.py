@@ -1,0 +1,45 @@
+"""From a shared aggregate straight into the sinks behind it: hundreds of queries' answers need no order each.
+
+Only where nothing stands in between: the sink reads the output alone, nothing waits before it, it is neither running nor held (PAUSE). What
+goes this way is in no log and so in no receipt but the aggregate's; the results that left are told as those of the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millstream.engine.operators.contract import Emitter
+from millstream.engine.queues import OutputLog
+from millstream.engine.running import RunningOperator
+from millstream.engine.train import Train
+
+Made = list[tuple[OutputLog, Train]]
+Left = Callable[[RunningOperator, Train], None]
+
+
+def pass_to_sinks(made: Made, left: Left, failed: Callable[[RunningOperator, Exception], None]) -> Made:
+    """Hand trains to the sinks that can take them; return the others, for their logs. `left` hears of each train with rows that left."""
+    rest: Made = []
+    nothing = Emitter(0)
+    for log, train in made:
+        sink = log.sink
+        if not isinstance(sink, RunningOperator) or sink.held or not sink.lock.acquire(blocking=False):
+            rest.append((log, train))
+            continue
+        try:
+            cursor = sink.inputs[0]
+            if sink.failed or sink.started != sink.finished or cursor.is_pending:
+                rest.append((log, train))
+                continue
+            try:
+                sink.logic.process((train,), nothing)
+            except Exception as error:
+                failed(sink, error)
+                continue
+            log.bypass(cursor, train, train.rows)
+            sink.statistics.add(train.rows, 0, 0)
+            if train.rows:
+                left(sink, train)
+        finally:
+            sink.lock.release()
+    return rest
