@@ -26,6 +26,7 @@ from millstream.engine.queues import OutputLog
 from millstream.engine.relations import TableContent, change_schema
 from millstream.engine.running import RunningOperator
 from millstream.engine.schema import StreamDefinition, TableDefinition
+from millstream.engine.sharing.periods import ChoosePeriods, regroup
 from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import take_out_of_force
@@ -83,6 +84,8 @@ class Network:
         self.sharing = sharing
         self.version = 0  # grows with every query that comes or goes
         self.registry = Registry()
+        self.lost_sharing = False  # the last `attach` raised SharingLost
+        self.choose_periods: ChoosePeriods | None = None  # how SLIDE WITHIN is used; None: every period as asked
         self.ingress = Ingress(seed, next_seq)
         self.sources: dict[str, Source] = {}
         self.operators: dict[OperatorId, RunningOperator] = {}
@@ -192,11 +195,13 @@ class Network:
         """
         query = self.queries[query_id]
         blueprint = query.blueprint
+        self.lost_sharing = False
         with self.ingress.lock:
             at = self.ingress.next_seq
             if any(log.ended for log in blueprint.external_logs):
                 raise InvalidDefinition(f"an input stream of query {query.node.name} has ended")
-            if not all(shared.is_untouched() for shared in blueprint.with_state):
+            self.lost_sharing = not all(shared.is_untouched() for shared in blueprint.with_state)
+            if self.lost_sharing:
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
             cursors = blueprint.attach(at, self._newest_us(blueprint.base_streams))
             for shared in blueprint.offers:
@@ -219,7 +224,15 @@ class Network:
             query.ledgers.setdefault(stream, ledger)
         query.attached = True
         self.version += 1
+        self._regroup(blueprint)
         return cursors
+
+    def _regroup(self, blueprint: Blueprint) -> None:
+        """Let the owner choose the periods anew of all queries with SLIDE WITHIN that share a synopsis with one that came or left."""
+        for running in {s.running.id: s.running for s in blueprint.subscriptions}.values():
+            if self.choose_periods is not None and running.queries:
+                outputs = {port: q.node.name for (operator, port), q in self._outputs.items() if operator == running.id}
+                regroup(running, outputs, self.choose_periods)
 
     def _base_of(self, blueprint: Blueprint, shared: Shared) -> frozenset[str]:
         return frozenset[str]().union(*(p.base_streams for p in shared.ports)) or blueprint.base_streams
@@ -252,6 +265,7 @@ class Network:
                 for cursor in running.inputs:
                     cursor.log.close_cursor(cursor.edge)
         self.version += 1
+        self._regroup(query.blueprint)
         return tuple(gone)
 
     def hold(self, query_id: QueryId, held: bool) -> None:

@@ -89,7 +89,7 @@ class Application:
         self.loop = asyncio.get_running_loop()
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
         spec = PolicySpec.parse(self.config.policy)
-        self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
+        self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise, sharing=self.config.sharing)
         assert isinstance(self.host.runtime, LiveRuntime)
         self.host.runtime.start()
         for problem in await self.call(restoring.restore, self.host):

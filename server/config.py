@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from millstream.scheduler.sharing.names import DEFAULT, NAMES
 from millstream.server.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "MILLSTREAM_"
@@ -38,6 +39,12 @@ class Config:
     workers: int = setting(1, "server", "Worker threads that run operators, beside the scheduler's own.", least=0)
     policy: str = setting("fcfs", "server", "Scheduling policy at start; `SHOW POLICIES` lists the names, SET POLICY changes it.")
     optimise: bool = setting(True, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
+    sharing: str = setting(
+        DEFAULT,
+        "server",
+        "How queries share work: `off`, or who decides the periods under SLIDE WITHIN (docs/sharing.md).",
+        choices=NAMES,
+    )
     metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0)
     drain_s: float = setting(10.0, "server", "On SIGTERM, how long queued rows may take to be answered before the server leaves.", least=0)
 

@@ -20,6 +20,7 @@ from millstream.engine.language.statements import CreateQuery, SelectStatement, 
 from millstream.engine.sources import MergedPart
 from millstream.engine.train import Int64Array
 from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.sharing.names import DEFAULT
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import running
 from millstream.server.collecting import Collector
@@ -53,6 +54,7 @@ class Replay:
     policy: str = "fcfs"
     workers: int = 1
     train: int | None = None
+    sharing: str = DEFAULT
 
 
 @dataclass(slots=True)
@@ -82,7 +84,9 @@ class _Run:
         self.outcomes = outcomes
         self.collector = Collector()
         policy = PolicySpec.parse(replay.policy)
-        self.host = EngineHost(self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy)
+        self.host = EngineHost(
+            self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy, sharing=replay.sharing
+        )
         self.feeder = DeferredFeeder(self.host.feed)
         self.host.feeder = self.feeder
         self.shown: list[str | NamedResult] = []

@@ -27,6 +27,7 @@ from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.sources import MergedPart
 from millstream.engine.train import Int64Array, Train
 from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
 from millstream.server.feeding import DirectFeeder, Feeder
@@ -35,6 +36,7 @@ from millstream.server.lifecycle import QueryState
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
 from millstream.server.runtime import Runtime, RuntimeFactory
+from millstream.server.sharing import period_chooser
 from millstream.server.store import Store
 
 COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
@@ -86,7 +88,7 @@ class EngineHost:
         policy: PolicySpec,
         *,
         optimise: bool = True,
-        sharing: bool | None = None,
+        sharing: str = DEFAULT,
     ) -> None:
         self.observer = observer
         self.store = store
@@ -98,7 +100,9 @@ class EngineHost:
         self._orders: dict[str, int] = {}
         self.policy = policy
         self.rules_off = frozenset() if optimise else frozenset(("all",))
-        self.network = Network(self, sharing=optimise if sharing is None else sharing)
+        self.network = Network(self, sharing=sharing != OFF)
+        self.network.choose_periods = period_chooser(sharing)
+        self.sharing = sharing
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+from millstream.scheduler.sharing.names import DEFAULT, NAMES
 
 
 def _stream_files(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
@@ -38,9 +39,17 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
 @click.option("--train", type=click.IntRange(min=1), help="Rows taken in at a time; the answer does not depend on it.")
 @click.option("--policy", default="fcfs", show_default=True, help="Scheduling policy, NAME or NAME:option=value,…")
+@click.option("--sharing", type=click.Choice(NAMES), default=DEFAULT, show_default=True, help="How similar queries share work.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Orders given out at a time.")
 def command(
-    script: Path, inputs: tuple[tuple[str, Path], ...], timeline: Path | None, format_: str, train: int | None, policy: str, workers: int
+    script: Path,
+    inputs: tuple[tuple[str, Path], ...],
+    timeline: Path | None,
+    format_: str,
+    train: int | None,
+    policy: str,
+    sharing: str,
+    workers: int,
 ) -> None:
     """Run SCRIPT over files, without a server, in virtual time.
 
@@ -56,7 +65,7 @@ def command(
         text = script.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{script} is not UTF-8 text (byte {error.start})") from error
-    outcomes = run_replay(Replay(text, script.name, inputs, timeline, policy, workers, train))
+    outcomes = run_replay(Replay(text, script.name, inputs, timeline, policy, workers, train, sharing))
     for message in outcomes.messages:
         click.echo(message, err=True)
     write_results(outcomes.results, format_, sys.stdout.buffer)

@@ -9,9 +9,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.catalog import NamedQuery
-from millstream.engine.graph import OperatorId, QueryId
+from millstream.engine.errors import SharingLost
+from millstream.engine.graph import ClassNode, OperatorId, QueryId
 from millstream.engine.language.syntax import Option
+from millstream.engine.network import Deliver
+from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
+from millstream.scheduler.errors import SchedulerError
 from millstream.server.lifecycle import QueryState, Verb, next_state
 from millstream.server.queries import Query, QueryKind
 from millstream.server.side_streams import forward
@@ -64,18 +68,32 @@ def begin(host: EngineHost, query: Query) -> None:
         else (lambda train: host.deliver(query, run, train))
     )
     node = host.class_node(physical.options)
+    try:
+        _splice(host, query, physical, deliver, node)
+    except (SchedulerError, SharingLost):
+        # Rows reached what it was to share while it was on its way: then it keeps a state of its own.
+        if not host.network.lost_sharing:
+            raise
+        _splice(host, query, physical, deliver, node, share_state=False)
+    query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
+
+
+def _splice(
+    host: EngineHost, query: Query, physical: PhysicalQuery, deliver: Deliver, node: ClassNode, *, share_state: bool = True
+) -> None:
     if query.kind is QueryKind.DERIVED:
-        delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver)
+        delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver, share_state=share_state)
     else:
-        delta = host.network.add_query(query.name, physical, deliver, class_node=node)
+        delta = host.network.add_query(query.name, physical, deliver, class_node=node, share_state=share_state)
     query.id = delta.query.id
     try:
         host.runtime.add(delta)
     except BaseException:
         query.id = None
         host.network.remove_query(delta.query.id)
+        if query.kind is QueryKind.DERIVED:
+            host.network.forget_derived(query.name)
         raise
-    query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
 
 
 def end(host: EngineHost, query: Query, verb: Verb, target: QueryState, message: str = "") -> None:

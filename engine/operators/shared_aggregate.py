@@ -181,6 +181,46 @@ class SharedAggregate(WindowAggregate):
         else:
             self._loud.pop(port, None)
 
+    def is_within(self, port: int) -> bool:
+        """Whether an output's SLIDE is an upper bound (K16)."""
+        window = self._members[port].frame.window
+        return window.slide_within and window.kind is WindowKind.HOPPING and not window.offset_us
+
+    def asked(self, port: int) -> tuple[int, int]:
+        """Return an output's range and slide in µs."""
+        window = self._members[port].frame.window
+        return window.range_us, window.slide_us
+
+    def set_period(self, port: int, period_us: int, offset_us: int, why: str) -> None:
+        """Ask for another period of a window with SLIDE WITHIN; in force at once, or when no older pane is cut by its windows any more."""
+        frame = self._members[port].frame
+        frame.why = why
+        same = (period_us, offset_us) == (frame.period_us, frame.offset_us)
+        frame.ready, frame.wanted = None, None if same else (period_us, offset_us)
+        self._regrid()
+
+    def why(self, port: int) -> str:
+        """Say why an output's period is what it is."""
+        return self._members[port].frame.why
+
+    def period_us(self, port: int) -> int:
+        """Return the period in force for an output."""
+        return self._members[port].frame.period_us
+
+    def _regrid(self) -> None:
+        """Put the periods in force that are asked for and whose windows cut no pane."""
+        changed = False
+        for frame in self._frames.all:
+            if frame.wanted is None:
+                continue
+            steps = [layer.step_us for number, layer in self._layers.items() if number >= frame.layer]
+            if all(n % step == 0 for step in steps for n in frame.wanted):
+                frame.regrid()
+                changed = True
+        if changed:
+            self._frames.refresh()
+            self._wake_us = None
+
     @property
     def step_us(self) -> int:
         """The step of the newest layer."""
@@ -450,7 +490,10 @@ class SharedAggregate(WindowAggregate):
         held = set(self._live.layers)
         active = min((f.from_seq for f in self._frames.all if not f.active), default=None)
         if active is None:
+            before = len(self._layers)
             self._layers = {n: layer for n, layer in self._layers.items() if n == newest or n in held}
+            if len(self._layers) < before:
+                self._regrid()
 
     def wake_at_us(self) -> int | None:
         """Return the end of the first window of any query that holds rows: a stream by ARRIVAL must tick then."""

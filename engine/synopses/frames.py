@@ -6,7 +6,7 @@ looked at once. All frames together are looked at in one NumPy call, so those th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from millstream.engine.operators.recipes import WindowSpec
 from millstream.engine.synopses.pane_layers import VisiblePanes
 from millstream.engine.train import Int64Array
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
-from millstream.engine.windows.assigners import Assigner
+from millstream.engine.windows.assigners import Assigner, assigner_for
 
 FEW_WINDOWS = 8  # due at once: looked at one by one
 
@@ -34,7 +34,8 @@ class Frame:
     """Windows of one shape from one layer on. `closed` is the last window known to be closed, None while W stands at the beginning.
 
     `newest_before_us` is the greatest event time of rows it does not see, `ports` are the outputs that want its answers; `active` once a
-    train has reached `from_seq`.
+    train has reached `from_seq`. `period_us` and `offset_us` are in force, the period less than asked where SLIDE WITHIN lets it run
+    with others, which `why` tells; `wanted` come into force once no pane is in the way, `ready` once the next window has closed.
     """
 
     window: WindowSpec
@@ -46,6 +47,28 @@ class Frame:
     closed: int | None = None
     active: bool = False
     place: int = 0
+    period_us: int = 0
+    offset_us: int = 0
+    why: str = "as asked"
+    wanted: tuple[int, int] | None = None
+    ready: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        self.period_us, self.offset_us = self.window.slide_us, self.window.offset_us
+
+    def regrid(self) -> None:
+        """Put the wanted period in force (K16): once the next window has closed, so that no two answers lie further apart than asked."""
+        self.ready, self.wanted = self.wanted, None
+        if not self.active or self.closed is None:
+            self._switch(None)
+
+    def _switch(self, end_us: int | None) -> None:
+        """Count windows by the new period, from the first that ends after `end_us`."""
+        assert self.ready is not None
+        (self.period_us, self.offset_us), self.ready = self.ready, None
+        self.assigner = assigner_for(replace(self.window, slide_us=self.period_us, offset_us=self.offset_us))
+        if end_us is not None:
+            self.closed = self.assigner.last_closed(end_us)
 
     def begin(self, watermark_us: int) -> None:
         """Come into force where W stands: what has closed by then is not this frame's."""
@@ -75,6 +98,14 @@ class Frame:
 
     def close(self, watermark_us: int, panes: VisiblePanes) -> list[Due]:
         """Return the windows with rows that close when W comes here, in order."""
+        if self.ready is not None and self.closed is not None:
+            window = self.closed + 1
+            end_us = self.assigner.end(window)
+            if watermark_us < end_us:
+                return []
+            first = [self._due(window)] if self._holds(window, panes) else []
+            self._switch(end_us)
+            return [*first, *self.close(watermark_us, panes)]
         upto = self.assigner.last_closed(watermark_us)
         after, self.closed = self.closed, upto if self.closed is None else max(upto, self.closed)
         if not panes.starts or (after is not None and upto <= after):

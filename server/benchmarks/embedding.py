@@ -17,6 +17,7 @@ from millstream.engine.work import OrderId, Step, WorkOrder
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import Event, PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed, Spliced
 from millstream.scheduler.instructions import Dispatch, Report, Splice
+from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
 from millstream.server.engine_host import Context, EngineHost
@@ -194,7 +195,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = EngineHost(self.results, Store(None), runtime, spec, optimise=False, sharing=sharing)
+        self.host = EngineHost(self.results, Store(None), runtime, spec, optimise=False, sharing=DEFAULT if sharing else OFF)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.language.statements import Show, ShowWhat
 from millstream.engine.schema import StreamDefinition
+from millstream.engine.sharing.bill import bills
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.scheduler import catalog as policies
 from millstream.server.outcome import Outcome, table
 from millstream.server.statements.describe import time_rule
+
+NS_PER_MS = 1_000_000
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -76,14 +79,28 @@ def _policies(host: EngineHost) -> Outcome:
 
 
 def _sharing(host: EngineHost) -> Outcome:
-    rows = []
-    for operator in list(host.network.operators.values()):
-        if operator.queries > 1:
-            names = [served.node.name for served in host.network.queries_served(operator.id)]
-            rows.append(
-                (int(operator.id), type(operator.recipe).__name__.removesuffix("Recipe").lower(), operator.queries, ", ".join(names))
-            )
-    return table([("operator", "BIGINT"), ("kind", "TEXT"), ("queries", "BIGINT"), ("names", "TEXT")], rows)
+    """A row a query: its bill, and its part in a synopsis (docs/sharing.md)."""
+    rows: list[tuple[object, ...]] = []
+    for bill, parts in bills(host.network):
+        part = parts[0] if parts else None
+        costs = (
+            bill.operators,
+            bill.shared,
+            bill.cpu_ns / NS_PER_MS,
+            bill.cpu_unshared_ns / NS_PER_MS,
+            bill.state_bytes,
+            bill.state_unshared_bytes,
+        )
+        if part is None:
+            rows.append((bill.query, *costs, None, None, None, None, None, None, None))
+            continue
+        rows.append(
+            (bill.query, *costs, part.operator, part.members, part.step_us, part.asked_us, part.period_us, part.why, part.complete_from_us)
+        )
+    columns = [("query", "TEXT"), ("operators", "BIGINT"), ("shared", "BIGINT"), ("cpu_ms", "DOUBLE"), ("cpu_ms_unshared", "DOUBLE")]
+    columns += [("state_bytes", "BIGINT"), ("state_bytes_unshared", "BIGINT"), ("group", "BIGINT"), ("group_queries", "BIGINT")]
+    columns += [("step", "INTERVAL"), ("slide", "INTERVAL"), ("period", "INTERVAL"), ("why", "TEXT"), ("complete_from", "TIMESTAMP")]
+    return table(columns, rows)
 
 
 def _watermarks(host: EngineHost) -> Outcome:

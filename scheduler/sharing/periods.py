@@ -1,0 +1,66 @@
+"""The periods in force: as asked (conservative), the group's shortest (aggressive), or shortened where that costs less (hybrid).
+
+Hybrid goes through the sub-groups from the shortest period to the longest. Each keeps its period or takes that of a shorter one;
+partial schedules that run the same windows at the same periods cost the same from there on, so only the cheapest of them is
+kept (dynamic programming, Golab 2006, 4.3), and of those the best SCHEDULES_MAX. For up to five sub-groups that was always the optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millstream.scheduler.sharing.contract import Assignment, ScanCost, SubGroup, comparisons
+from millstream.scheduler.sharing.costs import horizon, scan_cost_per_step, schedule_cost
+
+SCHEDULES_MAX = 48
+
+_Scans = tuple[tuple[int, int], ...]  # (period, longest window at it)
+
+
+def conservative(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[Assignment]:
+    """Leave every period as it was asked for."""
+    return _assigned(groups, [g.period for g in groups], scan_cost)
+
+
+def aggressive(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[Assignment]:
+    """Run the whole group at its shortest period."""
+    shortest = min((g.period for g in groups), default=1)
+    return _assigned(groups, [shortest] * len(groups), scan_cost)
+
+
+def hybrid(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[Assignment]:
+    """Shorten the periods that it pays to shorten."""
+    if not groups:
+        return []
+    steps = horizon([g.period for g in groups])
+    known: dict[_Scans, float] = {}
+
+    def scanned(scans: _Scans) -> float:
+        if scans not in known:
+            known[scans] = scan_cost_per_step(dict(scans), steps, scan_cost)
+        return known[scans]
+
+    partial: dict[_Scans, tuple[float, list[int]]] = {(): (0.0, [])}
+    for place, group in enumerate(groups):
+        found: dict[_Scans, tuple[float, list[int]]] = {}
+        for scans, (answers, periods) in partial.items():
+            for period in (*(g.period for g in groups[:place]), group.period):
+                merged = _with(scans, period, group.scan)
+                cost = answers + group.answer_cost / period
+                if merged not in found or cost < found[merged][0]:
+                    found[merged] = cost, [*periods, period]
+        kept = sorted(found.items(), key=lambda item: (scanned(item[0]) + item[1][0], item[1][1]))[:SCHEDULES_MAX]
+        partial = dict(kept)
+    best = min(partial.items(), key=lambda item: (scanned(item[0]) + item[1][0], [-p for p in item[1][1]]))
+    return _assigned(groups, best[1][1], scan_cost)
+
+
+def _with(scans: _Scans, period: int, scan: int) -> _Scans:
+    merged = dict(scans)
+    merged[period] = max(merged.get(period, 0), scan)
+    return tuple(sorted(merged.items()))
+
+
+def _assigned(groups: Sequence[SubGroup], periods: Sequence[int], scan_cost: ScanCost) -> list[Assignment]:
+    cost = schedule_cost(groups, periods, scan_cost) if groups else 0.0
+    return [Assignment(group, period, cost) for group, period in zip(groups, periods, strict=True)]

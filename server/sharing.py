@@ -1,0 +1,37 @@
+"""The sharing policy at work: the periods of queries with SLIDE WITHIN over one synopsis, from the names of `scheduler/sharing`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millstream.engine.language.durations import duration_text
+from millstream.engine.sharing.periods import ChoosePeriods, InForce, Periodic
+from millstream.scheduler.sharing.catalog import assign, sharing_policy
+from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery
+from millstream.scheduler.sharing.names import OFF
+
+
+def period_chooser(policy: str) -> ChoosePeriods | None:
+    """Return how periods are chosen under a sharing policy; None where every period stays as asked."""
+    if policy == OFF:
+        return None
+    sharing_policy(policy)
+
+    def choose(queries: Sequence[Periodic], step_us: int) -> Mapping[str, InForce]:
+        asked = [PeriodicQuery(q.name, max(1, q.range_us // step_us), max(1, q.slide_us // step_us)) for q in queries]
+        ranges = {q.name: q.range_us for q in queries}
+        assignments = assign(policy, asked)
+        return {q.name: _in_force(a, assignments, ranges, step_us) for a in assignments for q in a.sub_group.queries}
+
+    return choose
+
+
+def _in_force(assignment: Assignment, all_: Sequence[Assignment], ranges: Mapping[str, int], step_us: int) -> InForce:
+    if not assignment.shortened:
+        return InForce(assignment.sub_group.period * step_us)
+    hosts = [a.sub_group for a in all_ if a.sub_group.period == assignment.period]
+    names = [q.name for host in hosts for q in host.queries]
+    longest = max(ranges[name] for name in names)
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    why = f"shortened to run with {shown}: the group then reads {assignment.cost:.4g} panes each {duration_text(step_us)}"
+    return InForce(assignment.period * step_us, longest, why)
