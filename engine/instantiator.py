@@ -13,7 +13,7 @@ from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryId, QueryNode
 from millstream.engine.operators.build import build_operator, kind_of, prior_of
 from millstream.engine.operators.recipes import AggregateRecipe, JoinRecipe, ProjectRecipe, Recipe, SinkRecipe
-from millstream.engine.operators.shared_aggregate import SharedAggregate, Shown
+from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
 from millstream.engine.running import RunningOperator
@@ -21,6 +21,7 @@ from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, mo
 from millstream.engine.sharing.ports import Port, Subscription, Wire
 from millstream.engine.sharing.registry import Key, Registry, Shared
 from millstream.engine.sharing.splicing import awaken, put_in_force
+from millstream.engine.synopses.answers import Shown
 from millstream.engine.train import Train
 
 NS_PER_US = 1_000

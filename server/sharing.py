@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from millstream.engine.language.durations import duration_text
 from millstream.engine.sharing.periods import ChoosePeriods, InForce, Periodic
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
-from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery
+from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery, sub_groups
 from millstream.scheduler.sharing.names import OFF
+
+SHAPES_REMEMBERED_MAX = 1_000
 
 
 def period_chooser(policy: str) -> ChoosePeriods | None:
@@ -16,11 +18,18 @@ def period_chooser(policy: str) -> ChoosePeriods | None:
     if policy == OFF:
         return None
     sharing_policy(policy)
+    known: dict[tuple[tuple[int, int], ...], dict[int, tuple[int, float]]] = {}
 
     def choose(queries: Sequence[Periodic], step_us: int) -> Mapping[str, InForce]:
         asked = [PeriodicQuery(q.name, max(1, q.range_us // step_us), max(1, q.slide_us // step_us)) for q in queries]
         ranges = {q.name: q.range_us for q in queries}
-        assignments = assign(policy, asked)
+        groups = sub_groups(asked)
+        shape = tuple((g.period, g.scan) for g in groups)
+        if shape not in known:  # one more query like others changes nothing: regrouping must cost less than it saves
+            if len(known) >= SHAPES_REMEMBERED_MAX:
+                known.clear()
+            known[shape] = {a.sub_group.period: (a.period, a.cost) for a in assign(policy, asked)}
+        assignments = [Assignment(g, *known[shape][g.period]) for g in groups]
         return {q.name: _in_force(a, assignments, ranges, step_us) for a in assignments for q in a.sub_group.queries}
 
     return choose

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
-from millstream.engine.column import Column, concat_columns
+from millstream.engine.column import Column
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.recipes import AggregateCall, AggregateRecipe, EmitKind, WindowKind, WindowSpec
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.schema import Schema
+from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
 from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
-from millstream.engine.train import Int64Array, Numbers, Train, empty_train
-from millstream.engine.types import TIMESTAMP
+from millstream.engine.train import Int64Array, Train
 from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.aggregates import Aggregates
@@ -30,35 +30,6 @@ from millstream.engine.windows.assigners import assigner_for
 
 PANES_FEW = 64  # so many panes a window are always worth sharing
 PANES_FACTOR_MAX = 4  # beyond that, a common step may not multiply the panes of the longest window by more
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What an output shows: its schema, and which of (keys, aggregates, window_start, window_end), None for all."""
-
-    schema: Schema
-    columns: tuple[int, ...] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """One output: what its query asks, the frame of its window, the accumulators behind its columns."""
-
-    recipe: AggregateRecipe
-    shown: Shown
-    frame: Frame
-    accumulators: list[Accumulator]
-
-
-@dataclass(slots=True)
-class Answer:
-    """One closed window for one output."""
-
-    due: Due
-    seq: int
-    keys: list[Column]
-    aggregates: list[Column]
-    rows: int
 
 
 @dataclass(slots=True)
@@ -421,51 +392,8 @@ class SharedAggregate(WindowAggregate):
                 continue  # nothing of this interval is this output's
             same = (member.frame, id(member.shown.schema), member.shown.columns, *map(id, member.accumulators))
             if same not in made:
-                made[same] = self._made(train, track, member, answers.get(port, []))
+                made[same] = answer_train(train, track, member, answers.get(port, []))
             out.emit(made[same], port)
-
-    def _made(self, train: Train, track: WatermarkTrack, member: Member, answers: list[Answer]) -> Train:
-        schema = member.shown.schema
-        lo, hi = train.lo, train.hi
-        if member.frame.from_seq > lo:
-            lo = min(member.frame.from_seq, hi)
-            track = track.split_at(lo)[1]
-        if not answers:
-            empty = empty_train(schema, lo, hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
-            empty.idle, empty.notes = train.idle, train.notes
-            return empty
-        rows = sum(a.rows for a in answers)
-        ends = _spread([a.due.end_us for a in answers], answers)
-        seqs = _spread([a.seq for a in answers], answers)
-        constant = train.rows == 0 or train.arrival.is_constant
-        return Train(
-            schema,
-            self._columns(member, answers, ends),
-            rows=rows,
-            lo=lo,
-            hi=hi,
-            seq=Numbers(rows, array=seqs),
-            time=Numbers(rows, array=ends - 1),
-            arrival=Numbers(rows, start=train.arrival.start) if constant else Numbers(rows, array=train.arrivals_at(seqs)),
-            track=track,
-            ended=train.ended,
-            idle=train.idle,
-            notes=train.notes,
-        )
-
-    def _columns(self, member: Member, answers: list[Answer], ends: Int64Array) -> list[Column]:
-        parts = [[*a.keys, *a.aggregates] for a in answers]
-        width = len(parts[0])
-        shown = range(width + 2) if member.shown.columns is None else member.shown.columns
-        columns: list[Column] = []
-        for place in shown:
-            if place == width:
-                columns.append(Column(TIMESTAMP, _spread([a.due.start_us for a in answers], answers)))
-            elif place > width:
-                columns.append(Column(TIMESTAMP, ends))
-            else:
-                columns.append(parts[0][place] if len(parts) == 1 else concat_columns([part[place] for part in parts]))
-        return columns
 
     # State ---------------------------------------------------------------------------------------------------------------
 
@@ -514,10 +442,3 @@ class SharedAggregate(WindowAggregate):
     def state_rows(self) -> int:
         """Return panes × groups."""
         return len(self._table.slots) * self._keys.alive
-
-
-def _spread(values: list[int], answers: list[Answer]) -> Int64Array:
-    """Return the value of each answer once for each of its rows."""
-    if len(answers) == 1:
-        return np.full(answers[0].rows, values[0], dtype=np.int64)
-    return np.repeat(np.array(values, dtype=np.int64), [a.rows for a in answers])

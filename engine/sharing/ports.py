@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from millstream.engine.graph import EdgeId, OperatorId
 from millstream.engine.operators.recipes import AggregateRecipe
-from millstream.engine.operators.shared_aggregate import Shown
 from millstream.engine.queues import OutputLog
 from millstream.engine.running import RunningOperator
 from millstream.engine.sources import Source
+from millstream.engine.synopses.answers import Shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ def scan_cost_per_step(scans: Mapping[int, int], steps: int, scan_cost: ScanCost
     for period, scan in scans.items():
         due = longest[period - 1 :: period]
         np.maximum(due, scan, out=due)
-    lengths, counts = np.unique(longest[longest > 0], return_counts=True)
-    total = sum(scan_cost(length) * count for length, count in zip(lengths.tolist(), counts.tolist(), strict=True))
+    counts = np.bincount(longest)
+    total = sum(scan_cost(scan) * int(counts[scan]) for scan in set(scans.values()) if scan < len(counts))
     return float(total) / steps
 
 

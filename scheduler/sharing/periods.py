@@ -13,6 +13,8 @@ from millstream.scheduler.sharing.contract import Assignment, ScanCost, SubGroup
 from millstream.scheduler.sharing.costs import horizon, scan_cost_per_step, schedule_cost
 
 SCHEDULES_MAX = 48
+SUB_GROUPS_FEW = 8  # with more, fewer partial schedules are kept and only periods that somebody runs at are taken
+SCHEDULES_MAX_OF_MANY = 10
 
 _Scans = tuple[tuple[int, int], ...]  # (period, longest window at it)
 
@@ -41,15 +43,19 @@ def hybrid(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> lis
         return known[scans]
 
     partial: dict[_Scans, tuple[float, list[int]]] = {(): (0.0, [])}
+    few = len(groups) <= SUB_GROUPS_FEW
     for place, group in enumerate(groups):
         found: dict[_Scans, tuple[float, list[int]]] = {}
         for scans, (answers, periods) in partial.items():
-            for period in (*(g.period for g in groups[:place]), group.period):
+            shorter = [g.period for g in groups[:place]] if few else [period for period, _ in scans]
+            for period in (*shorter, group.period):
                 merged = _with(scans, period, group.scan)
                 cost = answers + group.answer_cost / period
                 if merged not in found or cost < found[merged][0]:
                     found[merged] = cost, [*periods, period]
-        kept = sorted(found.items(), key=lambda item: (scanned(item[0]) + item[1][0], item[1][1]))[:SCHEDULES_MAX]
+        kept = sorted(found.items(), key=lambda item: (scanned(item[0]) + item[1][0], item[1][1]))[
+            : SCHEDULES_MAX if few else SCHEDULES_MAX_OF_MANY
+        ]
         partial = dict(kept)
     best = min(partial.items(), key=lambda item: (scanned(item[0]) + item[1][0], [-p for p in item[1][1]]))
     return _assigned(groups, best[1][1], scan_cost)

@@ -130,6 +130,8 @@ NAMES: tuple[str, ...] = (
     "s-sharing",
     "s-adaptive",
     "s-fresh",
+    "g-low",
+    "g-high",
 )
 
 

@@ -1,0 +1,97 @@
+"""What an output of a shared synopsis asks and shows, and the train of its answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from millstream.engine.column import Column, concat_columns
+from millstream.engine.operators.recipes import AggregateRecipe
+from millstream.engine.schema import Schema
+from millstream.engine.synopses.frames import Due, Frame
+from millstream.engine.train import Int64Array, Numbers, Train, empty_train
+from millstream.engine.types import TIMESTAMP
+from millstream.engine.watermarks import WatermarkTrack
+from millstream.engine.windows.accumulators import Accumulator
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an output shows: its schema, and which of (keys, aggregates, window_start, window_end), None for all."""
+
+    schema: Schema
+    columns: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One output: what its query asks, the frame of its window, the accumulators behind its columns."""
+
+    recipe: AggregateRecipe
+    shown: Shown
+    frame: Frame
+    accumulators: list[Accumulator]
+
+
+@dataclass(slots=True)
+class Answer:
+    """One closed window for one output."""
+
+    due: Due
+    seq: int
+    keys: list[Column]
+    aggregates: list[Column]
+    rows: int
+
+
+def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: list[Answer]) -> Train:
+    """Return what an output gets of one call: its answers in order, over the part of the interval that its query sees."""
+    schema = member.shown.schema
+    lo, hi = train.lo, train.hi
+    if member.frame.from_seq > lo:
+        lo = min(member.frame.from_seq, hi)
+        track = track.split_at(lo)[1]
+    if not answers:
+        empty = empty_train(schema, lo, hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+        empty.idle, empty.notes = train.idle, train.notes
+        return empty
+    rows = sum(a.rows for a in answers)
+    ends = _spread([a.due.end_us for a in answers], answers)
+    seqs = _spread([a.seq for a in answers], answers)
+    constant = train.rows == 0 or train.arrival.is_constant
+    return Train(
+        schema,
+        _columns(member, answers, ends),
+        rows=rows,
+        lo=lo,
+        hi=hi,
+        seq=Numbers(rows, array=seqs),
+        time=Numbers(rows, array=ends - 1),
+        arrival=Numbers(rows, start=train.arrival.start) if constant else Numbers(rows, array=train.arrivals_at(seqs)),
+        track=track,
+        ended=train.ended,
+        idle=train.idle,
+        notes=train.notes,
+    )
+
+
+def _columns(member: Member, answers: list[Answer], ends: Int64Array) -> list[Column]:
+    parts = [[*a.keys, *a.aggregates] for a in answers]
+    width = len(parts[0])
+    shown = range(width + 2) if member.shown.columns is None else member.shown.columns
+    columns: list[Column] = []
+    for place in shown:
+        if place == width:
+            columns.append(Column(TIMESTAMP, _spread([a.due.start_us for a in answers], answers)))
+        elif place > width:
+            columns.append(Column(TIMESTAMP, ends))
+        else:
+            columns.append(parts[0][place] if len(parts) == 1 else concat_columns([part[place] for part in parts]))
+    return columns
+
+
+def _spread(values: list[int], answers: list[Answer]) -> Int64Array:
+    """Return the value of each answer once for each of its rows."""
+    if len(answers) == 1:
+        return np.full(answers[0].rows, values[0], dtype=np.int64)
+    return np.repeat(np.array(values, dtype=np.int64), [a.rows for a in answers])

@@ -1,0 +1,146 @@
+"""One run of Golab 2006, ch. 5: periodic top-k and quantile queries over the synopses of packet headers, one processor.
+
+Time is virtual. Each second all synopses get their newest interval, which costs per tuple and synopsis; in between the task queue of
+the real policy says what runs. A run reads the intervals of the longest window it needs, each as many entries as it has different
+values, and then picks from or sorts the values of each query's window. What an entry costs is set once (`ENTRY_NS`), see there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import log2
+from typing import Any
+
+from millstream.scheduler.sharing.catalog import assign, sharing_policy
+from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery
+from millstream.scheduler.sharing.tasks import Task, TaskQueue
+
+SECOND_NS = 1_000_000_000
+WINDOWS = (20, 100)
+WARM_UP_S = 100
+# Different values per group at 1,500 tuples a second: source, destination, pairs, protocol, port, protocol and port; top-k and
+# quantiles over sources and destinations are two groups each, which makes eight.
+VALUES = (1_000, 1_000, 1_000, 1_000, 1_000_000, 100, 100, 10_000)
+ENTRY_NS = 5_000  # what makes golab-none just too much for one processor with 40 queries at 1,500 tuples a second (load 1.2)
+COMPARISONS_PER_ENTRY = 20  # adding a counter to a hash table's against comparing two counters
+TUPLE_NS = 10_000  # folding one tuple into one synopsis
+LOOK_UP_NS = 200_000  # a one-time query for one source address, each second
+
+
+@dataclass(slots=True)
+class Load:
+    """What a task stands for: the sub-group's queries, their group, and when each last ran (updates)."""
+
+    queries: tuple[PeriodicQuery, ...]
+    group: int
+    last: dict[str, int] = field(default_factory=dict)
+
+
+def expected_values(values: int, tuples: float) -> float:
+    """Return how many different values so many tuples have, drawn evenly."""
+    return float(values * (1.0 - (1.0 - 1.0 / values) ** tuples))
+
+
+class Costs:
+    """Entries that scans and answers touch, per group."""
+
+    def __init__(self, rate: float, values_factor: float) -> None:
+        self.rate = rate
+        self.values = [round(v * values_factor) for v in VALUES]
+        self.interval = [expected_values(v, rate) for v in self.values]
+
+    def scan(self, group: int) -> Callable[[int], float]:
+        """Return the cost of reading so many intervals of a group, in entries."""
+        return lambda intervals: self.interval[group] * intervals
+
+    def answer(self, group: int, window: int, *, sorts: bool) -> float:
+        """Return what an answer costs beyond the scan, in entries: a comparison a value for a top-k list, a sort for quantiles."""
+        found = expected_values(self.values[group], self.rate * window)
+        return found * (log2(max(2.0, found)) if sorts else 1.0) / COMPARISONS_PER_ENTRY
+
+    def run_ns(self, tasks: list[Task]) -> int:
+        """Return what a joint run costs."""
+        loads = [task.load for task in tasks]
+        queries = [q for load in loads if isinstance(load, Load) for q in load.queries]
+        group = loads[0].group if isinstance(loads[0], Load) else 0
+        entries = self.interval[group] * max(q.window for q in queries) + sum(q.answer_cost for q in queries)
+        return round(entries * ENTRY_NS)
+
+
+def workload(queries: int, costs: Costs, seed: int) -> list[list[PeriodicQuery]]:
+    """Return the queries of each group: WINDOW 20 to 100, SLIDE between one and half of it."""
+    draw = random.Random(seed)
+    groups: list[list[PeriodicQuery]] = [[] for _ in VALUES]
+    for number in range(queries):
+        group = number % len(groups)
+        window = draw.randint(*WINDOWS)
+        answer = costs.answer(group, window, sorts=number // len(groups) % 2 == 1)
+        groups[group].append(PeriodicQuery(f"q{number}", window, draw.randint(1, window // 2), answer))
+    return groups
+
+
+def tasks_of(policy: str, group: int, queries: list[PeriodicQuery], costs: Costs) -> list[Task]:
+    """Return the tasks that a policy makes of a group."""
+    assignments: list[Assignment] = assign(policy, queries, costs.scan(group))
+    by_period: dict[int, list[PeriodicQuery]] = {}
+    if policy == "golab-none":
+        return [Task(group, f"{group}:{a.period}", a.period, Load(a.sub_group.queries, group)) for a in assignments]
+    for assignment in assignments:
+        by_period.setdefault(assignment.period, []).extend(assignment.sub_group.queries)
+    return [Task(group, f"{group}:{period}", period, Load(tuple(found), group)) for period, found in by_period.items()]
+
+
+def load_of(tasks: list[Task], costs: Costs) -> float:
+    """Return the processor time that tasks ask for each second when each runs by itself."""
+    return sum(costs.run_ns([task]) / task.period for task in tasks) / SECOND_NS
+
+
+def run(policy: str, queries: int, rate: float, values_factor: float, seed: int, seconds: int) -> Mapping[str, Any]:
+    """Run a workload under a policy; return queries re-executed per second and the average latency in updates."""
+    costs = Costs(rate, values_factor)
+    queue = TaskQueue(sharing_policy(policy).together)
+    sub_groups = 0
+    for group, found in enumerate(workload(queries, costs, seed)):
+        for task in tasks_of(policy, group, found, costs):
+            queue.add(task)
+            sub_groups += 1
+    counts = _play(queue, costs, seconds)
+    return {**counts, "tasks": sub_groups}
+
+
+def _play(queue: TaskQueue, costs: Costs, seconds: int) -> dict[str, float]:
+    update_ns = round(costs.rate * len(VALUES) * TUPLE_NS) + LOOK_UP_NS
+    now_ns, next_update_ns = 0, SECOND_NS
+    end_ns = (WARM_UP_S + seconds) * SECOND_NS
+    runs = 0
+    late: dict[str, list[int]] = {}
+    while now_ns < end_ns:
+        while now_ns >= next_update_ns:
+            queue.updated()
+            now_ns += update_ns
+            next_update_ns += SECOND_NS
+        tasks = queue.next_tasks()
+        if not tasks:
+            now_ns = next_update_ns
+            continue
+        now_ns += costs.run_ns(tasks)
+        counted = now_ns >= WARM_UP_S * SECOND_NS
+        runs += _note(tasks, queue.now, late) if counted else _note(tasks, queue.now, {})
+        queue.ran(tasks)
+    means = [sum(found) / len(found) for found in late.values() if found]
+    return {"throughput": runs / seconds, "latency": sum(means) / len(means) if means else float(seconds)}
+
+
+def _note(tasks: list[Task], now: int, late: dict[str, list[int]]) -> int:
+    """Count the queries of a run, and by how many updates each exceeded its SLIDE."""
+    count = 0
+    for task in tasks:
+        load = task.load
+        assert isinstance(load, Load)
+        for query in load.queries:
+            late.setdefault(query.name, []).append(max(0, now - load.last.get(query.name, 0) - query.period))
+            load.last[query.name] = now
+            count += 1
+    return count
