@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 
@@ -18,4 +19,9 @@ def interpolated(ordered: npt.NDArray[Any], fraction: float) -> Any:
     rank = exact_rank(fraction, len(ordered) - 1)
     low = int(rank)
     below, share = ordered[low], float(rank - low)
-    return below if share == 0.0 else below + (ordered[low + 1] - below) * share
+    if share == 0.0:
+        return below
+    above = ordered[low + 1]
+    if np.isinf(below):  # the difference would be NaN; from -inf to +inf there is no middle
+        return below if above == below or np.isfinite(above) else np.float64("nan")
+    return below + (above - below) * share
