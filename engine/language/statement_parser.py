@@ -62,7 +62,7 @@ class StatementParser(DefinitionParser):
         for verb in QueryVerb:
             if self.takes(verb.value):
                 if verb in (QueryVerb.START, QueryVerb.STOP) and self.takes("RECORDING"):
-                    what = Recorded.DECISIONS if self.takes("DECISIONS") else Recorded.ARRIVALS
+                    what = next((one for one in Recorded if self.takes(one.value)), Recorded.ARRIVALS)
                     return Record(what, verb is QueryVerb.START)
                 self.expect("QUERY", where=f"after {verb.value}")
                 return ChangeQuery(verb, self.name("query name"))
