@@ -95,6 +95,12 @@ class _Run:
 
     def run(self) -> None:
         """Do it all."""
+        try:
+            self._run()
+        finally:
+            self.host.close_functions()
+
+    def _run(self) -> None:
         for statement, span in parse_script(self.replay.script):
             self._execute(statement, span.text)
             self._settle()

@@ -37,6 +37,7 @@ from millstream.engine.expressions.numeric_functions import (
 from millstream.engine.expressions.patterns import build_pattern, build_regex_replace
 from millstream.engine.expressions.strings import FAST, build_join, build_string_function
 from millstream.engine.expressions.text_functions import FUNCTIONS as TEXT_FUNCTIONS
+from millstream.engine.expressions.user_functions import build_user_function, user_function_of
 from millstream.engine.types import BOOLEAN, DataType, Kind
 
 BUILDERS: dict[str, Builder] = {
@@ -113,6 +114,8 @@ class _Compiler:
         raise Unsupported(f"expressions of the kind {type(expression).__name__} cannot be compiled")
 
     def _call(self, call: Call) -> Kernel:
+        if user_function_of(call) is not None:
+            return build_user_function(call, self)
         builder = BUILDERS.get(call.function)
         if builder is None:
             raise Unsupported(f"the function {call.function.upper()} cannot be computed here")

@@ -11,9 +11,11 @@ from millstream.engine.errors import EngineError, SyntaxProblem, TypeProblem, Un
 from millstream.engine.expressions import build
 from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
+from millstream.engine.expressions.user_functions import call_user_function
 from millstream.engine.language.column_types import type_of_node
 from millstream.engine.planner.logical import Role
 from millstream.engine.planner.scope import WINDOW_TIME, Scope, folded, located, place_of
+from millstream.engine.planner.user_functions import called_function
 from millstream.engine.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, decimal
 from sqlglot import exp
 
@@ -273,6 +275,9 @@ class ExpressionBinder:
         for argument in node.expressions:
             if isinstance(argument, (exp.Star, exp.Distinct, exp.Order, exp.Alias)):
                 raise TypeProblem(f"{name.upper()} is no aggregate and takes plain arguments")
+        own = called_function(name)
+        if own is not None:
+            return call_user_function(own, [self.bind(argument) for argument in node.expressions])
         return self.call(name, list(node.expressions))
 
     def aggregate(self, node: exp.Expr) -> Expression:

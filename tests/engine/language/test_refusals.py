@@ -61,7 +61,7 @@ CASES = [
     ("CREATE TABLE t (k INT, PRIMARY KEY (j))", UnknownName, "no column j", 1, 37),
     ("CREATE CLASS c", SyntaxProblem, "PRIORITY was expected", 1, 14),
     ("CREATE CLASS c PRIORITY 0", SyntaxProblem, "PRIORITY must be positive", 1, 25),
-    ("DROP VIEW v", SyntaxProblem, "expected STREAM, TABLE, QUERY or CLASS", 1, 6),
+    ("DROP VIEW v", SyntaxProblem, "expected STREAM, TABLE, QUERY, CLASS or FUNCTION", 1, 6),
     ("DELETE FROM s", Unsupported, "DELETE is not supported", 1, 1),
     ("SELCT a FROM s", SyntaxProblem, "did you mean SELECT", 1, 1),
     ("CREATE STREAM select (a INT)", SyntaxProblem, 'reserved word.*write "select"', 1, 15),
