@@ -19,7 +19,7 @@ from millstream.engine.frontier import edge_frontier
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import ClassDefinition, Statement
+from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
@@ -35,6 +35,7 @@ from millstream.server.intake import StreamIntake
 from millstream.server.lifecycle import QueryState
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
+from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.store import Store
 
@@ -89,6 +90,7 @@ class EngineHost:
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
+        self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
         self.rules_off = frozenset() if optimise else frozenset(("all",))
         self.network = Network(self, sharing=optimise)

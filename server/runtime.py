@@ -16,6 +16,7 @@ from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Splice
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.measured import Measured
 
 NS_PER_US = 1_000
 
@@ -57,6 +58,10 @@ class Runtime(Protocol):
 
     def statistics(self) -> SchedulerStatistics:
         """Return the scheduler's counts."""
+        ...
+
+    def measures(self) -> Measured | None:
+        """Return what was measured up to now, None where nothing is."""
         ...
 
 
