@@ -263,4 +263,4 @@ class _Run:
         query = self.host.queries.find(name)
         counts = self.host.counts(query) if query is not None and query.state is not QueryState.STOPPED else {}
         counts = counts or self.collector.counts.get(name, {})
-        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "shed")}
+        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "failed_results", "shed")}

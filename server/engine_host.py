@@ -39,7 +39,7 @@ from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.store import Store
 
-COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
+COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
 
 
 class Observer(Protocol):
