@@ -47,7 +47,7 @@ CASES = [
     ("CREATE STREAM s (a INTT)", SyntaxProblem, "'INTT' is not a type.*did you mean INT", 1, 20),
     ("CREATE STREAM s (a DECIMAL)", TypeProblem, "needs its precision and scale", 1, 20),
     ("CREATE STREAM s (a DECIMAL(40, 2))", TypeProblem, "precision must be 1 to 38", 1, 20),
-    ("CREATE STREAM s (a VARCHAR(20))", TypeProblem, "has no length", 1, 20),
+    ("CREATE STREAM s (a BIGINT(20))", TypeProblem, "has no length", 1, 20),
     ("CREATE STREAM s (t BIGINT) TIMESTAMP BY t", InvalidDefinition, "needs a unit.*UNIT ms", 1, 41),
     ("CREATE STREAM s (t BIGINT) TIMESTAMP BY t UNIT ns", InvalidDefinition, "whole microseconds.*ROUND", 1, 41),
     ("CREATE STREAM s (t TIMESTAMP) TIMESTAMP BY t UNIT ms", InvalidDefinition, "has no UNIT", 1, 44),
