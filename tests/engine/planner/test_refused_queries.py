@@ -26,7 +26,7 @@ CASES = [
     ("SELECT k FROM s WHERE k", TypeProblem, "WHERE must be a condition", (1, 23)),
     ("SELECT k FROM s WHERE k = 'a'", TypeProblem, "is not defined", (1, 23)),
     ("SELECT s.k FROM s JOIN r ON s.name = r.k WITHIN 1 SECOND", TypeProblem, "TEXT = INT is not defined", (1, 29)),
-    ("SELECT CAST(k AS TINYINT) FROM s", SyntaxProblem, "'TINYINT' is not a type", (1, 13)),
+    ("SELECT CAST(k AS TINYTEXT) FROM s", SyntaxProblem, "'TINYTEXT' is not a type", (1, 13)),
     ("SELECT CAST('x' AS INT) FROM s", TypeProblem, "is not INT", (1, 13)),
     ("SELECT k, v FROM s GROUP BY k", TypeProblem, "column v must be in GROUP BY", (1, 11)),
     ("SELECT * FROM s GROUP BY k", TypeProblem, r"\* cannot stand beside GROUP BY", (1, 8)),
