@@ -44,7 +44,8 @@ from millstream.engine.operators.top import Top
 from millstream.engine.operators.union import Union
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.operators.window_changes import ChangingSessionAggregate, ChangingWindowAggregate
-from millstream.engine.operators.window_rows import WindowChanges, WindowRows
+from millstream.engine.operators.window_log import window_log
+from millstream.engine.operators.window_rows import WindowRows
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 
@@ -95,7 +96,7 @@ def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
     window = recipe.window
     if window is not None and window.kind in PANE_WINDOWS:
         return ChangingWindowAggregate(recipe, inputs) if recipe.emit.kind is EmitKind.CHANGES else WindowAggregate(recipe, inputs)
-    if window is not None and window.kind in ORDERED_WINDOWS and recipe.emit.kind is not EmitKind.EVERY:
+    if window is not None and window.kind in ORDERED_WINDOWS:
         return OrderedAggregate(recipe, inputs)
     if window is not None and window.kind is WindowKind.SESSION and recipe.emit.kind is not EmitKind.EVERY:
         return ChangingSessionAggregate(recipe, inputs) if recipe.emit.kind is EmitKind.CHANGES else SessionAggregate(recipe, inputs)
@@ -113,7 +114,7 @@ def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
 def build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
     """Return the logic of a window without an aggregate."""
     if recipe.changes:
-        return WindowChanges(recipe, inputs)
+        return window_log(recipe, inputs)
     if recipe.window.kind is WindowKind.SESSION:
         return SessionedRows(recipe, inputs)
     return WindowRows(recipe)
