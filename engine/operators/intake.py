@@ -55,7 +55,11 @@ class Intake:
         timely, late = take_out_late(train, track)
         if late is not None:
             out.late.append((0, late))
-        self.watermark = max(floor, track.end)
+        return Taken(track, floor, self.moved(timely, max(floor, track.end)))
+
+    def moved(self, timely: Train, watermark_us: int) -> BufferedRows:
+        """Take rows at or above W and let W move; return what it has passed now, by event time, ties by arrival."""
+        self.watermark = watermark_us
         ready = self._passed()
         if timely.rows:
             new = buffered(timely, self.ordinal).in_order()
@@ -63,7 +67,7 @@ class Intake:
             stop = int(np.searchsorted(new.time, self.watermark, side="left"))
             ready.append(new.slice(0, stop))
             self._add(new.slice(stop, len(new)))
-        return Taken(track, floor, self._merged(ready))
+        return self._merged(ready)
 
     def _passed(self) -> list[BufferedRows]:
         """Cut from each run what W has passed."""

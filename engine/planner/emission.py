@@ -9,7 +9,7 @@ from millstream.engine.planner.logical import Aggregate, Filter, Node, Project, 
 from millstream.engine.planner.steps import append_only_change
 from millstream.engine.planner.window_kinds import PER_WINDOW
 
-NEVER_EARLY = (WindowKind.SESSION, WindowKind.CUMULATE)
+NEVER_EARLY = (WindowKind.CUMULATE,)
 STREAM_WORDS = {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM"}
 
 

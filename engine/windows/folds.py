@@ -102,7 +102,7 @@ class Folds:
 
     def lifted(self, columns: Sequence[Column], cells: Int64Array, count: int) -> list[Array]:
         """Return the state per cell of each fold; `cells` is the cell of each row, rising; there are `count` of them."""
-        alone = count == len(cells)
+        alone = count == len(cells) and bool((cells == np.arange(count)).all())
         masks: dict[tuple[int | None, int | None], Mask | None] = {}
         states: list[Array] = []
         for fold in self.folds:
@@ -110,6 +110,23 @@ class Folds:
             if key not in masks:
                 masks[key] = _mask(columns, *key)
             states.append(_lift(fold, columns, masks[key], cells, count, alone))
+        return states
+
+    def continued(
+        self, columns: Sequence[Column], cells: Int64Array, count: int, carried: Int64Array, before: Sequence[Array]
+    ) -> list[Array]:
+        """As `lifted`, where the cells `carried` (rising) had the states `before` already; DOUBLE sums go on one value after another."""
+        states = self.lifted(columns, cells, count)
+        for place, (fold, old) in enumerate(zip(self.folds, before, strict=True)):
+            if fold.dtype == "f8" and fold.operation == "add":
+                assert fold.position is not None
+                mask = _mask(columns, fold.position, fold.filter)
+                values = _part(fold, columns[fold.position], mask)
+                at = np.concatenate((carried, cells if mask is None else cells[mask]))
+                sums = np.bincount(at, weights=np.concatenate((old, values)), minlength=count)
+                states[place] = sums.astype(np.float64, copy=False)
+            elif len(carried):
+                states[place][carried] = fold.ufunc(old, states[place][carried])
         return states
 
     def answer(self, states: Sequence[Array]) -> list[Column]:
@@ -171,7 +188,7 @@ def _lift(fold: Fold, columns: Sequence[Column], mask: Mask | None, cells: Int64
     assert fold.position is not None
     values = _part(fold, columns[fold.position], mask)
     if alone and mask is None and fold.operation != "add":
-        return values.astype(fold.dtype, copy=False)
+        return values.astype(fold.dtype)  # a copy: states are written to
     if fold.dtype == "f8" and fold.operation == "add":
         # One after the other, from 0.0; without any row NumPy makes integers.
         return np.bincount(at, weights=values, minlength=count).astype(np.float64, copy=False)
