@@ -54,6 +54,8 @@ class CalendarSelector:
 
     def _bucket(self, rank: float) -> int:
         """Return the bucket of a rank; the greatest ranks are in the greatest bucket."""
+        if rank <= 0.0:
+            return 0
         mantissa, exponent = math.frexp(rank)
         place = (exponent - self._top + _DOUBLINGS - 1) * _PER_DOUBLING + int(mantissa * 2 * _PER_DOUBLING) - _PER_DOUBLING
         return min(_LAST, max(0, place))
