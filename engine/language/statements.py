@@ -43,6 +43,7 @@ class ShowWhat(Enum):
     SHARING = "SHARING"
     WATERMARKS = "WATERMARKS"
     DECISIONS = "DECISIONS"
+    MEASURES = "MEASURES"
 
 
 class ExplainMode(Enum):
@@ -65,6 +66,15 @@ class SelectStatement(Statement):
 
     query: Query
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Statement):
+    """FETCH SELECT … | FETCH QUERY name: an answer once and at once, from what is held. Exactly one of `query` and `name` is set."""
+
+    query: Query | None = None
+    name: Name | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +199,21 @@ class SetPolicy(Statement):
 
     name: Name
     options: tuple[Option, ...] = ()
+
+
+class Recorded(Enum):
+    """What can be recorded of a running server."""
+
+    ARRIVALS = "ARRIVALS"
+    DECISIONS = "DECISIONS"
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Statement):
+    """START | STOP RECORDING [ARRIVALS | DECISIONS]."""
+
+    what: Recorded
+    begins: bool
 
 
 @dataclass(frozen=True, slots=True)
