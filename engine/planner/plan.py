@@ -63,14 +63,20 @@ class PlannedQuery:
     def times(self) -> dict[str, TimeOffset]:
         """The output columns that tell the event time (K19), for a derived stream."""
         names = self.physical.schema.names
-        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None and a.time_unit_us == 1}
+        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None}
+
+    @property
+    def time_units(self) -> dict[str, int]:
+        """What 1 means, in microseconds, in those of `times` that are whole numbers."""
+        named = zip(self.physical.schema.names, self.logical.root.attributes, strict=True)
+        return {n: a.time_unit_us for n, a in named if a.time is not None and a.time_unit_us != 1}
 
 
 def derived_stream(name: str, planned: PlannedQuery) -> DerivedStream:
     """Return what CREATE STREAM name AS … defines."""
     reads = (*planned.streams, *planned.tables)
     changes = planned.physical.change_kind is not None
-    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes)
+    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes, planned.time_units)
 
 
 def plan_select(

@@ -11,9 +11,9 @@ from millstream.engine.planner.physical import PhysicalNode, PhysicalQuery, Sour
 from millstream.engine.synopses.kinds import SKETCHED, synopsis_kind
 from millstream.engine.types import DOUBLE
 from millstream.engine.windows.aggregates import FOLDED
+from millstream.engine.windows.folds import foldable
 
 ENDLESS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
-from millstream.engine.windows.folds import foldable
 
 
 def operator_name(recipe: Recipe) -> str:
