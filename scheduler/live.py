@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -41,6 +41,16 @@ _ANSWER_S = 0.05  # how often a question is looked after, should the thread have
 
 
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the scheduler thread has spent its time on up to `at_ns`: waiting, deciding; and how many orders it gave out."""
+
+    at_ns: int
+    waiting_ns: int
+    deciding_ns: int
+    orders: int
 
 
 @dataclass(slots=True)
@@ -127,6 +137,8 @@ class LiveScheduler:
         self._fatal: BaseException | None = None
         self.scheduling_ns = 0
         """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
+        self.waiting_ns = 0
+        """Time it waited for something to happen."""
         self.inline_orders = 0
 
     # ---- life
@@ -181,6 +193,10 @@ class LiveScheduler:
             raise asked.problem
         answer: Answer = asked.answer
         return answer
+
+    def spent(self) -> Spent:
+        """Return what the scheduler thread has spent its time on so far."""
+        return self.ask(lambda core: Spent(self._clock_ns(), self.waiting_ns, self.scheduling_ns, core.counters()[3]))
 
     def measures(self) -> Measures | None:
         """Return a copy of what was measured so far, None when nothing is."""
@@ -259,10 +275,30 @@ class LiveScheduler:
     def _loop(self) -> None:
         own: list[Event] = []
         while not (self._stopping and not self._orders_out and not own):
-            events = self._mailbox.take(0 if own else self._timeout_s())
-            events.extend(own)
+            if own:
+                events = self._mailbox.take(0)
+                events.extend(own)
+            else:
+                events = self._wait()
             own = self._step(events)
         self._statistics = self._core.statistics()
+
+    def step(self, own: Sequence[Event] = ()) -> list[Event]:
+        """Take one step in the caller's thread, where none was started: for rigs that keep a clock of their own.
+
+        Handles what was posted and `own`, what the step before returned; returns likewise.
+        """
+        events = self._mailbox.take(0)
+        events.extend(own)
+        made = self._step(events)
+        self._statistics = self._core.statistics()
+        return made
+
+    def _wait(self) -> list[Event]:
+        timeout_s, began_ns = self._timeout_s(), self._clock_ns()
+        events = self._mailbox.take(timeout_s)
+        self.waiting_ns += self._clock_ns() - began_ns
+        return events
 
     def _timeout_s(self) -> float | None:
         self._statistics = self._core.statistics()

@@ -9,7 +9,7 @@ from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import QueryPaused, QueryResumed
-from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.measured import Measured
@@ -21,9 +21,18 @@ class LiveRuntime:
     """The scheduler's thread and its workers."""
 
     def __init__(
-        self, executor: OrderExecutor, network: Network, policy: PolicySpec, workers: int, on_instruction: InstructionHandler
+        self,
+        executor: OrderExecutor,
+        network: Network,
+        policy: PolicySpec,
+        workers: int,
+        on_instruction: InstructionHandler,
+        clock_ns: ClockNs = time.monotonic_ns,
     ) -> None:
-        self.scheduler = LiveScheduler(executor, policy=policy, workers=workers, on_splice=splicer(network), on_instruction=on_instruction)
+        self.clock_ns = clock_ns
+        self.scheduler = LiveScheduler(
+            executor, policy=policy, workers=workers, clock_ns=clock_ns, on_splice=splicer(network), on_instruction=on_instruction
+        )
         self.recording: ArrivalRecording | None = None
 
     def start(self) -> None:
@@ -41,8 +50,8 @@ class LiveRuntime:
         return time.time_ns() // NS_PER_US
 
     def arrival_ns(self) -> int:
-        """Return the monotonic clock."""
-        return time.monotonic_ns()
+        """Return the scheduler's clock, which is monotonic."""
+        return self.clock_ns()
 
     def arrived(self, ingested: Ingested) -> None:
         """Post it to the scheduler's mailbox."""
@@ -75,7 +84,7 @@ class LiveRuntime:
     def measures(self) -> Measured | None:
         """Return what was measured up to now."""
         measures = self.scheduler.measures()
-        return None if measures is None else Measured(measures, time.monotonic_ns())
+        return None if measures is None else Measured(measures, self.clock_ns())
 
     def statistics(self) -> SchedulerStatistics:
         """Return the counts as of the scheduler's last breath."""
