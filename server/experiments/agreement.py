@@ -86,8 +86,8 @@ SCENARIO = Scenario(
     "agreement-live",
     "live engine against simulator",
     "does the simulator foresee the live engine?",
-    "Three queries with a selection of 1, 2 and 4 ms a row each that lets 90, 50 and 20% pass, one worker, Poisson arrivals; the live run is "
-    "recorded, and the recording simulated.",
+    "Three queries with a selection of 1, 2 and 4 ms a row each that lets 90, 50 and 20% pass, one worker, Poisson arrivals; the live run "
+    "is recorded, and the recording simulated.",
     cases,
     _judge,
 )
