@@ -131,6 +131,13 @@ class Catalog:
         queries = [q.name for q in self._queries.values() if name in q.reads]
         return tuple(derived + queries)
 
+    def with_relations(self, extra: Iterable[Relation]) -> Catalog:
+        """Return a catalogue with further relations, for binding one query; what is called the same here keeps its name."""
+        made = Catalog()
+        made._relations = {**{r.name: r for r in extra}, **self._relations}
+        made._queries, made._classes = self._queries, self._classes
+        return made
+
     # -- changing -------------------------------------------------------------------------------------------------------------
 
     def add(self, definition: Relation | NamedQuery | ClassDefinition) -> None:

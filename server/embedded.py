@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,9 @@ class _Run:
         outcome = self.host.execute(statement, Context(self.owner, text, name))
         if isinstance(statement, SelectStatement | CreateQuery) and "query" in outcome.info:
             self.shown.append(str(outcome.info["query"]))
+        elif outcome.answer is not None:
+            self.shown.append(replace(outcome.answer, name=" ".join(text.split())))
+            self.outcomes.messages += outcome.notices
         elif outcome.columns:
             self.shown.append(outcome_result(" ".join(text.split()), outcome))
         self._note(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
@@ -12,6 +13,7 @@ from millstream.scheduler.events import QueryPaused, QueryResumed
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.gate import Gate
 from millstream.server.measured import Measured
 from millstream.server.recordings import ArrivalRecording
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
@@ -30,10 +32,11 @@ class LiveRuntime:
         clock_ns: ClockNs = time.monotonic_ns,
     ) -> None:
         self.clock_ns = clock_ns
-        self.scheduler = LiveScheduler(
-            executor, policy=policy, workers=workers, clock_ns=clock_ns, on_splice=splicer(network), on_instruction=on_instruction
-        )
         self.recording: ArrivalRecording | None = None
+        self._gate = Gate(executor)
+        self.scheduler = LiveScheduler(
+            self._gate, policy=policy, workers=workers, clock_ns=clock_ns, on_splice=splicer(network), on_instruction=on_instruction
+        )
 
     def start(self) -> None:
         """Start the threads."""
@@ -76,6 +79,10 @@ class LiveRuntime:
     def resume(self, query: QueryId) -> None:
         """Post it."""
         self.scheduler.post(QueryResumed(query))
+
+    def still(self) -> AbstractContextManager[None]:
+        """Let the orders that run end, and the others wait."""
+        return self._gate.closed()
 
     def set_policy(self, spec: PolicySpec) -> None:
         """Check it here and post it."""

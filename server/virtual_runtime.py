@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
@@ -76,6 +78,10 @@ class VirtualRuntime:
     def resume(self, query: QueryId) -> None:
         """Leave it for the next `run`."""
         self.driver.post(QueryResumed(query))
+
+    def still(self) -> AbstractContextManager[None]:
+        """Nothing runs between two calls of `run`."""
+        return nullcontext()
 
     def set_policy(self, spec: PolicySpec) -> None:
         """Change it with the next `run`."""

@@ -31,11 +31,12 @@ from millstream.engine.planner.state import unbounded_state
 class PlanOptions:
     """How to plan. `rules_off` names rewrites to leave out ("all" for every one); `overrides` are WITH options from outside the text.
 
-    An override wins over the text's own WITH (CREATE QUERY … WITH, `submit(class=…)`).
+    An override wins over the text's own WITH (CREATE QUERY … WITH, `submit(class=…)`). `finite`: for one answer over rows that stand now.
     """
 
     rules_off: frozenset[str] = frozenset()
     overrides: tuple[Option, ...] = ()
+    finite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: C
     if isinstance(source, Mapping):
         return bind_plan_object(source, catalog, options.overrides), ""
     if isinstance(source, SelectStatement):
-        return bind_query(source.query, catalog, options.overrides), source.text
+        return bind_query(source.query, catalog, options.overrides, finite=options.finite), source.text
     if isinstance(source, str):
-        return bind_query(parse_query(source), catalog, options.overrides), source.strip().rstrip(";")
-    return bind_query(source, catalog, options.overrides), ""
+        return bind_query(parse_query(source), catalog, options.overrides, finite=options.finite), source.strip().rstrip(";")
+    return bind_query(source, catalog, options.overrides, finite=options.finite), ""
