@@ -23,11 +23,13 @@ from millstream.scheduler.events import DrainRequested, Event, PolicyChanged, Qu
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.limits import (
+    AGING,
     ORDER_BUDGET_NS,
     ORDERS_PER_WORKER,
     SCHEDULE_UNITS_LIVE,
     USER_DECISION_NS_MAX,
     USER_SLOW_DECISIONS_MAX,
+    WINDOW_TUPLES,
 )
 from millstream.scheduler.mailbox import Mailbox
 from millstream.scheduler.measures import Measures
@@ -99,6 +101,8 @@ class LiveScheduler:
         on_instruction: InstructionHandler | None = None,
         settings: CoreSettings | None = None,
         record: bool = False,
+        window: int = WINDOW_TUPLES,
+        aging: float = AGING,
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
@@ -118,6 +122,8 @@ class LiveScheduler:
                 budget_ns=ORDER_BUDGET_NS,
                 record=record,
                 measure=True,
+                window=window,
+                aging=aging,
             ),
         )
         if self._core.measures is not None:
@@ -307,12 +313,15 @@ class LiveScheduler:
 
     def _step(self, events: list[Event]) -> list[Event]:
         """Handle one batch; return events that this thread made itself."""
+        asked = False
         for event in events:
             kind = type(event)
             if kind is WorkDone:
                 self._orders_out -= 1
             elif kind is DrainRequested:
                 self._drains_taken += 1
+            elif kind is Tick:
+                asked = True
         started_ns = self._clock_ns()
         instructions = self._core.handle(events, started_ns)
         spent_ns = self._clock_ns() - started_ns
@@ -326,7 +335,7 @@ class LiveScheduler:
                 orders.append(instruction.order)
             else:
                 self._carry_out(instruction, own)
-        if self._questions:
+        if asked:  # not whenever a question waits: what its asker posted before it must have been handled
             self._answer()
         if not orders:
             return own
@@ -340,6 +349,7 @@ class LiveScheduler:
         return own
 
     def _answer(self) -> None:
+        self._statistics = self._core.statistics()
         while self._questions:
             self._questions.popleft().settle(self._core)
 
@@ -356,6 +366,7 @@ class LiveScheduler:
             own.append(self._splice(instruction))
             return
         if isinstance(instruction, Report):
+            self._statistics = self._core.statistics()
             self._settle(instruction)
         self._tell(instruction)
 

@@ -11,6 +11,7 @@ from millstream.engine.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import QueryPaused, QueryResumed
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
+from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.gate import Gate
@@ -30,12 +31,22 @@ class LiveRuntime:
         workers: int,
         on_instruction: InstructionHandler,
         clock_ns: ClockNs = time.monotonic_ns,
+        *,
+        window: int = WINDOW_TUPLES,
+        aging: float = AGING,
     ) -> None:
         self.clock_ns = clock_ns
         self.recording: ArrivalRecording | None = None
         self._gate = Gate(executor)
         self.scheduler = LiveScheduler(
-            self._gate, policy=policy, workers=workers, clock_ns=clock_ns, on_splice=splicer(network), on_instruction=on_instruction
+            self._gate,
+            policy=policy,
+            workers=workers,
+            clock_ns=clock_ns,
+            on_splice=splicer(network),
+            on_instruction=on_instruction,
+            window=window,
+            aging=aging,
         )
 
     def start(self) -> None:
@@ -85,8 +96,9 @@ class LiveRuntime:
         return self._gate.closed()
 
     def set_policy(self, spec: PolicySpec) -> None:
-        """Check it here and post it."""
+        """Check it here, post it, and return once it is in force."""
         self.scheduler.set_policy(spec)
+        self.scheduler.ask(lambda core: core.policy)
 
     def measures(self) -> Measured | None:
         """Return what was measured up to now."""
