@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from millstream.engine.accounts import StreamAccount
@@ -100,6 +101,7 @@ class EngineHost:
         self._orders: dict[str, int] = {}
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
+        self.policy_dir: Path | None = None
         self.rules_off = frozenset() if optimise else frozenset(("all",))
         self.network = Network(self, sharing=optimise)
         self.executor = Executor(self.network)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from millstream.scheduler.simulation.experiments import NAMES, Findings, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Findings, Scale, Scenario, names
 
 Verdict = Mapping[str, Any]
 
@@ -57,7 +57,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 def read_verdicts(folder: Path) -> list[Verdict]:
     """Return the verdicts in a folder, in the order of the papers."""
     found = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/verdict.json")}
-    return [found[name] for name in NAMES if name in found]
+    return [found[name] for name in names() if name in found]
 
 
 _HEAD = """# The papers' experiments, repeated

@@ -59,9 +59,16 @@ def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, setting
 class _Run:
     def __init__(self, work: Workload, policy: PolicySpec, seed: int, settings: RunSettings) -> None:
         self.work, self.policy, self.seed, self.settings = work, policy, seed, settings
-        conditions = CoreSettings(settings.workers, settings.train, settings.schedule, settings.budget_ns, settings.adapt)
+        conditions = CoreSettings(
+            orders_max=settings.workers,
+            train=settings.train,
+            schedule=settings.schedule,
+            budget_ns=settings.budget_ns,
+            adapt=settings.adapt,
+            window=settings.window,
+            aging=settings.aging,
+        )
         self.core = SchedulerCore(policy, conditions)
-        self.core.estimates.set_aging(settings.window, settings.aging)
         self.executor = BoxExecutor(seed)
         self.emissions: list[Emission] = []
         self.problems: list[str] = []
