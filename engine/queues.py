@@ -313,7 +313,7 @@ class Cursor:
         """Return the arrival numbers of the first waiting rows below `upto`, about `rows_max` of them, to find where to cut."""
         parts: list[Int64Array] = []
         total = 0
-        for train in self._waiting():
+        for train in self.waiting():
             if train.lo >= upto or total > rows_max:
                 break
             if train.rows:
@@ -322,7 +322,8 @@ class Cursor:
                 total += len(parts[-1])
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
-    def _waiting(self) -> list[Train]:
+    def waiting(self) -> list[Train]:
+        """Return the trains that wait, what is left of a cut one first."""
         with self.log._lock:
             trains: list[Train] = []
             node = self.node.next

@@ -85,7 +85,7 @@ def _splice(
         delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver, share_state=share_state)
     else:
         delta = host.network.add_query(query.name, physical, deliver, class_node=node, share_state=share_state)
-    query.id = delta.query.id
+    query.id = query.last_id = delta.query.id
     try:
         host.runtime.add(delta)
     except BaseException:

@@ -76,6 +76,10 @@ class Accumulator(ABC):
     def clear(self, slot: int) -> None:
         """Reset what is kept outside of grids, when a pane closes."""
 
+    def nbytes(self) -> int:
+        """Return the bytes that are kept outside of grids."""
+        return 0
+
 
 class RowCounts:
     """Rows per pane and group, and the ordinal of the first: present in every table, as they say which groups a window has."""

@@ -8,11 +8,13 @@ from millstream.engine.column import Column
 from millstream.engine.errors import Unsupported
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.schema import Schema
+from millstream.engine.synopses.kinds import SKETCHED
 from millstream.engine.windows.accumulators import Accumulator, Count, Int64Array, RowCounts, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.collected import Collected
 from millstream.engine.windows.extremes import Extreme, ObjectExtreme
 from millstream.engine.windows.grids import Grid, PaneTable
+from millstream.engine.windows.sketched import Sketched
 from millstream.engine.windows.sums import Average, SharedSums, Sum, sums_of
 
 FOLDED = frozenset(("count", "sum", "avg", "min", "max"))
@@ -52,6 +54,10 @@ class Aggregates:
             accumulator.clear(slot)
         self.table.close(pane)
 
+    def nbytes(self) -> int:
+        """Return the bytes of all panes."""
+        return self.table.nbytes() + sum(a.nbytes() for a in self._accumulators)
+
     def include(self, call: AggregateCall) -> Accumulator:
         """Keep one more aggregate from now on; panes that exist already know nothing of it."""
         made = self._accumulator(call)
@@ -83,6 +89,8 @@ class Aggregates:
 
     def _accumulator(self, call: AggregateCall) -> Accumulator:
         position = call.arguments[0] if call.arguments else None
+        if position is not None and call.function in SKETCHED:
+            return Sketched(call, self._inputs.fields[position].type, self.table)
         if position is not None and (call.function not in FOLDED or (call.distinct and call.function not in ("min", "max"))):
             return Collected(call, self._inputs.fields[position].type, self.table)
         counts = self._value_counts(position, call.filter)

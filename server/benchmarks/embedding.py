@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from millstream.engine.column import Column
@@ -21,6 +22,8 @@ from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
 from millstream.server.engine_host import Context, EngineHost
+from millstream.server.measured import Measured
+from millstream.server.once.held import KeptResults
 from millstream.server.queries import Query
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
 from millstream.server.statements.selects import Submission, submit
@@ -70,12 +73,20 @@ class DirectRuntime:
 
     resume = pause
 
+    def still(self) -> AbstractContextManager[None]:
+        """Nothing runs between two calls of `run`."""
+        return nullcontext()
+
     def set_policy(self, spec: PolicySpec) -> None:
         """There is no policy."""
 
     def statistics(self) -> SchedulerStatistics:
         """There is nothing to count."""
         return NO_COUNTS
+
+    def measures(self) -> Measured | None:
+        """Nobody asks here."""
+        return None
 
 
 class ScheduledRuntime(DirectRuntime):
@@ -171,6 +182,10 @@ class Results:
         """Nothing goes wrong in silence."""
         raise RuntimeError(f"{kind}: {message}")
 
+    def kept(self, query: Query) -> KeptResults:
+        """Nothing is kept for later."""
+        return KeptResults()
+
     def is_pressed(self, stream: str) -> bool:
         """Nobody waits."""
         return False
@@ -185,12 +200,18 @@ class Embedded:
     """A host over one of these runtimes, fed with columns that are already the engine's. Plans run as they are written."""
 
     def __init__(
-        self, *statements: str, policy: PolicySpec | None = None, settings: CoreSettings | None = None, sharing: bool = False
+        self,
+        *statements: str,
+        policy: PolicySpec | None = None,
+        settings: CoreSettings | None = None,
+        fuse: bool = True,
+        sharing: bool = False,
     ) -> None:
         self.results = Results()
         spec = policy or PolicySpec("round-robin")
 
         def runtime(executor: Any, network: Any, _told: Any) -> DirectRuntime:
+            executor = executor if fuse else Executor(network, fuse=False)
             if policy is None:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
