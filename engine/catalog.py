@@ -1,7 +1,7 @@
-"""What is registered under which name: streams, derived streams, tables, named queries, classes.
+"""What is registered under which name: streams, derived streams, tables, named queries, classes, users' functions.
 
-Plain memory; the server keeps it on disk through `to_plain` and `from_plain`. Names of streams, derived streams and tables share one
-space, as any of them may stand in FROM. Queries have names of their own, classes too.
+Plain memory; `to_plain` and `from_plain` take it to disk and back, save functions, whose code the server keeps. Names of streams, derived
+streams and tables share one space, as any of them may stand in FROM. Queries have names of their own, classes and functions too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, UnknownName
+from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.names import did_you_mean, validate_name
 from millstream.engine.language.statements import ClassDefinition
 from millstream.engine.plain import (
@@ -74,6 +75,7 @@ class Catalog:
     def __init__(self) -> None:
         self._relations: dict[str, Relation] = {}
         self._queries: dict[str, NamedQuery] = {}
+        self._functions: dict[str, UserFunction] = {}
         self._classes: dict[str, ClassDefinition] = {DEFAULT_CLASS_NAME: ClassDefinition(DEFAULT_CLASS_NAME)}
 
     # -- looking up -----------------------------------------------------------------------------------------------------------
@@ -111,6 +113,21 @@ class Catalog:
         """Return the class of this name, or None."""
         return self._classes.get(name)
 
+    def function(self, name: str) -> UserFunction:
+        """Return the user's function of this name, or raise UnknownName."""
+        found = self._functions.get(name)
+        if found is None:
+            raise UnknownName(f"there is no function {name} of a user", hint=did_you_mean(name, self._functions), token=name)
+        return found
+
+    def find_function(self, name: str) -> UserFunction | None:
+        """Return the user's function of this name, or None."""
+        return self._functions.get(name)
+
+    def functions(self) -> tuple[UserFunction, ...]:
+        """Return all users' functions in order of creation."""
+        return tuple(self._functions.values())
+
     def streams(self) -> tuple[StreamDefinition | DerivedStream, ...]:
         """Return all streams, derived ones too, in order of creation."""
         return tuple(r for r in self._relations.values() if not isinstance(r, TableDefinition))
@@ -142,9 +159,11 @@ class Catalog:
 
     # -- changing -------------------------------------------------------------------------------------------------------------
 
-    def add(self, definition: Relation | NamedQuery | ClassDefinition) -> None:
+    def add(self, definition: Relation | NamedQuery | ClassDefinition | UserFunction) -> None:
         """Register a definition; NameTaken or InvalidDefinition when that cannot be."""
-        if isinstance(definition, ClassDefinition):
+        if isinstance(definition, UserFunction):
+            self._add_to(self._functions, definition, "function")
+        elif isinstance(definition, ClassDefinition):
             self._add_to(self._classes, definition, "class")
         elif isinstance(definition, NamedQuery):
             self._add_to(self._queries, definition, "query")
@@ -183,6 +202,11 @@ class Catalog:
         if name == DEFAULT_CLASS_NAME:
             raise InvalidDefinition("the class default cannot be dropped")
         del self._classes[name]
+
+    def drop_function(self, name: str) -> None:
+        """Remove a user's function. The server checks that no query calls it."""
+        self.function(name)
+        del self._functions[name]
 
     def dependents(self, name: str) -> tuple[str, ...]:
         """Return all that reads `name`, directly or through derived streams, in the order in which CASCADE drops it: leaves first."""

@@ -68,6 +68,7 @@ class SchedulerCore:
         self.network = Network()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.estimates.set_aging(self.settings.window, self.settings.aging)
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
         self._policy = self._build(policy)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.engine.errors import UnknownName
@@ -80,6 +81,7 @@ class Application:
         self.feeds: dict[str, QueryFeed] = {}
         self.held: dict[Channel, None] = {}
         self.unbalanced_total = 0
+        self.policies_failed = 0
         self.ready = False
         self.stopping = False
         self._connections = 0
@@ -93,6 +95,7 @@ class Application:
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
         spec = PolicySpec.parse(self.config.policy)
         self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
+        self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         self.host.runtime.start()
         for problem in await self.call(restoring.restore, self.host):
@@ -100,7 +103,9 @@ class Application:
         self.ready = True
 
     def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
-        return lambda executor, network, told: LiveRuntime(executor, network, spec, max(1, self.config.workers), told)
+        return lambda executor, network, told: LiveRuntime(
+            executor, network, spec, max(1, self.config.workers), told, window=self.config.estimate_rows, aging=self.config.estimate_aging
+        )
 
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
@@ -117,6 +122,7 @@ class Application:
                 subscription.finish("stopping", "the server is about to stop")
             session.say_goodbye("the server is about to stop")
         self._executor.shutdown(wait=True)
+        self.host.close_functions()
         self.store.close()
         return drained
 
@@ -265,6 +271,8 @@ class Application:
     def reported(self, kind: str, message: str) -> None:
         """Log it."""
         self.log.error(kind, reason=message)
+        if kind == "policy_failed":
+            self.policies_failed += 1
 
     def _open_feed(self, query: Query, identity: str) -> None:
         config = self.config

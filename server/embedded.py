@@ -101,6 +101,12 @@ class _Run:
 
     def run(self) -> None:
         """Do it all."""
+        try:
+            self._run()
+        finally:
+            self.host.close_functions()
+
+    def _run(self) -> None:
         for statement, span in parse_script(self.replay.script):
             self._execute(statement, span.text)
             self._settle()
@@ -266,4 +272,4 @@ class _Run:
         query = self.host.queries.find(name)
         counts = self.host.counts(query) if query is not None and query.state is not QueryState.STOPPED else {}
         counts = counts or self.collector.counts.get(name, {})
-        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "shed")}
+        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "failed_results", "shed")}

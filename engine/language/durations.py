@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 
@@ -21,6 +22,9 @@ _SINGULAR_US = {
     "WEEK": 7 * US_PER_DAY,
 }
 UNITS_US: dict[str, int] = {**_SINGULAR_US, **{f"{unit}S": us for unit, us in _SINGULAR_US.items()}}
+_CALENDAR_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+MONTHS: dict[str, int] = {**_CALENDAR_MONTHS, **{f"{unit}S": months for unit, months in _CALENDAR_MONTHS.items()}}
+_CALENDAR_PART = re.compile(r"([+-]?[0-9]+)\s*((?:month|quarter|year)s?)\b", re.IGNORECASE)
 _DURATION_MAX_US = 2**62
 
 
@@ -57,6 +61,14 @@ def interval_text_us(text: str, where: Located | None = None) -> int:
         return parse_duration(text)
     except ValueError as problem:
         raise _refuse(str(problem), where) from None
+
+
+def months_of(text: str) -> int | None:
+    """Return the months of '1 month' or '2 years 3 months'; None when the text is no calendar interval alone."""
+    parts = _CALENDAR_PART.findall(text)
+    if not parts or _CALENDAR_PART.sub("", text).strip(" ,"):
+        return None
+    return sum(int(number) * MONTHS[unit.upper()] for number, unit in parts)
 
 
 def duration_text(us: int) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millstream.engine.catalog import Catalog, DerivedStream, TimeOffset
+from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query
@@ -25,6 +26,7 @@ from millstream.engine.planner.optimise import optimise
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.planner.plan_objects import bind_plan_object
 from millstream.engine.planner.state import unbounded_state
+from millstream.engine.planner.user_functions import functions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance.
+    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance, `functions` those
+    of users that it calls.
 
     `bound` is the logical plan before any rewrite, `logical` the one after.
     """
@@ -54,6 +57,7 @@ class PlannedQuery:
     streams: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    functions: tuple[UserFunction, ...] = field(default=())
 
     @property
     def times(self) -> dict[str, TimeOffset]:
@@ -84,7 +88,8 @@ def plan_select(
 ) -> PlannedQuery:
     """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere."""
     options = options or PlanOptions()
-    bound, shown = _bound(source, catalog, options)
+    with functions_of(catalog) as functions:
+        bound, shown = _bound(source, catalog, options)
     root, applied = optimise(bound.root, off=options.rules_off)
     logical = replace(bound, root=root)
     scans = walk_plan(bound.root)
@@ -92,7 +97,8 @@ def plan_select(
     tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
     physical = lower(logical)
     notes = (*physical.notes, *unbounded_state(physical))
-    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes)
+    called = tuple(functions.called.values())
+    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes, called)
 
 
 def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:

@@ -17,7 +17,7 @@ from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, Ki
 
 NameOf = Callable[[int], str]
 
-_INFIX = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "||")
+_INFIX = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "||", "&", "|", "#")
 _DISTINCT = {"is_distinct_from": "IS DISTINCT FROM", "is_not_distinct_from": "IS NOT DISTINCT FROM"}
 _POSTFIX = {
     "is_null": "IS NULL",
@@ -107,6 +107,8 @@ class _Writer:
             name = "DATE_PART" if node.function == "extract" else "DATE_TRUNC"
             options = [quoted(str(o)) for o in node.options]
             return f"{name}({', '.join([options[0], *written, *options[1:]])})"
+        if node.function == "to_char":
+            written += [quoted(str(o)) for o in node.options]
         return f"{node.function.upper()}({', '.join(written)})"
 
 

@@ -119,7 +119,16 @@ def test_the_counts_of_a_query_add_up_and_are_the_same_wherever_they_are_shown()
         await client.finish("m")
         async for _ in subscription:
             pass
-        counts = {"accepted": 995, "processed": 946, "late": 37, "partly_late": 0, "shed": 0, "failed": 12, "queued": 0}
+        counts = {
+            "accepted": 995,
+            "processed": 946,
+            "late": 37,
+            "partly_late": 0,
+            "shed": 0,
+            "failed": 12,
+            "queued": 0,
+            "failed_results": 0,
+        }
         assert subscription.end.counts == counts
         (shown,) = (await client.execute("SHOW QUERIES")).rows
         assert {name: shown[name] for name in ("accepted", "late", "failed", "shed")} == {
