@@ -141,8 +141,14 @@ def _join(node: Any) -> str:
     return f"{node.kind.value.capitalize()} join {bound_text(node.lower_us, node.upper_us)}{on}"
 
 
+def _qualified(attributes: Attributes) -> Callable[[int], str]:
+    """Spell each column with its item, so that the two sides of a join can be told apart."""
+    spell = attribute_names(attributes)
+    return lambda i: spell(i) if attributes[i].qualifier is None or "." in spell(i) else f"{attributes[i].qualifier}.{spell(i)}"
+
+
 def _on(node: Any) -> str:
-    left, right = attribute_names(node.left.attributes), attribute_names(node.right.attributes)
+    left, right = _qualified(node.left.attributes), _qualified(node.right.attributes)
     parts = [
         f"{expression_text(k.left, left)} {'IS NOT DISTINCT FROM' if k.null_safe else '='} {expression_text(k.right, right)}"
         for k in node.keys
