@@ -96,10 +96,15 @@ class RelationToStream(Operator):
         lower = (int(instants[0]) if len(instants) else self._newest) if before == TIME_MIN else before
         for moment in moments_after(every, lower, upto, instants).tolist():
             due = ready.time <= moment
-            self._apply(ready.take(np.flatnonzero(due)))
+            self._apply_in_turn(ready.take(np.flatnonzero(due)))
             ready = ready.take(np.flatnonzero(~due))
             parts.append((self._relation, self._seq(moment + 1, track), moment))
-        self._apply(ready)
+        self._apply_in_turn(ready)
+
+    def _apply_in_turn(self, changes: BufferedRows) -> None:
+        """Apply changes instant by instant: a row that goes and comes again later stands behind those that stayed."""
+        for instant in np.unique(changes.time).tolist():
+            self._apply(changes.take(np.flatnonzero(changes.time == instant)))
 
     def _apply(self, changes: BufferedRows) -> tuple[BufferedRows, BufferedRows]:
         """Apply changes to the relation; return the rows that came and went, less what cancels."""

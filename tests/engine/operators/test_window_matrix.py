@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -81,7 +80,7 @@ def test_a_window_under_any_emit_runs_or_is_refused(form: str, body: str) -> Non
         and changes is not None
         and form in ("tumbling", "hopping", "gaps", "within", "zoned", "cumulate", "session", "session max")
     ):
-        assert added_up(changes) == Counter(tuple(str(v) for v in row) for row in final)
+        assert added_up(changes) == added_up([(*row, "+") for row in final])
     if body in ("aggregate", "no keys", "values") and form not in ("landmark", "unbounded"):
         assert final
         assert changes
