@@ -77,6 +77,8 @@ def state_bound(recipe: Recipe) -> str | None:
         return "the different rows of open windows" if recipe.window else "every different row ever seen: GROWS WITHOUT BOUND"
     if isinstance(recipe, recipes.TopRecipe):
         return f"{recipe.limit} rows a window"
+    if isinstance(recipe, recipes.RankRecipe):
+        return "the rows of open windows"
     if isinstance(recipe, recipes.LagRecipe):
         return f"{recipe.offset} rows a partition, rows above the watermark"
     if isinstance(recipe, recipes.RelationToStreamRecipe):
