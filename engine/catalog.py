@@ -42,7 +42,8 @@ class TimeOffset:
 class DerivedStream:
     """CREATE STREAM name AS SELECT …: the SELECT's text, its output, what it reads, and which columns tell the time (K19).
 
-    `changes`: it is a change log, whose last column `op` says '+' or '-'. `planner.plan.derived_stream` makes one from a plan.
+    `units` says in microseconds what 1 means in those that are whole numbers. `changes`: it is a change log, whose last column `op` says
+    '+' or '-'. `planner.plan.derived_stream` makes one from a plan.
     """
 
     name: str
@@ -51,6 +52,7 @@ class DerivedStream:
     reads: tuple[str, ...] = ()
     times: Mapping[str, TimeOffset] = field(default_factory=dict)
     changes: bool = False
+    units: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,13 @@ class Catalog:
         derived = [r.name for r in self._relations.values() if isinstance(r, DerivedStream) and name in r.reads]
         queries = [q.name for q in self._queries.values() if name in q.reads]
         return tuple(derived + queries)
+
+    def with_relations(self, extra: Iterable[Relation]) -> Catalog:
+        """Return a catalogue with further relations, for binding one query; what is called the same here keeps its name."""
+        made = Catalog()
+        made._relations = {**{r.name: r for r in extra}, **self._relations}
+        made._queries, made._classes = self._queries, self._classes
+        return made
 
     # -- changing -------------------------------------------------------------------------------------------------------------
 
@@ -253,7 +262,14 @@ def definition_to_plain(definition: Relation | NamedQuery | ClassDefinition) -> 
     common = {"name": definition.name, "schema": schema_to_plain(definition.schema), "reads": list(definition.reads)}
     if isinstance(definition, DerivedStream):
         times = {name: [offset.least_us, offset.most_us] for name, offset in definition.times.items()}
-        return {"kind": "derived", **common, "text": definition.text, "times": times, "changes": definition.changes}
+        return {
+            "kind": "derived",
+            **common,
+            "text": definition.text,
+            "times": times,
+            "changes": definition.changes,
+            "units": dict(definition.units),
+        }
     return {"kind": "query", **common, "statement": definition.statement, "desired": definition.desired}
 
 
@@ -271,5 +287,5 @@ def definition_from_plain(plain: Mapping[str, Any]) -> Relation | NamedQuery | C
     schema, reads = schema_from_plain(plain["schema"]), tuple(plain["reads"])
     if kind == "derived":
         times = {name: TimeOffset(*pair) for name, pair in plain["times"].items()}
-        return DerivedStream(plain["name"], schema, plain["text"], reads, times, bool(plain["changes"]))
+        return DerivedStream(plain["name"], schema, plain["text"], reads, times, bool(plain["changes"]), plain.get("units", {}))
     return NamedQuery(plain["name"], schema, plain["statement"], reads, plain["desired"])

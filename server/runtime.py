@@ -6,6 +6,7 @@ Both run the same core over the same engine; they differ in who waits for what, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
@@ -50,6 +51,10 @@ class Runtime(Protocol):
 
     def resume(self, query: QueryId) -> None:
         """Let them go on."""
+        ...
+
+    def still(self) -> AbstractContextManager[None]:
+        """Return a context in which no order runs: what operators hold can be looked at."""
         ...
 
     def set_policy(self, spec: PolicySpec) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
+from millstream.scheduler import catalog
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor
@@ -77,8 +80,13 @@ class VirtualRuntime:
         """Leave it for the next `run`."""
         self.driver.post(QueryResumed(query))
 
+    def still(self) -> AbstractContextManager[None]:
+        """Nothing runs between two calls of `run`."""
+        return nullcontext()
+
     def set_policy(self, spec: PolicySpec) -> None:
-        """Change it with the next `run`."""
+        """Change it with the next `run`; PolicyError when there is none such."""
+        catalog.build(spec, default_train=self.core.settings.train)
         self.driver.post(PolicyChanged(spec))
 
     def statistics(self) -> SchedulerStatistics:

@@ -77,5 +77,5 @@ def duration_text(us: int) -> str:
         size = _SINGULAR_US[unit]
         if us % size == 0 and (us or unit == "SECOND"):
             count = us // size
-            return f"{count} {unit}" if count == 1 else f"{count} {unit}S"
+            return f"{count} {unit}" if abs(count) == 1 else f"{count} {unit}S"
     return f"{us} MICROSECONDS"

@@ -10,6 +10,7 @@ from millstream.engine.language.statements import (
     Drop,
     Explain,
     ExplainMode,
+    Fetch,
     InsertSelect,
     InsertValues,
     ObjectKind,
@@ -28,7 +29,7 @@ from sqlglot.tokenizer_core import TokenType
 
 STATEMENT_WORDS = (
     *("SELECT", "CREATE", "INSERT", "DROP", "START", "STOP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SET"),
-    *("WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
+    *("FETCH", "WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
 )
 _FOREIGN = {
     "UPDATE": "publish to a table upserts by its key",
@@ -69,6 +70,8 @@ class StatementParser(DefinitionParser):
         return self._inspection()
 
     def _inspection(self) -> Statement:
+        if self.takes("FETCH"):
+            return self._fetch()
         if self.takes("SHOW"):
             return Show(ShowWhat(self.choice([w.value for w in ShowWhat], "after SHOW")))
         if self.takes("DESCRIBE") or self.takes("DESC"):
@@ -84,7 +87,7 @@ class StatementParser(DefinitionParser):
         if word in _FOREIGN:
             place = self.place()
             raise Unsupported(f"{word} is not supported", hint=_FOREIGN[word], line=place.line, column=place.column, token=word)
-        raise self.unexpected_error(STATEMENT_WORDS[:12])
+        raise self.unexpected_error(STATEMENT_WORDS[:13])
 
     def _insert(self) -> Statement:
         self.expect("INTO", where="after INSERT")
@@ -126,6 +129,15 @@ class StatementParser(DefinitionParser):
             query, text = self.query_with_text()
             return Explain(mode, query=query, text=text)
         return Explain(mode, name=self.name("SELECT or the name of a query"))
+
+    def _fetch(self) -> Statement:
+        if self.sees("QUERY"):
+            self._advance()
+            return Fetch(name=self.name("query name"))
+        if not self.sees_query():
+            self.unexpected(["SELECT", "QUERY"], "after FETCH")
+        query, text = self.query_with_text()
+        return Fetch(query=query, text=text)
 
     def _set_policy(self) -> Statement:
         self.expect("POLICY", where="after SET")

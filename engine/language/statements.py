@@ -72,6 +72,15 @@ class SelectStatement(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch(Statement):
+    """FETCH SELECT … | FETCH QUERY name: an answer once and at once, from what is held. Exactly one of `query` and `name` is set."""
+
+    query: Query | None = None
+    name: Name | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CreateStream(Statement):
     """CREATE STREAM name (columns) …."""
 

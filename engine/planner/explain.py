@@ -28,6 +28,8 @@ def explain(planned: PlannedQuery) -> str:
     lines += ["State", *_indented(state_lines(planned.physical))]
     if planned.functions:
         lines += ["Functions", *_indented([f.promise for f in planned.functions])]
+    if planned.notes:
+        lines += ["Warnings", *_indented(list(planned.notes))]
     lines.append(f"Emission\n  EMIT {emit_text(planned.logical.emit)}")
     points = ", ".join(f"{latency:g} s: {utility:g}" for latency, utility in options.qos)
     lines.append(

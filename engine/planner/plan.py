@@ -33,11 +33,12 @@ from millstream.engine.planner.user_functions import functions_of
 class PlanOptions:
     """How to plan. `rules_off` names rewrites to leave out ("all" for every one); `overrides` are WITH options from outside the text.
 
-    An override wins over the text's own WITH (CREATE QUERY … WITH, `submit(class=…)`).
+    An override wins over the text's own WITH (CREATE QUERY … WITH, `submit(class=…)`). `finite`: for one answer over rows that stand now.
     """
 
     rules_off: frozenset[str] = frozenset()
     overrides: tuple[Option, ...] = ()
+    finite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,20 @@ class PlannedQuery:
     def times(self) -> dict[str, TimeOffset]:
         """The output columns that tell the event time (K19), for a derived stream."""
         names = self.physical.schema.names
-        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None and a.time_unit_us == 1}
+        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None}
+
+    @property
+    def time_units(self) -> dict[str, int]:
+        """What 1 means, in microseconds, in those of `times` that are whole numbers."""
+        named = zip(self.physical.schema.names, self.logical.root.attributes, strict=True)
+        return {n: a.time_unit_us for n, a in named if a.time is not None and a.time_unit_us != 1}
 
 
 def derived_stream(name: str, planned: PlannedQuery) -> DerivedStream:
     """Return what CREATE STREAM name AS … defines."""
     reads = (*planned.streams, *planned.tables)
     changes = planned.physical.change_kind is not None
-    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes)
+    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes, planned.time_units)
 
 
 def plan_select(
@@ -98,7 +105,7 @@ def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: C
     if isinstance(source, Mapping):
         return bind_plan_object(source, catalog, options.overrides), ""
     if isinstance(source, SelectStatement):
-        return bind_query(source.query, catalog, options.overrides), source.text
+        return bind_query(source.query, catalog, options.overrides, finite=options.finite), source.text
     if isinstance(source, str):
-        return bind_query(parse_query(source), catalog, options.overrides), source.strip().rstrip(";")
-    return bind_query(source, catalog, options.overrides), ""
+        return bind_query(parse_query(source), catalog, options.overrides, finite=options.finite), source.strip().rstrip(";")
+    return bind_query(source, catalog, options.overrides, finite=options.finite), ""

@@ -14,6 +14,7 @@ from millstream.server.statements.definitions import create_class, create_derive
 from millstream.server.statements.describe import describe
 from millstream.server.statements.drop import drop
 from millstream.server.statements.explain import explain
+from millstream.server.statements.fetch import fetch
 from millstream.server.statements.functions import create_function
 from millstream.server.statements.insert import insert_values
 from millstream.server.statements.policy import set_policy
@@ -24,6 +25,7 @@ from millstream.server.statements.verbs import change_query
 
 EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.SelectStatement: select,
+    say.Fetch: fetch,
     say.CreateStream: create_stream,
     say.CreateDerivedStream: create_derived_stream,
     say.CreateTable: create_table,

@@ -176,3 +176,21 @@ def test_results_kept_are_had_from_the_start_and_after_a_token() -> None:
         assert [r["v"] for r in [*seen, *rest]] == [0, 1, 2]
 
     run(test)
+
+
+def test_a_query_that_comes_after_rows_nobody_read_sees_all_that_follow() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM early (ts BIGINT, n INT) TIMESTAMP BY ts UNIT s")
+        await client.publish("early", [{"ts": 1, "n": 100}, {"ts": 1, "n": 101}])
+        await client.submit("SELECT n FROM early", name="first")
+        await client.publish("early", [{"ts": 2, "n": 1}])
+        await client.execute("STOP QUERY first")
+        await client.publish("early", [{"ts": 3, "n": 102}])
+        await client.submit("SELECT n FROM early", name="second")
+        subscription = await client.subscribe("second")
+        await client.publish("early", [{"ts": 4, "n": 2}, {"ts": 5, "n": 3}])
+        await client.finish("early")
+        assert [row["n"] async for batch in subscription for row in batch.to_pylist()] == [2, 3]
+
+    run(test)
