@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.errors import InvalidDefinition
-from millstream.engine.expressions.values import format_timestamp
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.statements import Explain, ExplainMode
 from millstream.engine.planner.explain import explain as plan_text
 from millstream.engine.planner.explain import explain_semantics
 from millstream.engine.planner.plan_writer import to_plan_object
 from millstream.engine.running import RunningOperator
-from millstream.engine.sharing.bill import bill_of, memberships
 from millstream.server import running
 from millstream.server.outcome import Outcome, table
 from millstream.server.queries import Query
 from millstream.server.statements.promises import promises
+from millstream.server.statements.surroundings import sharing_lines, source_lines
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -35,8 +33,8 @@ def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
     if statement.mode is ExplainMode.QOS:
         return promises(host, planned, query)
     text = explain_semantics(planned) if statement.mode is ExplainMode.SEMANTICS else plan_text(planned)
-    if statement.mode is not ExplainMode.SEMANTICS and query is not None:
-        text = "\n".join((text, *_shared(host, query)))
+    sharing = [] if statement.mode is ExplainMode.SEMANTICS else sharing_lines(host, planned, query)
+    text = "\n".join([text, *source_lines(host, planned), *sharing])
     name = None if query is None else query.name
     info: dict[str, Any] = {} if statement.mode is ExplainMode.SEMANTICS else {"plan": to_plan_object(planned.bound, name)}
     return Outcome([["explanation", "TEXT", False]], [[line] for line in text.splitlines()], info=info)
@@ -44,21 +42,6 @@ def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
 
 def _named(host: EngineHost, name: str) -> Query:
     return host.derived[name] if name in host.derived and host.queries.find(name) is None else host.queries.get(name)
-
-
-def _shared(host: EngineHost, query: Query) -> list[str]:
-    """Return what a running query shares: its synopsis, the period in force and why, and how many operators serve others too."""
-    found = None if query.id is None else host.network.queries.get(query.id)
-    if found is None or not found.attached:
-        return []
-    bill = bill_of(found)
-    lines = [f"sharing: {bill.shared} of {bill.operators} operators serve other queries too"]
-    for part in memberships(found):
-        period = f"every {duration_text(part.period_us)} ({part.why})"
-        lines.append(f"synopsis {part.operator}: {part.members} queries, panes of {duration_text(part.step_us)}, answered {period}")
-        if part.complete_from_us is not None:
-            lines.append(f"complete from {format_timestamp(part.complete_from_us)}: earlier windows lack the rows from before the query")
-    return lines
 
 
 def _analyzed(host: EngineHost, query: Query) -> Outcome:

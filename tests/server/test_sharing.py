@@ -70,8 +70,9 @@ def test_show_sharing_gives_each_query_its_bill_and_its_period(tmp_path: Path) -
 def test_explain_says_what_a_query_shares(tmp_path: Path) -> None:
     outcomes = replayed(tmp_path, STREAM + QUERIES + "EXPLAIN three;")
     text = "\n".join(row["explanation"] for row in rows_of(outcomes, "EXPLAIN three"))
-    assert "sharing: 1 of 2 operators serve other queries too" in text
-    assert "3 queries, panes of 1 SECOND, answered every 2 SECONDS (shortened to run with two" in text
+    assert "aggregate: with five, two" in text
+    assert "3 queries, panes of 1 SECOND" in text
+    assert "answered every 2 SECONDS: shortened to run with two" in text
 
 
 def test_with_sharing_off_no_operator_serves_two_queries(tmp_path: Path) -> None:
