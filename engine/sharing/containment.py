@@ -15,6 +15,9 @@ from millstream.engine.operators.recipes import ProjectRecipe, SelectRecipe
 from millstream.engine.planner.expression_binder import conjunction, conjuncts
 from millstream.engine.sharing.normal_form import normal_expression
 from millstream.engine.sharing.registry import Shared
+from millstream.engine.types import Kind
+
+INTEGERS = (Kind.INT, Kind.BIGINT)
 
 
 def looser_filter(condition: Expression, running: Iterable[Shared]) -> tuple[Shared, Expression] | None:
@@ -80,9 +83,10 @@ def _range_of(condition: Expression) -> _Range | None:
 
 
 def _orders(column: ColumnRef, constant: Literal) -> bool:
-    """Tell whether the constant is compared in the column's own type, where Python orders as the engine does."""
+    """Tell whether the constant is compared in the column's own type or as an integer, where Python orders as the engine does."""
     value = constant.value
-    if column.type != constant.type or isinstance(value, bool):
+    integers = column.type.kind in INTEGERS and constant.type.kind in INTEGERS
+    if isinstance(value, bool) or not (integers or column.type == constant.type):
         return False
     return isinstance(value, int) or (isinstance(value, float) and isfinite(value))
 

@@ -1,0 +1,183 @@
+"""What a new query uses of what runs, what it takes away when it leaves, and what a synopsis holds."""
+
+from __future__ import annotations
+
+import pytest
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
+from millstream.engine.graph import ClassId, ClassNode
+from millstream.engine.operators.shared_aggregate import SharedAggregate
+from millstream.engine.planner.plan import plan_select
+from millstream.engine.sharing.bill import bills
+from millstream.engine.sharing.containment import implies
+from millstream.engine.sharing.normal_form import normal_expression
+from millstream.engine.types import BIGINT, BOOLEAN
+
+from tests.support.engine_run import SECOND, SqlEngine
+
+STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v BIGINT, x DOUBLE) TIMESTAMP BY ts"
+WINDOWED = "SELECT k, {} AS answer FROM s [RANGE {} SECONDS SLIDE {} SECONDS] {} GROUP BY k"
+
+
+def engine_with(*queries: str) -> SqlEngine:
+    engine = SqlEngine(STREAM, sharing=True)
+    for number, text in enumerate(queries):
+        engine.select(text, f"q{number}")
+    return engine
+
+
+def kinds(engine: SqlEngine) -> list[str]:
+    """Return the kinds of the running operators, sinks left out."""
+    names = (type(o.recipe).__name__.removesuffix("Recipe").lower() for o in engine.network.operators.values())
+    return sorted(n for n in names if n != "sink")
+
+
+def test_equal_filters_run_once_whatever_the_order_of_conditions_operands_and_names() -> None:
+    engine = engine_with(
+        "SELECT v AS a FROM s WHERE v > 3 AND k = 1",
+        "SELECT v AS b FROM s WHERE 1 = k AND 3 < v",
+        "SELECT t.v FROM s AS t WHERE (k = 1) AND (v > 3)",
+    )
+    assert kinds(engine) == ["project", "select"]
+
+
+def test_a_stricter_filter_stands_on_the_looser_one() -> None:
+    engine = engine_with("SELECT * FROM s WHERE v > 3", "SELECT * FROM s WHERE v > 6", "SELECT * FROM s WHERE k = 2 AND v > 3")
+    assert kinds(engine) == ["select", "select", "select"]
+    others = [o for o in engine.network.operators.values() if type(o.recipe).__name__ == "SelectRecipe"]
+    first = others.pop(0)
+    assert [o.inputs[0].log for o in others] == [first.outputs[0]] * 2
+    engine.put("s", [(i * SECOND, i % 3, i, 0.5) for i in range(10)])
+    engine.work()
+    assert [r[2] for r in engine.rows("q1")] == [7, 8, 9]
+    assert [r[2] for r in engine.rows("q2")] == [5, 8]
+
+
+def test_a_narrower_projection_reads_the_wider_one() -> None:
+    engine = engine_with("SELECT x * 2e0 AS d, x + 1e0 AS e, v FROM s", "SELECT x + 1e0 AS e FROM s")
+    wider, narrower = (o for o in engine.network.operators.values() if type(o.recipe).__name__ == "ProjectRecipe")
+    assert narrower.inputs[0].log is wider.outputs[0]
+
+
+def test_expressions_that_can_fail_are_not_computed_for_others() -> None:
+    engine = engine_with("SELECT k FROM s WHERE 10 / v > 1", "SELECT k FROM s WHERE 10 / v > 1 AND k = 1")
+    engine.put("s", [(0, 2, 0, 0.5)])
+    engine.work()
+    assert engine.account("q0")["s"].failed == engine.account("q1")["s"].failed == 1
+
+
+def test_windows_of_all_lengths_slides_and_aggregates_share_one_synopsis() -> None:
+    engine = engine_with(
+        WINDOWED.format("COUNT(*)", 10, 5, ""),
+        WINDOWED.format("AVG(x)", 6, 2, ""),
+        WINDOWED.format("MAX(v)", 30, 3, ""),
+        WINDOWED.format("MAX(v)", 30, 3, "WHERE v > 3"),
+    )
+    assert kinds(engine) == ["aggregate", "aggregate", "select"]
+
+
+def test_queries_of_different_classes_share_nothing() -> None:
+    engine = engine_with(WINDOWED.format("COUNT(*)", 10, 5, ""))
+    plan = plan_select(WINDOWED.format("COUNT(*)", 10, 5, ""), engine.catalog).physical
+    delta = engine.network.add_query("gold", plan, None, class_node=ClassNode(ClassId(7), "gold", 2.0))
+    engine.network.attach(delta.query.id)
+    assert kinds(engine) == ["aggregate", "aggregate"]
+
+
+def test_a_step_that_would_multiply_the_panes_keeps_a_query_apart() -> None:
+    engine = engine_with(WINDOWED.format("COUNT(*)", 3600, 3600, ""), WINDOWED.format("COUNT(*)", 2, 1, ""))
+    assert kinds(engine) == ["aggregate", "aggregate"]
+
+
+def test_a_query_that_leaves_takes_away_only_what_nobody_else_needs() -> None:
+    engine = engine_with("SELECT v FROM s WHERE v > 3", "SELECT k FROM s WHERE v > 3", WINDOWED.format("COUNT(*)", 10, 5, "WHERE v > 3"))
+    before = set(engine.network.operators)
+    engine.drop("q0")
+    engine.drop("q2")
+    assert kinds(engine) == ["project", "select"]
+    assert set(engine.network.operators) < before
+    engine.put("s", [(0, 1, 7, 0.5)])
+    engine.work()
+    assert engine.rows("q1") == [(1,)]
+    engine.drop("q1")
+    assert engine.network.operators == {}
+    assert engine.network.sources["s"].log.cursors == {}
+
+
+def test_an_operator_with_state_is_shared_only_until_a_row_has_reached_it() -> None:
+    session = "SELECT k, COUNT(*) AS n FROM s [SESSION 2 SECONDS] GROUP BY k"
+    engine = engine_with(session, session)
+    shared = len(kinds(engine))
+    engine.put("s", [(0, 1, 7, 0.5)])
+    engine.select(session, "q2")
+    assert len(kinds(engine)) > shared
+
+
+def test_the_state_of_a_synopsis_is_panes_by_groups_however_many_rows_and_queries() -> None:
+    engine = engine_with(*(WINDOWED.format(a, 20, s, "") for a in ("COUNT(*)", "SUM(v)", "MIN(x)") for s in (2, 4, 10)))
+    (logic,) = (o.logic for o in engine.network.operators.values() if isinstance(o.logic, SharedAggregate))
+    sizes = []
+    for batch in range(8):
+        engine.put("s", [((batch * 10_000 + i) * SECOND // 1000, i % 4, i, 0.5) for i in range(10_000)])
+        engine.work()
+        sizes.append(logic.state_bytes())
+        assert logic.state_rows() <= (20 // 2 + 1) * 4
+    assert sizes[-1] == sizes[3]
+
+
+def test_the_synopsis_shrinks_when_the_longest_window_leaves() -> None:
+    engine = engine_with(WINDOWED.format("COUNT(*)", 4, 2, ""), WINDOWED.format("SUM(v)", 40, 2, ""))
+    (logic,) = (o.logic for o in engine.network.operators.values() if isinstance(o.logic, SharedAggregate))
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(60)])
+    engine.work()
+    assert logic.state_rows() >= 20
+    engine.drop("q1")
+    assert logic.state_rows() <= 3
+    assert logic.kept_us() == 4 * SECOND
+
+
+def test_a_late_joiner_answers_from_its_own_rows_and_says_from_when_it_is_complete() -> None:
+    engine = engine_with(WINDOWED.format("COUNT(*)", 10, 5, ""))
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(8)])
+    engine.select(WINDOWED.format("COUNT(*)", 10, 5, ""), "late")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(8, 22)])
+    engine.work()
+    assert [n for _, n in engine.rows("q0")] == [5, 10, 10, 10]
+    assert [n for _, n in engine.rows("late")] == [2, 7, 10]
+    (_, (part,)) = bills(engine.network)[1]
+    assert part.complete_from_us == 10 * SECOND
+
+
+def test_the_bills_sum_to_what_all_operators_used() -> None:
+    engine = engine_with(WINDOWED.format("COUNT(*)", 10, 5, ""), WINDOWED.format("SUM(v)", 10, 2, ""), "SELECT v FROM s WHERE v > 3")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(40)])
+    engine.work()
+    used = sum(o.statistics.cost_ns for o in engine.network.operators.values())
+    billed = sum(bill.cpu_ns for bill, _ in bills(engine.network))
+    assert used - 3 <= billed <= used
+
+
+def comparison(function: str, value: int, *, turned: bool = False) -> Expression:
+    column, constant = ColumnRef(BIGINT, 0, "v"), Literal(BIGINT, value)
+    return normal_expression(Call(BOOLEAN, function, (constant, column) if turned else (column, constant)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (("<", 5), ("<", 10), True),
+        (("<", 10), ("<", 5), False),
+        (("<", 5), ("<=", 5), True),
+        (("<=", 5), ("<", 5), False),
+        ((">", 10), (">", 5), True),
+        ((">=", 10), (">", 10), False),
+        (("=", 7), (">", 5), True),
+        (("=", 7), ("<", 7), False),
+        (("<", 5), (">", 1), False),
+    ],
+)
+def test_a_comparison_implies_a_looser_one(first: tuple[str, int], second: tuple[str, int], expected: bool) -> None:
+    assert implies(comparison(*first), comparison(*second)) is expected
+
+
+def test_a_comparison_turned_round_is_the_same() -> None:
+    assert comparison(">", 3) == comparison("<", 3, turned=True)
