@@ -238,8 +238,7 @@ class SharedAggregate(WindowAggregate):
             return
         for frame in self._frames.all:
             if not frame.active and train.hi > frame.from_seq:
-                at = track.start if frame.from_seq <= train.lo else int(track.before(np.array([frame.from_seq], dtype=np.int64))[0])
-                frame.begin(at)
+                frame.begin(int(track.before(np.array([max(frame.from_seq, train.lo)], dtype=np.int64))[0]))
         self._frames.refresh()
         self._asleep = any(not f.active for f in self._frames.all)
 
