@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from millstream.engine.errors import SharingLost
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.operators.shared_aggregate import SharedAggregate
@@ -110,6 +111,38 @@ def test_an_operator_with_state_is_shared_only_until_a_row_has_reached_it() -> N
     engine.put("s", [(0, 1, 7, 0.5)])
     engine.select(session, "q2")
     assert len(kinds(engine)) > shared
+
+
+def test_rows_that_come_between_planning_and_attaching_cost_a_query_its_share_not_its_answer() -> None:
+    session = "SELECT k, COUNT(*) AS n FROM s [SESSION 2 SECONDS] GROUP BY k"
+    engine = engine_with(session)
+    plan = plan_select(session, engine.catalog).physical
+    delta = engine.network.add_query("late", plan, None)
+    engine.put("s", [(0, 1, 7, 0.5)])
+    with pytest.raises(SharingLost):
+        engine.network.attach(delta.query.id)
+    engine.network.remove_query(delta.query.id)
+    engine.results["late"] = []
+    delta = engine.deltas["late"] = engine.network.add_query("late", plan, engine.results["late"].append, share_state=False)
+    engine.network.attach(delta.query.id)
+    engine.put("s", [(SECOND, 1, 7, 0.5)])
+    engine.end()
+    engine.work()
+    assert (engine.rows("q0"), engine.rows("late")) == ([(1, 2)], [(1, 1)])
+
+
+def test_a_held_query_gets_its_answers_when_it_is_let_go_and_others_do_not_wait() -> None:
+    engine = engine_with(WINDOWED.format("COUNT(*)", 2, 2, ""), WINDOWED.format("COUNT(*)", 2, 2, ""))
+    engine.network.hold(engine.deltas["q0"].query.id, True)
+    held = engine.deltas.pop("q0")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(5)])
+    engine.work()
+    assert (engine.rows("q0"), engine.rows("q1")) == ([], [(0, 2), (0, 2)])
+    engine.network.hold(held.query.id, False)
+    engine.deltas["q0"] = held
+    engine.put("s", [(6 * SECOND, 0, 1, 0.5)])
+    engine.work()
+    assert engine.rows("q0") == engine.rows("q1") == [(0, 2), (0, 2), (0, 1)]
 
 
 def test_the_state_of_a_synopsis_is_panes_by_groups_however_many_rows_and_queries() -> None:
