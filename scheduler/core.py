@@ -240,7 +240,8 @@ class SchedulerCore:
     def _take_arrived(self, event: Arrived, now_ns: int) -> None:
         log = self.network.logs.slot_of.get(event.log)
         if log is None:
-            # The stream's last query left between the append and now: nobody reads the rows.
+            # The stream has no query yet, or its last one has left.
+            self.ledger.note_unread(event.log, event.rows)
             return
         self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
         self.estimates.arrived(log, event.rows, now_ns)

@@ -122,6 +122,7 @@ class Application:
                 subscription.finish("stopping", "the server is about to stop")
             session.say_goodbye("the server is about to stop")
         self._executor.shutdown(wait=True)
+        self.host.close_functions()
         self.store.close()
         return drained
 

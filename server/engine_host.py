@@ -33,6 +33,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
 from millstream.server.fed_streams import base_streams
 from millstream.server.feeding import DirectFeeder, Feeder
+from millstream.server.functions.process import FunctionProcess
 from millstream.server.intake import StreamIntake
 from millstream.server.lifecycle import QueryState
 from millstream.server.once.held import HeldRows, KeptResults
@@ -44,7 +45,7 @@ from millstream.server.store import Store
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
-COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
+COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
 
 
 class Observer(Protocol):
@@ -94,6 +95,7 @@ class EngineHost:
         self.catalog = Catalog()
         self.queries = QueryBook()
         self.derived: dict[str, Query] = {}
+        self.functions: dict[str, FunctionProcess] = {}
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
@@ -121,6 +123,11 @@ class EngineHost:
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
         node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
         self.class_nodes[definition.name] = node
+
+    def close_functions(self) -> None:
+        """End the processes of users' functions."""
+        for process in self.functions.values():
+            process.close()
 
     def class_node(self, options: QueryOptions) -> ClassNode:
         """Return the node of a query's class; UnknownName when there is none such."""

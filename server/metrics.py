@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millstream.server.app import Application
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed")
+_ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed", "failed_results")
 
 
 def pages(collector: ApplicationCollector) -> dict[str, Page]:

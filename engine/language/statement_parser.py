@@ -75,7 +75,7 @@ class StatementParser(DefinitionParser):
         if self.takes("SHOW"):
             return Show(ShowWhat(self.choice([w.value for w in ShowWhat], "after SHOW")))
         if self.takes("DESCRIBE") or self.takes("DESC"):
-            for kind in ("STREAM", "TABLE", "QUERY", "CLASS"):
+            for kind in ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION"):
                 if self.sees(kind) and self._next:
                     self._advance()
             return Describe(self.name("name"))

@@ -28,7 +28,18 @@ class FixedPriority(RankingBase):
 
 
 def slacks_ns(view: View) -> FloatColumn:
-    """Return the fixed slack of each unit, in ns."""
+    """Return the fixed slack of each unit, in ns. It is computed anew only when an estimate or the network changed."""
+    name = f"fixed slacks {view.estimates.version}"
+    column = view.shared.get(name)
+    if not isinstance(column, np.ndarray):
+        for outdated in [one for one in view.shared if one.startswith("fixed slacks")]:
+            del view.shared[outdated]
+        column = view.shared[name] = _all_slacks_ns(view)
+    found: FloatColumn = column[view.index]
+    return found
+
+
+def _all_slacks_ns(view: View) -> FloatColumn:
     topology, cost = view.units.topology, view.estimates.cost_ns
     below: dict[int, float] = {}
     for slot in reversed(topology.order):
@@ -39,7 +50,7 @@ def slacks_ns(view: View) -> FloatColumn:
             below[slot] = sum(cost.item(one) for one in topology.downstream(slot))
     deadline_ns = cache(first_critical_ns)
     slacks = [
-        min(deadline_ns(query.qos) for query in view.queries_of(unit)) - below[entry]
-        for unit, entry in zip(view.index.tolist(), view.units.entries[view.index].tolist(), strict=True)
+        min(deadline_ns(query.qos) for query in view.queries_of(unit)) - below[int(view.units.entries[unit])]
+        for unit in range(view.units.count)
     ]
     return np.array(slacks, dtype=np.float64)

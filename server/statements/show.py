@@ -13,6 +13,7 @@ from millstream.scheduler import catalog as policies
 from millstream.server import measured
 from millstream.server.outcome import Outcome, table
 from millstream.server.statements.describe import time_rule
+from millstream.server.statements.functions import show_functions
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -137,6 +138,7 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.TABLES: _tables,
     ShowWhat.QUERIES: _queries,
     ShowWhat.CLASSES: _classes,
+    ShowWhat.FUNCTIONS: show_functions,
     ShowWhat.POLICIES: _policies,
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,
