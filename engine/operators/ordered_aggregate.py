@@ -165,7 +165,10 @@ class OrderedAggregate(Operator):
         columns = [concat_columns([a, b]) for a, b in zip(old, new, strict=True)]
         at = np.concatenate((minus, plus))
         kind = np.concatenate((np.zeros(len(minus), dtype=np.bool_), np.ones(len(plus), dtype=np.bool_)))
-        final = np.lexsort((kind, at, events.order[at]))
+        first = np.zeros(len(was), dtype=np.int64)
+        first[was] = before.first
+        first[is_] = now.first
+        final = np.lexsort((kind, first[at], events.order[at]))
         columns = [*(c.take(final) for c in columns), change_column(kind[final])]
         closing = None if events.closing is None else events.closing[at][final]
         return self._train(train, track, columns, events.instant[at][final], events.partial, closing)

@@ -170,6 +170,12 @@ def _lag(node: Any) -> str:
     return f"Lag {names[node.value]}, {node.offset} back{by}"
 
 
+def _rank(node: Any) -> str:
+    names = [a.name for a in node.input.attributes]
+    keys = ", ".join(names[k.position] + (" DESC" if k.descending else "") for k in node.order) or "arrival"
+    return f"{node.function.upper()} in {', '.join(names[p] for p in node.partition)} by {keys}"
+
+
 def _relation_to_stream(node: Any) -> str:
     every = f" every {duration_text(node.every_us)}" if node.every_us is not None else ""
     return {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM"}[node.stream] + every
@@ -190,6 +196,7 @@ _DESCRIPTIONS: dict[type[Node], Callable[[Any], str]] = {
     logical.Distinct: lambda node: "Distinct" + (" in each window" if node.window is not None else ""),
     logical.Top: _top,
     logical.Lag: _lag,
+    logical.Rank: _rank,
     logical.RelationToStream: _relation_to_stream,
 }
 

@@ -153,7 +153,7 @@ class SelectBinder:
         check_empty(emit, bool(binder.keys), spec)
         node: Node = binder.build(filtered(source.node, below), spec, emit)
         conditions = [binder.resolved(c) for c in [*above, *([having] if having is not None else [])]]
-        node = filtered(node, conditions)
+        node = binder.with_ranks(filtered(node, conditions))
         outputs = [Output(o.name, binder.resolved(o.expression)) for o in outputs]
         order = [replace(k, expression=binder.resolved(k.expression)) for k in order]
         return self._finish(node, outputs, order)

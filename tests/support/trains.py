@@ -59,7 +59,7 @@ def added_up(changes: list[Any]) -> Counter[Any]:
     """The rows that stand after a change log; no '-' may come without its '+'."""
     state: Counter[Any] = Counter()
     for *row, op in changes:
-        key = tuple(str(value) for value in row)
+        key = tuple(str(0.0 if value == 0.0 and isinstance(value, float) else value) for value in row)  # -0.0 is 0.0 (K7)
         state[key] += 1 if op == "+" else -1
         assert state[key] >= 0, changes
     return +state

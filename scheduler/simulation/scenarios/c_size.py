@@ -9,7 +9,7 @@ from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, case, title
 
 _RATE = 1_200.0
-_POLICIES = ("fixed-priority:selector=scan", "slope-slack:selector=scan")
+_POLICIES = ("fixed-priority", "slope-slack")
 _COUNTS: dict[Scale, tuple[int, ...]] = {
     "reduced": (1, 10, 100),
     "medium": (1, 3, 10, 30, 100),
@@ -18,7 +18,7 @@ _COUNTS: dict[Scale, tuple[int, ...]] = {
 
 
 def _case(scale: Scale, policy: str, size: int) -> Case:
-    return case(scale, f"{policy},schedule={size}", _RATE, NETWORK)
+    return case(scale, f"{policy}:schedule={size}", _RATE, NETWORK)
 
 
 def _cases(scale: Scale) -> Sequence[Case]:
