@@ -27,11 +27,3 @@ def test_every_test_in_the_table_exists() -> None:
     names = sorted({name for names in table().values() for name in names})
     golden = TESTS / "golden" / "cases"
     assert [n for n in names if not ((TESTS / n).is_file() if n.endswith(".py") else (golden / f"{n}.sql").is_file())] == []
-
-
-def test_every_golden_case_that_names_a_case_stands_in_its_row() -> None:
-    found = table()
-    for path in sorted((TESTS / "golden" / "cases").glob("*.sql")):
-        heading = re.search(r"^-- case: (.*)$", path.read_text("utf-8"), re.MULTILINE)
-        for case in re.findall(r"C\d\d", heading[1] if heading else ""):
-            assert path.stem in found[case], f"{case} of {path.name}"
