@@ -13,6 +13,7 @@ from millstream.engine.operators.join import WindowJoin
 from millstream.engine.operators.lag import Lag
 from millstream.engine.operators.ordered_aggregate import OrderedAggregate
 from millstream.engine.operators.project import Project
+from millstream.engine.operators.rank import Rank
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
     AsofJoinRecipe,
@@ -21,6 +22,7 @@ from millstream.engine.operators.recipes import (
     JoinRecipe,
     LagRecipe,
     ProjectRecipe,
+    RankRecipe,
     Recipe,
     RelationToStreamRecipe,
     SelectRecipe,
@@ -39,6 +41,7 @@ from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.operators.select import Select
 from millstream.engine.operators.session_aggregate import SessionAggregate, SessionedRows
 from millstream.engine.operators.session_folds import FoldedSessions
+from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.operators.sink import Sink
 from millstream.engine.operators.split import Split
 from millstream.engine.operators.table_join import TableJoin
@@ -135,8 +138,13 @@ def build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
     return WindowRows(recipe)
 
 
-def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
-    """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none."""
+def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None, *, shared: bool = False) -> Operator:
+    """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none.
+
+    `shared`: an aggregate over panes that other queries may join.
+    """
+    if shared and isinstance(recipe, AggregateRecipe):
+        return SharedAggregate(recipe, inputs[0])
     if isinstance(recipe, SelectRecipe):
         return Select(recipe)
     if isinstance(recipe, ProjectRecipe):
@@ -161,6 +169,8 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Top(recipe, inputs[0])
     if isinstance(recipe, LagRecipe):
         return Lag(recipe, inputs[0])
+    if isinstance(recipe, RankRecipe):
+        return Rank(recipe, inputs[0])
     if isinstance(recipe, RelationToStreamRecipe):
         return RelationToStream(recipe, inputs[0])
     if isinstance(recipe, AggregateRecipe):

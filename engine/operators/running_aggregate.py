@@ -18,9 +18,9 @@ from millstream.engine.operators.ordered_aggregate import equal_values
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
 from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Numbers, Train
+from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, minimum_track
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, constant_track, minimum_track
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.early import moments_after
@@ -152,6 +152,14 @@ class RunningAggregate(Operator):
         time = np.full(len(ids), self._newest, dtype=np.int64)
         return made_train(train, self.schemas[0], self._columns(ids, self._newest), seq, time)
 
+    def standing(self, lo: int, watermark_us: int) -> Train:
+        """Return the answers that stand now, each as a '+', as what an item with the arrival number `lo` gives: for a copy (fork.py)."""
+        ids = self._aggregates.rows.present([self._slot])
+        columns = [*self._columns(ids, self._newest), change_column(np.ones(len(ids), dtype=np.bool_))]
+        base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))
+        seq = np.full(len(ids), lo, dtype=np.int64)
+        return made_train(base, self.schemas[0], columns, seq, np.full(len(ids), self._newest, dtype=np.int64))
+
     # EMIT EVERY --------------------------------------------------------------------------------------------------------
 
     def _early(self, train: Train, rows: Train) -> Train:
@@ -211,13 +219,11 @@ class RunningAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes held."""
-        return self._aggregates.table.nbytes() + self._waiting.nbytes()
+        return self._aggregates.nbytes() + self._waiting.nbytes()
 
 
 def as_train(rows: BufferedRows, schema: Schema) -> Train:
     """Return kept rows as a train, for what reads columns by position."""
-    from millstream.engine.watermarks import constant_track
-
     count = len(rows)
     lo, hi = (int(rows.seq.min()), int(rows.seq.max()) + 1) if count else (0, 0)
     return Train(

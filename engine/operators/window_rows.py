@@ -1,7 +1,7 @@
 """Rows of windows without an aggregate: each row once per window, bounds appended.
 
-Hopping windows are stateless: a row leaves at once, in order of its windows, and is never late, as a plain selection's is not (K4). A row
-between windows leaves nothing.
+Hopping windows are stateless: a row leaves at once, in order of its windows, and is never late, as a plain selection's is not (K4), unless
+what stands above answers when windows close. A row between windows leaves nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from millstream.engine.operators.outputs import progress
 from millstream.engine.operators.recipes import WindowRecipe
 from millstream.engine.train import Train
 from millstream.engine.types import TIMESTAMP
+from millstream.engine.watermarks import TIME_MIN
 from millstream.engine.windows.assigners import assigner_for
 
 
@@ -26,10 +27,13 @@ class WindowRows(Operator):
     def __init__(self, recipe: WindowRecipe) -> None:
         super().__init__([recipe.schema])
         self._assigner = assigner_for(recipe.window)
+        self._closes = recipe.closes
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Repeat each row for its windows."""
         train = inputs[0]
+        if self._closes and train.rows:
+            train = self._take_out_late(train, out)
         if train.rows == 0:
             out.emit(progress(train, self.schemas[0]))
             return
@@ -43,6 +47,23 @@ class WindowRows(Operator):
         different, at = np.unique(windows, return_inverse=True)
         starts = np.array([self._assigner.start(w) for w in different.tolist()], dtype=np.int64)[at]
         ends = np.array([self._assigner.end(w) for w in different.tolist()], dtype=np.int64)[at]
+        if self._closes:
+            reached = ends > train.track.before(train.seq.array())[index]
+            index, starts, ends = index[reached], starts[reached], ends[reached]
         repeated = train.take(index)
         slots = [*(repeated.slot(i) for i in range(len(train.schema))), Column(TIMESTAMP, starts), Column(TIMESTAMP, ends)]
         out.emit(repeated.replace_columns(self.schemas[0], slots))
+
+    def _take_out_late(self, train: Train, out: Emitter) -> Train:
+        """Part the rows that reach no window that is open from the others, and count those that miss only some."""
+        first, last = self._assigner.closings(train.time.array())
+        watermark = train.track.before(train.seq.array())
+        inside = last != TIME_MIN
+        late = inside & (last <= watermark)
+        partly = int(np.count_nonzero(inside & ~late & (first <= watermark)))
+        if partly:
+            out.partly_late.append((0, partly))
+        if not late.any():
+            return train
+        out.late.append((0, train.take(np.flatnonzero(late))))
+        return train.select(~late)

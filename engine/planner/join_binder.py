@@ -12,6 +12,7 @@ from millstream.engine.language.durations import duration_text
 from millstream.engine.language.syntax import Place
 from millstream.engine.operators.recipes import JoinKind, WindowKind, WindowSpec
 from millstream.engine.planner.expression_binder import conjunction
+from millstream.engine.planner.finite import as_scan
 from millstream.engine.planner.join_conditions import Bound, JoinCondition, KeyExpressions, analyse, key_type
 from millstream.engine.planner.logical import (
     AsofJoin,
@@ -44,7 +45,7 @@ class Side:
 class JoinRequest:
     """What was written about a join: kind, conditions over left's then right's attributes, WITHIN, AS OF, place.
 
-    `bound` and `strict` come from plan objects, which state what ON would imply.
+    `bound` and `strict` come from plan objects, which state what ON would imply. `finite`: both sides are sets of rows that stand now.
     """
 
     kind: JoinKind
@@ -54,6 +55,7 @@ class JoinRequest:
     place: Place
     bound: Bound = field(default_factory=Bound)
     strict: bool = False
+    finite: bool = False
 
     def refuse(self, message: str, hint: str | None = None) -> Unsupported:
         """Return the error, to be raised."""
@@ -65,6 +67,8 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     for side in (left, right):
         if change_position(side.node.attributes) is not None:
             raise request.refuse("a join over a change log is not supported", "aggregate inside a window first")
+    if request.finite:
+        left, right = _finite_sides(left, right, request)
     if isinstance(left.node, TableScan):
         raise request.refuse("a table cannot stand on the left of a join", "put the stream left and the table right")
     if isinstance(right.node, TableScan):
@@ -72,6 +76,21 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     if request.asof:
         return Side(_asof_join(left, right, request), left.spec)
     return _stream_join(left, right, request)
+
+
+def _finite_sides(left: Side, right: Side, request: JoinRequest) -> tuple[Side, Side]:
+    """A table stays one where a continuous query could join it so; else its rows are joined like any others."""
+    if isinstance(right.node, TableScan) and not isinstance(left.node, TableScan) and _takes_table(left, right, request):
+        return left, right
+    return replace(left, node=as_scan(left.node)), replace(right, node=as_scan(right.node))
+
+
+def _takes_table(left: Side, right: Side, request: JoinRequest) -> bool:
+    if request.kind not in (JoinKind.INNER, JoinKind.LEFT) or request.within_us is not None:
+        return False
+    count = len(left.node.attributes)
+    condition = analyse(list(request.conditions), left.node.attributes + right.node.attributes, count)
+    return bool(_left_keys(condition, count)[0])
 
 
 # -- stream–stream ------------------------------------------------------------------------------------------------------------
@@ -85,7 +104,7 @@ def _stream_join(left: Side, right: Side, request: JoinRequest) -> Side:
         bound = bound.meet(Bound(-request.within_us, request.within_us))
     window = _window_bound(left, right, request)
     bound = bound.meet(window)
-    if bound.is_open:
+    if bound.is_open and not request.finite:
         raise InvalidDefinition(
             "a join of two streams needs a bound in time",
             hint="add WITHIN 10 SECONDS, or compare the two time columns",

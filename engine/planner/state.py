@@ -8,7 +8,12 @@ from millstream.engine.language.durations import duration_text
 from millstream.engine.operators import recipes
 from millstream.engine.operators.recipes import EmitKind, Recipe, WindowKind, WindowSpec
 from millstream.engine.planner.physical import PhysicalNode, PhysicalQuery, SourceNode
+from millstream.engine.synopses.kinds import SKETCHED, synopsis_kind
+from millstream.engine.types import DOUBLE
+from millstream.engine.windows.aggregates import FOLDED
 from millstream.engine.windows.folds import foldable
+
+ENDLESS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 
 
 def operator_name(recipe: Recipe) -> str:
@@ -58,7 +63,7 @@ def unbounded_state(query: PhysicalQuery) -> tuple[str, ...]:
 def _is_endless(window: WindowSpec | None) -> bool:
     if window is None:
         return True
-    return window.kind in (WindowKind.UNBOUNDED, WindowKind.LANDMARK) and window.state_rows_max is None
+    return window.kind in ENDLESS and window.state_rows_max is None
 
 
 def state_bound(recipe: Recipe) -> str | None:
@@ -80,6 +85,8 @@ def state_bound(recipe: Recipe) -> str | None:
     if isinstance(recipe, recipes.TopRecipe):
         ties = " and their ties" if recipe.with_ties else ""
         return f"{recipe.limit} rows an open window{ties}; till the others are dropped at most twice as many and 256"
+    if isinstance(recipe, recipes.RankRecipe):
+        return f"the rows of open windows, {_ABOVE}"
     if isinstance(recipe, recipes.LagRecipe):
         return f"{recipe.offset} rows a partition, {_ABOVE}"
     if isinstance(recipe, recipes.RelationToStreamRecipe):
@@ -92,20 +99,43 @@ def _aggregate_state(recipe: recipes.AggregateRecipe) -> str:
     window = recipe.window
     if window is None:
         if recipe.retracts is not None:
-            return "the rows that stand"
+            return f"the rows that stand{_values_state(recipe)}"
         bound = "" if not recipe.keys else ": GROWS WITH THE NUMBER OF KEYS"
-        return f"{groups} ever seen{bound}"
-    folded = foldable(recipe.aggregates)
+        return f"{groups} ever seen{bound}{_values_state(recipe)}"
+    values, folded = _values_state(recipe), foldable(recipe.aggregates)
     if window.kind in (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS):
         unit = (
             "each row's values" if not folded else ("one cell a row" if window.kind is WindowKind.ROWS else "one cell a group and instant")
         )
-        return f"{unit} of {_window_state(window)}"
+        return f"{unit} of {_window_state(window)}{values}"
     if window.kind is WindowKind.SESSION:
         if folded and window.max_us is None and recipe.emit.kind is not EmitKind.CHANGES:
             return f"one state an open session{' and key' if recipe.keys else ''}, {_ABOVE}"
-        return "the rows of open sessions"
-    return f"{groups} of {_window_state(window)}"
+        return f"the rows of open sessions{values}"
+    return f"{groups} of {_window_state(window)}{values}"
+
+
+def holds_rows(recipe: recipes.AggregateRecipe) -> bool:
+    """The operator holds its window's rows whatever the aggregates are, so an APPROX_ one is computed exactly."""
+    window = recipe.window
+    if window is None:
+        return recipe.retracts is not None
+    return window.kind in (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS, WindowKind.SESSION)
+
+
+def _values_state(recipe: recipes.AggregateRecipe) -> str:
+    """Return what the aggregates keep of each group's values, where that is more than a number."""
+    if holds_rows(recipe):
+        return " (as rows, so APPROX_ functions are exact)" if any(c.function in SKETCHED for c in recipe.aggregates) else ""
+    place = "group" if recipe.window is None or recipe.window.kind in ENDLESS else "group and pane"
+    kept = []
+    for call in recipe.aggregates:
+        if call.function in SKETCHED:
+            most = synopsis_kind(call, DOUBLE).nbytes_max
+            kept.append(f"for {call.function.upper()} a synopsis of at most {-(-most // 1024)} KB a {place}")
+        elif call.arguments and (call.function not in FOLDED or (call.distinct and call.function not in ("min", "max"))):
+            kept.append(f"for {call.function.upper()} each value")
+    return "".join(f"; {k}" for k in dict.fromkeys(kept))
 
 
 _ABOVE = "rows that the watermark has not passed"
