@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from millstream.engine.errors import EngineError
 
-from tests.support.engine_run import SqlEngine
 from tests.support.trains import added_up, same_for_all_trains
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE) TIMESTAMP BY ts DELAY 2 MICROSECONDS"
@@ -44,7 +43,7 @@ WORDS = ["ISTREAM({})", "DSTREAM({})", "RSTREAM({})", f"RSTREAM({{}} EVERY 3 {US
 
 def rows() -> list[Any]:
     dice, now, found = random.Random(3), -15, []
-    for _ in range(18):
+    for _ in range(12):
         now += dice.choice([-1, 0, 0, 1, 2, 4])
         found.append((now, dice.choice([0, 1, None]), dice.choice([0.5, -0.0, 2.0, None])))
     return found
