@@ -66,6 +66,7 @@ class RunningQuery:
     node: QueryNode
     blueprint: Blueprint
     attached: bool = False
+    attached_at: int = 0
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
 
 
@@ -99,7 +100,7 @@ class Network:
     def create_table(self, definition: TableDefinition) -> OperatorId:
         """Open a stored relation: a stream of changes (its columns, then `op`) whose standing rows a new query finds."""
         log_schema = change_schema(definition.schema)
-        operator = self.create_stream(StreamDefinition(definition.name, log_schema))
+        operator = self.create_stream(StreamDefinition(definition.name, log_schema, durability=definition.durability))
         key = [definition.schema.names.index(name) for name in definition.key]
         self.sources[definition.name].table = TableContent(definition.schema, key)
         return operator
@@ -170,7 +171,7 @@ class Network:
         for stream, cursor in query.blueprint.stream_cursors():
             shed = self._shed_log(stream, query.node.class_id)
             query.ledgers.setdefault(stream, StreamLedger(stream, cursor, shed, 0 if shed is None else shed.shed))
-        query.attached = True
+        query.attached, query.attached_at = True, at
         return cursors
 
     def remove_query(self, query_id: QueryId) -> tuple[OperatorId, ...]:
@@ -240,7 +241,7 @@ class Network:
     def _tick_source(self, source: Source, now_us: int, arrival_ns: int) -> list[Ingested]:
         items: list[Ingested] = []
         rule = source.definition.time
-        if source.ended:
+        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
             return items
         if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
             items.append(self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us))

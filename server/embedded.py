@@ -83,6 +83,7 @@ class _Run:
         self.collector = Collector()
         policy = PolicySpec.parse(replay.policy)
         self.host = EngineHost(self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy)
+        self.host.is_durable = False
         self.feeder = DeferredFeeder(self.host.feed)
         self.host.feeder = self.feeder
         self.shown: list[str | NamedResult] = []

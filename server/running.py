@@ -37,7 +37,7 @@ def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
     host.queries.add(query)
     try:
         if start and (query.start_at_us is None or query.start_at_us <= query.created_us):
-            begin(host, query)
+            begin_or_defer(host, query)
         elif not start:
             query.state = QueryState.STOPPED
     except BaseException:
@@ -46,8 +46,19 @@ def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
         raise
 
 
-def begin(host: EngineHost, query: Query) -> None:
-    """Start a run: plan anew when it has run before (the catalogue may have changed), splice in, return once in force."""
+def begin_or_defer(host: EngineHost, query: Query) -> None:
+    """Start a run, while the journal is being replayed at its place in that."""
+    if host.recovery is not None:
+        host.recovery.defer(query)
+    else:
+        begin(host, query)
+
+
+def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
+    """Start a run: plan anew when it has run before (the catalogue may have changed), splice in, return once in force.
+
+    `recovering`: it goes on with a run from before the server's restart, if there was one that can be rebuilt.
+    """
     if query.run:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
@@ -55,6 +66,7 @@ def begin(host: EngineHost, query: Query) -> None:
     query.run += 1
     query.failure = None
     query.last_counts = {}
+    host.identify(query, recovering=recovering)
     query.shape = ResultShape(query.planned.physical.schema)
     host.observer.query_began(query)
     run, physical = query.run, query.planned.physical
@@ -76,6 +88,8 @@ def begin(host: EngineHost, query: Query) -> None:
         host.network.remove_query(delta.query.id)
         raise
     query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
+    if query.identity and not recovering:
+        host.remember_run(query)
 
 
 def end(host: EngineHost, query: Query, verb: Verb, target: QueryState, message: str = "") -> None:

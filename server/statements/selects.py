@@ -125,7 +125,9 @@ def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
         start_at_us=stored.start_at_us, lifetime_us=stored.lifetime_us,
     )  # fmt: skip
     running.enter(host, query, start=stored.desired != "stopped")
-    if stored.desired == "paused":
+    if stored.desired == "paused" and host.recovery is not None:
+        host.recovery.pause(query)
+    elif stored.desired == "paused":
         running.move(host, query, Verb.PAUSE)
 
 
