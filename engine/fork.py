@@ -20,8 +20,9 @@ from millstream.engine.operators.build import build_operator, kind_of
 from millstream.engine.operators.contract import SNAPSHOT_VERSION, Emitter, Operator
 from millstream.engine.operators.recipes import AggregateRecipe, EmitKind, Recipe, SinkRecipe, WindowRecipe
 from millstream.engine.operators.running_aggregate import RunningAggregate
+from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.queues import Cursor, LogNode, OutputLog
-from millstream.engine.running import ALL_ROWS, RunningOperator
+from millstream.engine.running import ALL_ROWS, RunningOperator, emitted
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train, empty_train
 from millstream.engine.watermarks import TIME_MAX, jump_track
@@ -59,6 +60,7 @@ class _Piece:
     state: dict[str, Any]
     inputs: tuple[_Input, ...]
     outputs: tuple[_Output, ...]
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,8 @@ def _piece(operator: RunningOperator) -> _Piece:
     if logic.stateful and not logic.state_fields and not isinstance(operator.recipe, SinkRecipe):
         raise Unsupported(f"the state of {kind_of(operator.recipe)} cannot be copied")
     inputs = tuple(_Input(c.log.id, c.edge, c.position, c.from_seq, tuple(c.waiting())) for c in operator.inputs)
-    return _Piece(operator.id, operator.recipe, logic.snapshot(), inputs, tuple(_output(log) for log in operator.outputs))
+    shared = isinstance(logic, SharedAggregate)
+    return _Piece(operator.id, operator.recipe, logic.snapshot(), inputs, tuple(_output(log) for log in operator.outputs), shared)
 
 
 def _output(log: OutputLog) -> _Output:
@@ -247,7 +250,7 @@ def _operator(
     piece: _Piece, logs: dict[LogId, OutputLog], cursors: dict[EdgeId, Cursor], deliver: Callable[[_Piece], Deliver | None]
 ) -> RunningOperator:
     """Build the operator with its state, its inputs and outputs."""
-    logic: Operator = build_operator(piece.recipe, [logs[i.log].schema for i in piece.inputs], deliver(piece))
+    logic: Operator = build_operator(piece.recipe, [logs[i.log].schema for i in piece.inputs], deliver(piece), shared=piece.shared)
     logic.restore(piece.state)
     operator = RunningOperator(piece.id, logic, piece.recipe)
     operator.inputs += [cursors[given.edge] for given in piece.inputs]
@@ -262,7 +265,7 @@ def _run(operator: RunningOperator) -> None:
         while (call := operator.begin(ALL_ROWS)) is not None:
             out = Emitter(len(operator.outputs))
             operator.logic.process([t.train for t in call.taken], out)
-            operator.finish(call, [t for t in out.trains if t is not None])
+            operator.finish(call, emitted(operator, out))
 
 
 def _gives_changes(recipe: Recipe) -> bool:

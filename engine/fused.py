@@ -10,7 +10,7 @@ from millstream.engine.graph import OperatorId
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
 from millstream.engine.queues import LogNode, Taken
-from millstream.engine.running import RunningOperator
+from millstream.engine.running import Appended, RunningOperator, emitted
 from millstream.engine.train import Train
 from millstream.engine.work import EdgeCount, LogCount, Step, StepReceipt
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.engine.network import Network
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
+CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share
 
 
@@ -29,7 +30,7 @@ class ChainOutcome:
 
     __slots__ = ("counts", "nodes", "side", "taken", "to_tail")
 
-    def __init__(self, taken: Taken, counts: list[int], nodes: list[LogNode], to_tail: Train | None, side: Emitter | None) -> None:
+    def __init__(self, taken: Taken, counts: list[int], nodes: list[Appended], to_tail: Train | None, side: Emitter | None) -> None:
         self.taken = taken
         self.counts = counts
         self.nodes = nodes
@@ -105,22 +106,20 @@ class FusedChain:
 
     def _carry(self, taken: Taken) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
-        outputs = self._last.outputs
         side: Emitter | None = None
         if self._tail is None:
-            emitted: list[Train | None] = [train]
+            made = [(self._last.outputs[0], train)]
         else:
-            side = Emitter(len(outputs))
+            side = Emitter(len(self._last.outputs))
             self._tail.process((train,), side)
-            emitted = side.trains
-        nodes: list[LogNode] = []
-        for log, made in zip(outputs, emitted, strict=True):
-            assert made is not None, f"{type(self._tail).__name__} put nothing on an output"
-            node = LogNode(made, log)
+            made = emitted(self._last, side)
+        nodes: list[Appended] = []
+        for log, one in made:
+            node = LogNode(one, log)
             log.push(node)
-            nodes.append(node)
+            nodes.append((log, node))
         if self._tail is not None:
-            counts.append(sum(n.rows for n in nodes))
+            counts.append(sum(n.rows for _, n in nodes))
         for cursor, rows in zip(self._inner, counts, strict=False):
             cursor.log.bypass(cursor, train, rows)
         self._head.finished += 1
@@ -143,14 +142,12 @@ class FusedChain:
         for place, running in enumerate(self.operators):
             share, rows = int(weights[place] * unit), counts[place]
             running.statistics.add(rows_in[place], rows, share)
-            log = self._logs[place]
+            inner = self._logs[place]
             if running is self._last:
-                produced = tuple(
-                    [LogCount(o.id, n.rows, n.bytes, n.arrival_ns, n.controls) for o, n in zip(running.outputs, outcome.nodes, strict=True)]
-                )
+                produced = tuple([LogCount(log.id, n.rows, n.bytes, n.arrival_ns, n.controls) for log, n in outcome.nodes])
             else:
-                assert log is not None
-                produced = (LogCount(log, rows, rows * self._widths[place]),)
+                assert inner is not None
+                produced = (LogCount(inner, rows, rows * self._widths[place]),)
             receipts.append(StepReceipt(running.id, (consumed,), produced, share, False))
             if place + 1 < len(counts):
                 consumed = EdgeCount(self._edges[place + 1], rows, rows * self._widths[place])
@@ -163,10 +160,13 @@ class ChainCache:
     def __init__(self, network: Network) -> None:
         self._network = network
         self._known: dict[tuple[OperatorId, ...], FusedChain | None] = {}
+        self._version = network.version
 
     def find(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
         """Return the chain that starts at a step, None when there are not two operators to fuse."""
-        key = tuple([s.operator for s in steps[at:]])
+        if self._version != self._network.version:  # a log may have got a second reader
+            self._known, self._version = {}, self._network.version
+        key = tuple([s.operator for s in steps[at : at + CHAIN_LENGTH_MAX]])
         try:
             return self._known[key]
         except KeyError:

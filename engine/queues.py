@@ -250,6 +250,15 @@ class Cursor:
         """Something waits: rows, or progress."""
         return self.node.next is not None
 
+    @property
+    def watermark_us(self) -> int:
+        """W as it stands before the next train that waits."""
+        with self.log._lock:
+            node = self.node.next
+            if node is None:
+                return self.log.watermark_us
+            return (self._rest if self._rest is not None else _train(node)).track.start
+
     def first_work(self) -> int | None:
         """Return the seq at or above which the first waiting row or control item lies; None when only bare progress waits."""
         with self.log._lock:

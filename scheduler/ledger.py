@@ -126,6 +126,9 @@ class Ledger:
                 getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
             for log in self.network.outputs[slot]:
                 self.log_rows[log] = self.log_bytes[log] = 0
+        for _, log_id in delta.ports:
+            log = self.network.logs.slot_of[log_id]
+            self.log_rows[log] = self.log_bytes[log] = 0
         for slot in edges:
             self._start_edge(slot, cursors)
         self.touched.update(dict.fromkeys(operators))

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.scheduler import catalog
@@ -26,13 +30,35 @@ from millstream.scheduler.limits import (
     USER_SLOW_DECISIONS_MAX,
 )
 from millstream.scheduler.mailbox import Mailbox
-from millstream.scheduler.measures import Measures, MeasuresReport
+from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 from millstream.scheduler.trains import Train
 from millstream.scheduler.workers import WorkerPool, run_order
 
 _NS_PER_S = 1_000_000_000
+_ANSWER_S = 0.05  # how often a question is looked after, should the thread have ended with it unanswered
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True)
+class _Question:
+    """Someone waits for what a function makes of the core."""
+
+    ask: Callable[[SchedulerCore], Any]
+    answered: threading.Event = field(default_factory=threading.Event)
+    answer: Any = None
+    problem: Exception | None = None
+
+    def settle(self, core: SchedulerCore) -> None:
+        """Ask, and let the asker go on."""
+        try:
+            self.answer = self.ask(core)
+        except Exception as problem:
+            self.problem = problem
+        self.answered.set()
 
 
 @dataclass(slots=True)
@@ -66,6 +92,7 @@ class LiveScheduler:
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
+        self.workers = workers
         self._executor = executor
         self._clock_ns = clock_ns
         self._on_splice = on_splice
@@ -83,6 +110,8 @@ class LiveScheduler:
                 measure=True,
             ),
         )
+        if self._core.measures is not None:
+            self._core.measures.epoch_ns = time.time_ns() - clock_ns()
         self._mailbox = Mailbox()
         self._pool = WorkerPool(executor, 0 if self._core.settings.orders_max == 1 else workers, clock_ns, self._mailbox.post)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
@@ -92,8 +121,7 @@ class LiveScheduler:
         self._changes: dict[QueryId, _Change] = {}
         self._orders_out = 0
         self._slow_decisions = 0
-        self._report: MeasuresReport | None = None
-        self._report_wanted = False
+        self._questions: deque[_Question] = deque()
         self._stopping = False
         self._statistics = self._core.statistics()
         self._fatal: BaseException | None = None
@@ -134,18 +162,36 @@ class LiveScheduler:
         """Return the counts as of the last time the scheduler thread went to sleep or took a breath (at most some ms old)."""
         return self._statistics
 
-    def measures(self) -> MeasuresReport | None:
-        """Return what was measured so far, None when nothing is. Taken on the scheduler thread, so it is consistent; may wait for it."""
-        if self._core.measures is None:
-            return None
-        if not self._thread.is_alive():
-            return self._core.measures.report(self._clock_ns())
-        with self._lock:
-            self._report_wanted = True
-            self._report = None
-            self._mailbox.post(Tick())
-            self._drained.wait_for(lambda: self._report is not None or self._fatal is not None)
-            return self._report
+    def ask(self, question: Callable[[SchedulerCore], Answer]) -> Answer:
+        """Let the scheduler thread, between two decisions, make something of its core; returns that, or raises what it raised.
+
+        Keep it short: nothing is decided meanwhile.
+        """
+        asked = _Question(question)
+        if self._thread.is_alive():
+            self._questions.append(asked)
+            with suppress(SchedulerError):  # a mailbox that is closed: the thread answers before it ends, or is found dead below
+                self._mailbox.post(Tick())
+            while not asked.answered.wait(_ANSWER_S) and self._thread.is_alive():
+                pass
+        if not asked.answered.is_set():
+            with self._lock:
+                asked.settle(self._core)
+        if asked.problem is not None:
+            raise asked.problem
+        answer: Answer = asked.answer
+        return answer
+
+    def measures(self) -> Measures | None:
+        """Return a copy of what was measured so far, None when nothing is."""
+
+        def copied(core: SchedulerCore) -> Measures | None:
+            if core.measures is None:
+                return None
+            core.measures.scheduling_ns = self.scheduling_ns
+            return core.measures.copy()
+
+        return self.ask(copied)
 
     @property
     def settings(self) -> CoreSettings:
@@ -244,8 +290,8 @@ class LiveScheduler:
                 orders.append(instruction.order)
             else:
                 self._carry_out(instruction, own)
-        if self._report_wanted and self._core.measures is not None:
-            self._hand_out_report(self._core.measures)
+        if self._questions:
+            self._answer()
         if not orders:
             return own
         self._orders_out += len(orders)
@@ -257,11 +303,9 @@ class LiveScheduler:
             self._pool.give(order)
         return own
 
-    def _hand_out_report(self, measures: Measures) -> None:
-        report = measures.report(self._clock_ns())
-        with self._lock:
-            self._report, self._report_wanted = report, False
-            self._drained.notify_all()
+    def _answer(self) -> None:
+        while self._questions:
+            self._questions.popleft().settle(self._core)
 
     def _replace_slow_policy(self, spent_ns: int, own: list[Event]) -> None:
         self._slow_decisions += 1

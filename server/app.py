@@ -40,6 +40,7 @@ from millstream.server.results import ResultLog
 from millstream.server.runtime import Runtime
 from millstream.server.security import Role, require
 from millstream.server.statements.fetch import prepare as prepare_fetch
+from millstream.server.statements.recording import release as release_recordings
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
@@ -172,6 +173,7 @@ class Application:
     async def _release(self, session: Session) -> None:
         if self.stopping:
             return
+        await self.call(release_recordings, self.host, session)
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)

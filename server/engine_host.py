@@ -22,7 +22,7 @@ from millstream.engine.frontier import edge_frontier
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import ClassDefinition, Statement
+from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
@@ -43,6 +43,7 @@ from millstream.server.lifecycle import QueryState
 from millstream.server.once.held import HeldRows, KeptResults
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
+from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.store import Store, StoredRun
 
@@ -105,6 +106,7 @@ class EngineHost:
         self.journaling: Journaling | None = None
         self.recovery: Recovery | None = None
         self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
+        self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
         self.rules_off = frozenset() if optimise else frozenset(("all",))
         self.network = Network(self, sharing=optimise)
@@ -266,7 +268,7 @@ class EngineHost:
     def remember_run(self, query: Query) -> None:
         """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
         before = self.store.runs().get(key_of(query))
-        began_at = self.network.queries[query.id].attached_at if query.id is not None else 0
+        began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
         if query.earlier and before is not None:
             began_at = before.began_at
             for identity, rows in query.earlier.items():

@@ -14,6 +14,8 @@ from millstream.scheduler.executor import InstructionHandler, OrderExecutor
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.gate import Gate
+from millstream.server.measured import Measured
+from millstream.server.recordings import ArrivalRecording
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
 
 
@@ -23,6 +25,7 @@ class LiveRuntime:
     def __init__(
         self, executor: OrderExecutor, network: Network, policy: PolicySpec, workers: int, on_instruction: InstructionHandler
     ) -> None:
+        self.recording: ArrivalRecording | None = None
         self._gate = Gate(executor)
         self.scheduler = LiveScheduler(
             self._gate, policy=policy, workers=workers, on_splice=splicer(network), on_instruction=on_instruction
@@ -48,7 +51,10 @@ class LiveRuntime:
 
     def arrived(self, ingested: Ingested) -> None:
         """Post it to the scheduler's mailbox."""
-        for event in arrivals(ingested):
+        events = arrivals(ingested)
+        if self.recording is not None:
+            self.recording.note(events)
+        for event in events:
             self.scheduler.post(event)
 
     def add(self, delta: GraphDelta) -> None:
@@ -74,6 +80,11 @@ class LiveRuntime:
     def set_policy(self, spec: PolicySpec) -> None:
         """Check it here and post it."""
         self.scheduler.set_policy(spec)
+
+    def measures(self) -> Measured | None:
+        """Return what was measured up to now."""
+        measures = self.scheduler.measures()
+        return None if measures is None else Measured(measures, time.monotonic_ns())
 
     def statistics(self) -> SchedulerStatistics:
         """Return the counts as of the scheduler's last breath."""

@@ -76,11 +76,12 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         else (lambda train: host.deliver(query, run, train))
     )
     node = host.class_node(physical.options)
+    share = not query.identity  # what a restart rebuilds has operators of its own, so that their state is its own
     if query.kind is QueryKind.DERIVED:
-        delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver)
+        delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver, share=share)
     else:
-        delta = host.network.add_query(query.name, physical, deliver, class_node=node)
-    query.id = delta.query.id
+        delta = host.network.add_query(query.name, physical, deliver, class_node=node, share=share)
+    query.id = query.last_id = delta.query.id
     try:
         host.runtime.add(delta)
     except BaseException:

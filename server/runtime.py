@@ -17,6 +17,7 @@ from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Splice
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.measured import Measured
 
 NS_PER_US = 1_000
 
@@ -62,6 +63,10 @@ class Runtime(Protocol):
 
     def statistics(self) -> SchedulerStatistics:
         """Return the scheduler's counts."""
+        ...
+
+    def measures(self) -> Measured | None:
+        """Return what was measured up to now, None where nothing is."""
         ...
 
 

@@ -13,6 +13,7 @@ from millstream.scheduler.executor import InstructionHandler, OrderExecutor
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
+from millstream.server.measured import Measured
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
 
 
@@ -89,3 +90,7 @@ class VirtualRuntime:
     def statistics(self) -> SchedulerStatistics:
         """Return the core's counts."""
         return self.core.statistics()
+
+    def measures(self) -> Measured | None:
+        """Nothing is: no time passes but what a timeline says."""
+        return None

@@ -15,6 +15,8 @@ from millstream.engine.language.statements import (
     InsertValues,
     ObjectKind,
     QueryVerb,
+    Record,
+    Recorded,
     SelectStatement,
     SetPolicy,
     Show,
@@ -60,6 +62,9 @@ class StatementParser(DefinitionParser):
             return self._drop()
         for verb in QueryVerb:
             if self.takes(verb.value):
+                if verb in (QueryVerb.START, QueryVerb.STOP) and self.takes("RECORDING"):
+                    what = next((one for one in Recorded if self.takes(one.value)), Recorded.ARRIVALS)
+                    return Record(what, verb is QueryVerb.START)
                 self.expect("QUERY", where=f"after {verb.value}")
                 return ChangeQuery(verb, self.name("query name"))
         return self._inspection()

@@ -43,6 +43,7 @@ class ShowWhat(Enum):
     SHARING = "SHARING"
     WATERMARKS = "WATERMARKS"
     DECISIONS = "DECISIONS"
+    MEASURES = "MEASURES"
 
 
 class ExplainMode(Enum):
@@ -198,6 +199,21 @@ class SetPolicy(Statement):
 
     name: Name
     options: tuple[Option, ...] = ()
+
+
+class Recorded(Enum):
+    """What can be recorded of a running server."""
+
+    ARRIVALS = "ARRIVALS"
+    DECISIONS = "DECISIONS"
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Statement):
+    """START | STOP RECORDING [ARRIVALS | DECISIONS]."""
+
+    what: Recorded
+    begins: bool
 
 
 @dataclass(frozen=True, slots=True)

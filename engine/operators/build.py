@@ -37,6 +37,7 @@ from millstream.engine.operators.retracting_aggregate import RetractingAggregate
 from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.operators.select import Select
 from millstream.engine.operators.session_aggregate import SessionAggregate, SessionedRows
+from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.operators.sink import Sink
 from millstream.engine.operators.split import Split
 from millstream.engine.operators.table_join import TableJoin
@@ -119,8 +120,13 @@ def build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
     return WindowRows(recipe)
 
 
-def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
-    """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none."""
+def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None, *, shared: bool = False) -> Operator:
+    """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none.
+
+    `shared`: an aggregate over panes that other queries may join.
+    """
+    if shared and isinstance(recipe, AggregateRecipe):
+        return SharedAggregate(recipe, inputs[0])
     if isinstance(recipe, SelectRecipe):
         return Select(recipe)
     if isinstance(recipe, ProjectRecipe):

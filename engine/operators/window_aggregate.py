@@ -320,4 +320,4 @@ class WindowAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes of all grids."""
-        return self._aggregates.table.nbytes()
+        return self._aggregates.nbytes()

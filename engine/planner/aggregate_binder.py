@@ -159,6 +159,9 @@ class AggregateBinder(ExpressionBinder):
             options = (float(1 - Decimal(repr(float(options[0])))), *options[1:])  # exact in decimal, so that 1 - 0.9 is 0.1
         signature = resolve_aggregate(name, [a.type for a in arguments], options)
         cast = tuple(build.cast(a, t) for a, t in zip(arguments, signature.arguments, strict=True))
+        if distinct and signature.name in ("approx_percentile", "approx_top_k"):
+            raise Unsupported(f"DISTINCT in {name.upper()} is not supported", hint="only the exact aggregates can leave out repetitions")
+        distinct = distinct and signature.name != "approx_count_distinct"  # which counts different values anyway
         return PendingAggregate(signature.name, cast, None, distinct, signature, signature.options, name)
 
     def _ordered(self, name: str, nodes: list[exp.Expr], order: exp.Order | None) -> tuple[list[exp.Expr], bool]:

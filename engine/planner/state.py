@@ -8,6 +8,11 @@ from millstream.engine.language.durations import duration_text
 from millstream.engine.operators import recipes
 from millstream.engine.operators.recipes import Recipe, WindowKind, WindowSpec
 from millstream.engine.planner.physical import PhysicalNode, PhysicalQuery, SourceNode
+from millstream.engine.synopses.kinds import SKETCHED, synopsis_kind
+from millstream.engine.types import DOUBLE
+from millstream.engine.windows.aggregates import FOLDED
+
+ENDLESS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 
 
 def operator_name(recipe: Recipe) -> str:
@@ -53,7 +58,7 @@ def unbounded_state(query: PhysicalQuery) -> tuple[str, ...]:
 def _is_endless(window: WindowSpec | None) -> bool:
     if window is None:
         return True
-    return window.kind in (WindowKind.UNBOUNDED, WindowKind.LANDMARK) and window.state_rows_max is None
+    return window.kind in ENDLESS and window.state_rows_max is None
 
 
 def state_bound(recipe: Recipe) -> str | None:
@@ -83,8 +88,31 @@ def _aggregate_state(recipe: recipes.AggregateRecipe) -> str:
     groups = "one group" if not recipe.keys else "the groups"
     if recipe.window is None:
         bound = "" if not recipe.keys else ": GROWS WITH THE NUMBER OF KEYS"
-        return f"{groups} ever seen{bound}"
-    return f"{groups} of {_window_state(recipe.window)}"
+        return f"{groups} ever seen{bound}{_values_state(recipe)}"
+    return f"{groups} of {_window_state(recipe.window)}{_values_state(recipe)}"
+
+
+def holds_rows(recipe: recipes.AggregateRecipe) -> bool:
+    """The operator holds its window's rows whatever the aggregates are, so an APPROX_ one is computed exactly."""
+    window = recipe.window
+    if window is None:
+        return recipe.retracts is not None
+    return window.kind in (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS, WindowKind.SESSION)
+
+
+def _values_state(recipe: recipes.AggregateRecipe) -> str:
+    """Return what the aggregates keep of each group's values, where that is more than a number."""
+    if holds_rows(recipe):
+        return " (as rows, so APPROX_ functions are exact)" if any(c.function in SKETCHED for c in recipe.aggregates) else ""
+    place = "group" if recipe.window is None or recipe.window.kind in ENDLESS else "group and pane"
+    kept = []
+    for call in recipe.aggregates:
+        if call.function in SKETCHED:
+            most = synopsis_kind(call, DOUBLE).nbytes_max
+            kept.append(f"for {call.function.upper()} a synopsis of at most {-(-most // 1024)} KB a {place}")
+        elif call.arguments and (call.function not in FOLDED or (call.distinct and call.function not in ("min", "max"))):
+            kept.append(f"for {call.function.upper()} each value")
+    return "".join(f"; {k}" for k in dict.fromkeys(kept))
 
 
 def _window_state(spec: WindowSpec) -> str:

@@ -21,6 +21,7 @@ from millstream.scheduler.instructions import Dispatch, Report, Splice
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
 from millstream.server.engine_host import Context, EngineHost
+from millstream.server.measured import Measured
 from millstream.server.once.held import KeptResults
 from millstream.server.queries import Query
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
@@ -81,6 +82,10 @@ class DirectRuntime:
     def statistics(self) -> SchedulerStatistics:
         """There is nothing to count."""
         return NO_COUNTS
+
+    def measures(self) -> Measured | None:
+        """Nobody asks here."""
+        return None
 
 
 class ScheduledRuntime(DirectRuntime):

@@ -17,6 +17,7 @@ from millstream.server.statements.explain import explain
 from millstream.server.statements.fetch import fetch
 from millstream.server.statements.insert import insert_values
 from millstream.server.statements.policy import set_policy
+from millstream.server.statements.recording import record
 from millstream.server.statements.selects import create_query, insert_select, select
 from millstream.server.statements.show import show
 from millstream.server.statements.verbs import change_query
@@ -37,4 +38,5 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.Describe: describe,
     say.Explain: explain,
     say.SetPolicy: set_policy,
+    say.Record: record,
 }
