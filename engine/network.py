@@ -233,6 +233,7 @@ class Network:
 
     def remove_query(self, query_id: QueryId) -> tuple[OperatorId, ...]:
         """Take a query out and return the operators that served nobody else."""
+        self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
@@ -255,6 +256,12 @@ class Network:
                     cursor.log.close_cursor(cursor.edge)
         self.version += 1
         return tuple(gone)
+
+    def sources_alone(self, query_id: QueryId) -> tuple[OperatorId, ...]:
+        """Return the sources that only this query reads: whoever schedules needs them no longer when it goes."""
+        mine = self.queries[query_id].blueprint.source_nodes
+        others = {node.id for q in self.queries.values() if q.node.id != query_id for node in q.blueprint.source_nodes}
+        return tuple(node.id for node in mine if node.id not in others)
 
     def conservation(self, query_id: QueryId) -> tuple[StreamAccount, ...]:
         """Return the accounts of a query, one per input stream (K10)."""

@@ -34,13 +34,17 @@ Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class LogArrival:
-    """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know."""
+    """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know.
+
+    `total` are the rows ever appended to the log, these included.
+    """
 
     log: LogId
     rows: int
     bytes: int
     arrival_ns: int
     controls: int
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +310,7 @@ class Ingress:
 def _push(log: OutputLog, train: Train, arrival_ns: int) -> LogArrival:
     node = LogNode(train.over(log.hi, train.hi), log)
     log.push(node)
-    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls)
+    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total)
 
 
 def _arrival_times(source: Source, rows: int, now_us: int) -> tuple[Int64Array, Int64Array]:

@@ -241,8 +241,9 @@ class SchedulerCore:
         if log is None:
             # The stream's last query left between the append and now: nobody reads the rows.
             return
-        self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
-        self.estimates.arrived(log, event.rows, now_ns)
+        rows = event.rows if event.total is None else max(0, event.total - int(self.ledger.log_rows[log]))
+        self.ledger.append(log, rows, event.bytes, event.arrival_ns, event.controls)
+        self.estimates.arrived(log, rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:
         operator = self.network.operators.slot_of.get(event.operator)

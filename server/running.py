@@ -182,8 +182,9 @@ def end_derived(host: EngineHost, query: Query, reason: str) -> None:
 
 
 def operators_alone(host: EngineHost, identity: QueryId) -> tuple[OperatorId, ...]:
-    """Return the operators that serve this run and nobody else: they leave with it."""
-    return tuple(o.id for o in host.network.queries[identity].blueprint.operators if o.queries == 1)
+    """Return the operators, sources too, that serve this run and nobody else: they leave with it."""
+    alone = tuple(o.id for o in host.network.queries[identity].blueprint.operators if o.queries == 1)
+    return (*host.network.sources_alone(identity), *alone)
 
 
 def finished(host: EngineHost, query: Query, run: int) -> None:
