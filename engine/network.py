@@ -144,6 +144,17 @@ class Network:
         """Free the name of a derived stream whose query has been taken out."""
         self._derived.pop(name, None)
 
+    def standing_rows(self, table: str) -> int:
+        """Return how many rows stand in a table."""
+        content = self._source(table).table
+        assert content is not None
+        with self.ingress.lock:
+            return content.content(self.ingress.next_seq).rows
+
+    def derived_logs(self) -> list[tuple[str, OutputLog]]:
+        """Return the output of each derived stream."""
+        return [(name, port.log) for name, (_, port) in self._derived.items()]
+
     def readers(self, stream: str) -> list[str]:
         """Return the names of the queries that read a stream, in order of their coming."""
         return [q.node.name for q in self.queries.values() if stream in q.blueprint.streams and q.node.name != stream]
@@ -197,7 +208,12 @@ class Network:
         with self.ingress.lock:
             at = self.ingress.next_seq
             if any(log.ended for log in blueprint.external_logs):
-                raise InvalidDefinition(f"an input stream of query {query.node.name} has ended")
+                ended = [name for name in sorted(blueprint.base_streams) if name in self.sources and self.sources[name].ended]
+                what = f"stream {', '.join(ended)}" if ended else f"an input of query {query.node.name}"
+                raise InvalidDefinition(
+                    f"{what} has ended, so a query would never see a row of it",
+                    hint="drop the stream and create it anew, or FETCH what is held of it",
+                )
             if not all(shared.is_untouched() for shared in blueprint.with_state):
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
             cursors = blueprint.attach(at, self._newest_us(blueprint.base_streams))

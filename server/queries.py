@@ -6,6 +6,7 @@ never changed in place.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -77,7 +78,9 @@ class Query:
 
     @property
     def shown_text(self) -> str:
-        """What SHOW QUERIES shows."""
+        """What SHOW QUERIES shows: the text, or the plan object as JSON."""
+        if self.plan is not None:
+            return json.dumps(self.plan, ensure_ascii=False)
         return self.text if self.text is not None else self.planned.text
 
 
