@@ -53,8 +53,8 @@ bench: $(READY) ## all benchmarks; each checks its answer (one: .venv/bin/millst
 soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
 	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
 
-experiments: $(READY) ## run every experiment and draw its figures
-	@$(BIN)/millstream experiment run --all $(ARGS)
+experiments: $(READY) ## run every experiment at full scale, hours; quicker: ARGS='--scale reduced'
+	@$(BIN)/millstream experiment run --all --scale full $(ARGS)
 
 pins: ## compute requirements/*.txt anew from requirements/*.in and pyproject.toml
 	@.ci/setup pins

@@ -16,7 +16,11 @@ from millstream.engine.queues import Cursor
 
 @dataclass(frozen=True, slots=True)
 class StreamAccount:
-    """The sums for one query and one of its input streams."""
+    """The sums for one query and one of its input streams.
+
+    `failed_results` takes no part in the law: rows behind a window, an aggregate or a join at which an expression failed are no rows
+    of the stream, such as the groups at which HAVING did.
+    """
 
     stream: str
     accepted: int
@@ -26,6 +30,7 @@ class StreamAccount:
     shed: int
     failed: int
     queued: int
+    failed_results: int = 0
 
     @property
     def balances(self) -> bool:
@@ -57,6 +62,7 @@ class StreamLedger:
     failed_seqs: set[int] = field(default_factory=set)
     failed_forgotten: int = 0
     late_seqs: set[int] = field(default_factory=set)
+    failed_results: int = 0
 
     def count_failed(self, seqs: Iterable[int]) -> None:
         """Count rows at which an expression failed, each row once however many expressions did."""
@@ -96,4 +102,5 @@ class StreamLedger:
             shed=shed,
             failed=failed,
             queued=cursor.pending_rows() - max(0, self.older - taken),
+            failed_results=self.failed_results,
         )

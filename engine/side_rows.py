@@ -47,6 +47,8 @@ def _pass_errors(network: Network, running: RunningOperator, query: RunningQuery
         # Behind a window or a join a row is no longer one row of the stream, so only raw rows count as failed (K10).
         if running.raw:
             query.ledgers[stream].count_failed(rows.seq.array().tolist())
+        else:
+            query.ledgers[stream].failed_results += rows.rows
         network.hooks.evaluation_errors(query.node.name, stream, EvaluationErrors(errors.reason, rows))
 
 

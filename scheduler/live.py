@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -23,11 +23,13 @@ from millstream.scheduler.events import DrainRequested, Event, PolicyChanged, Qu
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.limits import (
+    AGING,
     ORDER_BUDGET_NS,
     ORDERS_PER_WORKER,
     SCHEDULE_UNITS_LIVE,
     USER_DECISION_NS_MAX,
     USER_SLOW_DECISIONS_MAX,
+    WINDOW_TUPLES,
 )
 from millstream.scheduler.mailbox import Mailbox
 from millstream.scheduler.measures import Measures
@@ -41,6 +43,16 @@ _ANSWER_S = 0.05  # how often a question is looked after, should the thread have
 
 
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the scheduler thread has spent its time on up to `at_ns`: waiting, deciding; and how many orders it gave out."""
+
+    at_ns: int
+    waiting_ns: int
+    deciding_ns: int
+    orders: int
 
 
 @dataclass(slots=True)
@@ -89,6 +101,8 @@ class LiveScheduler:
         on_instruction: InstructionHandler | None = None,
         settings: CoreSettings | None = None,
         record: bool = False,
+        window: int = WINDOW_TUPLES,
+        aging: float = AGING,
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
@@ -108,6 +122,8 @@ class LiveScheduler:
                 budget_ns=ORDER_BUDGET_NS,
                 record=record,
                 measure=True,
+                window=window,
+                aging=aging,
             ),
         )
         if self._core.measures is not None:
@@ -127,6 +143,8 @@ class LiveScheduler:
         self._fatal: BaseException | None = None
         self.scheduling_ns = 0
         """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
+        self.waiting_ns = 0
+        """Time it waited for something to happen."""
         self.inline_orders = 0
 
     # ---- life
@@ -181,6 +199,10 @@ class LiveScheduler:
             raise asked.problem
         answer: Answer = asked.answer
         return answer
+
+    def spent(self) -> Spent:
+        """Return what the scheduler thread has spent its time on so far."""
+        return self.ask(lambda core: Spent(self._clock_ns(), self.waiting_ns, self.scheduling_ns, core.counters()[3]))
 
     def measures(self) -> Measures | None:
         """Return a copy of what was measured so far, None when nothing is."""
@@ -259,10 +281,30 @@ class LiveScheduler:
     def _loop(self) -> None:
         own: list[Event] = []
         while not (self._stopping and not self._orders_out and not own):
-            events = self._mailbox.take(0 if own else self._timeout_s())
-            events.extend(own)
+            if own:
+                events = self._mailbox.take(0)
+                events.extend(own)
+            else:
+                events = self._wait()
             own = self._step(events)
         self._statistics = self._core.statistics()
+
+    def step(self, own: Sequence[Event] = ()) -> list[Event]:
+        """Take one step in the caller's thread, where none was started: for rigs that keep a clock of their own.
+
+        Handles what was posted and `own`, what the step before returned; returns likewise.
+        """
+        events = self._mailbox.take(0)
+        events.extend(own)
+        made = self._step(events)
+        self._statistics = self._core.statistics()
+        return made
+
+    def _wait(self) -> list[Event]:
+        timeout_s, began_ns = self._timeout_s(), self._clock_ns()
+        events = self._mailbox.take(timeout_s)
+        self.waiting_ns += self._clock_ns() - began_ns
+        return events
 
     def _timeout_s(self) -> float | None:
         self._statistics = self._core.statistics()
@@ -271,12 +313,15 @@ class LiveScheduler:
 
     def _step(self, events: list[Event]) -> list[Event]:
         """Handle one batch; return events that this thread made itself."""
+        asked = False
         for event in events:
             kind = type(event)
             if kind is WorkDone:
                 self._orders_out -= 1
             elif kind is DrainRequested:
                 self._drains_taken += 1
+            elif kind is Tick:
+                asked = True
         started_ns = self._clock_ns()
         instructions = self._core.handle(events, started_ns)
         spent_ns = self._clock_ns() - started_ns
@@ -290,7 +335,7 @@ class LiveScheduler:
                 orders.append(instruction.order)
             else:
                 self._carry_out(instruction, own)
-        if self._questions:
+        if asked:  # not whenever a question waits: what its asker posted before it must have been handled
             self._answer()
         if not orders:
             return own
@@ -304,6 +349,7 @@ class LiveScheduler:
         return own
 
     def _answer(self) -> None:
+        self._statistics = self._core.statistics()
         while self._questions:
             self._questions.popleft().settle(self._core)
 
@@ -320,6 +366,7 @@ class LiveScheduler:
             own.append(self._splice(instruction))
             return
         if isinstance(instruction, Report):
+            self._statistics = self._core.statistics()
             self._settle(instruction)
         self._tell(instruction)
 

@@ -83,6 +83,7 @@ class Application:
         self.feeds: dict[str, QueryFeed] = {}
         self.held: dict[Channel, None] = {}
         self.unbalanced_total = 0
+        self.policies_failed = 0
         self.ready = False
         self.stopping = False
         self._connections = 0
@@ -96,6 +97,7 @@ class Application:
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
         spec = PolicySpec.parse(self.config.policy)
         self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
+        self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
@@ -111,7 +113,9 @@ class Application:
         self.ready = True
 
     def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
-        return lambda executor, network, told: LiveRuntime(executor, network, spec, max(1, self.config.workers), told)
+        return lambda executor, network, told: LiveRuntime(
+            executor, network, spec, max(1, self.config.workers), told, window=self.config.estimate_rows, aging=self.config.estimate_aging
+        )
 
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
@@ -130,6 +134,7 @@ class Application:
         self._executor.shutdown(wait=True)
         if self.host.journaling is not None:
             await self.loop.run_in_executor(None, self.host.journaling.stop)
+        self.host.close_functions()
         self.store.close()
         return drained
 
@@ -290,6 +295,8 @@ class Application:
     def reported(self, kind: str, message: str) -> None:
         """Log it."""
         self.log.error(kind, reason=message)
+        if kind == "policy_failed":
+            self.policies_failed += 1
 
     def _open_feed(self, query: Query, identity: str, rows_before: int, earlier: dict[str, int]) -> None:
         config = self.config

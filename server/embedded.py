@@ -44,7 +44,10 @@ REASONS_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What to run: the script's text and the name to show for it, inputs as (stream, file), a timeline, how."""
+    """What to run: the script's text and the name to show for it, inputs as (stream, file), a timeline, how.
+
+    `rules_off` names rewrites of plans to leave out ("all" for every one), `sharing` lets queries share equal operators (K15).
+    """
 
     script: str
     script_name: str = "script"
@@ -53,6 +56,8 @@ class Replay:
     policy: str = "fcfs"
     workers: int = 1
     train: int | None = None
+    rules_off: frozenset[str] = frozenset()
+    sharing: bool = True
 
 
 @dataclass(slots=True)
@@ -84,6 +89,7 @@ class _Run:
         policy = PolicySpec.parse(replay.policy)
         self.host = EngineHost(self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy)
         self.host.is_durable = False
+        self.host.rules_off, self.host.network.sharing = replay.rules_off, replay.sharing
         self.feeder = DeferredFeeder(self.host.feed)
         self.host.feeder = self.feeder
         self.shown: list[str | NamedResult] = []
@@ -96,6 +102,12 @@ class _Run:
 
     def run(self) -> None:
         """Do it all."""
+        try:
+            self._run()
+        finally:
+            self.host.close_functions()
+
+    def _run(self) -> None:
         for statement, span in parse_script(self.replay.script):
             self._execute(statement, span.text)
             self._settle()
@@ -261,4 +273,4 @@ class _Run:
         query = self.host.queries.find(name)
         counts = self.host.counts(query) if query is not None and query.state is not QueryState.STOPPED else {}
         counts = counts or self.collector.counts.get(name, {})
-        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "shed")}
+        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "failed_results", "shed")}

@@ -35,6 +35,7 @@ from millstream.server import side_streams
 from millstream.server.errors import IllegalMove
 from millstream.server.fed_streams import base_streams
 from millstream.server.feeding import DirectFeeder, Feeder
+from millstream.server.functions.process import FunctionProcess
 from millstream.server.intake import StreamIntake
 from millstream.server.journal.checkpoints import key_of
 from millstream.server.journal.journaling import JournalBounds, Journaling
@@ -49,7 +50,7 @@ from millstream.server.store import Store, StoredRun
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
-COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
+COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
 
 
 class Observer(Protocol):
@@ -100,6 +101,7 @@ class EngineHost:
         self.catalog = Catalog()
         self.queries = QueryBook()
         self.derived: dict[str, Query] = {}
+        self.functions: dict[str, FunctionProcess] = {}
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
@@ -108,6 +110,7 @@ class EngineHost:
         self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
+        self.policy_dir: Path | None = None
         self.rules_off = frozenset() if optimise else frozenset(("all",))
         self.network = Network(self, sharing=optimise)
         self.executor = Executor(self.network)
@@ -129,6 +132,11 @@ class EngineHost:
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
         node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
         self.class_nodes[definition.name] = node
+
+    def close_functions(self) -> None:
+        """End the processes of users' functions."""
+        for process in self.functions.values():
+            process.close()
 
     def class_node(self, options: QueryOptions) -> ClassNode:
         """Return the node of a query's class; UnknownName when there is none such."""

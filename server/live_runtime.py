@@ -10,7 +10,8 @@ from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import QueryPaused, QueryResumed
-from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
+from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.gate import Gate
@@ -23,12 +24,29 @@ class LiveRuntime:
     """The scheduler's thread and its workers."""
 
     def __init__(
-        self, executor: OrderExecutor, network: Network, policy: PolicySpec, workers: int, on_instruction: InstructionHandler
+        self,
+        executor: OrderExecutor,
+        network: Network,
+        policy: PolicySpec,
+        workers: int,
+        on_instruction: InstructionHandler,
+        clock_ns: ClockNs = time.monotonic_ns,
+        *,
+        window: int = WINDOW_TUPLES,
+        aging: float = AGING,
     ) -> None:
+        self.clock_ns = clock_ns
         self.recording: ArrivalRecording | None = None
         self._gate = Gate(executor)
         self.scheduler = LiveScheduler(
-            self._gate, policy=policy, workers=workers, on_splice=splicer(network), on_instruction=on_instruction
+            self._gate,
+            policy=policy,
+            workers=workers,
+            clock_ns=clock_ns,
+            on_splice=splicer(network),
+            on_instruction=on_instruction,
+            window=window,
+            aging=aging,
         )
 
     def start(self) -> None:
@@ -46,8 +64,8 @@ class LiveRuntime:
         return time.time_ns() // NS_PER_US
 
     def arrival_ns(self) -> int:
-        """Return the monotonic clock."""
-        return time.monotonic_ns()
+        """Return the scheduler's clock, which is monotonic."""
+        return self.clock_ns()
 
     def arrived(self, ingested: Ingested) -> None:
         """Post it to the scheduler's mailbox."""
@@ -78,13 +96,14 @@ class LiveRuntime:
         return self._gate.closed()
 
     def set_policy(self, spec: PolicySpec) -> None:
-        """Check it here and post it."""
+        """Check it here, post it, and return once it is in force."""
         self.scheduler.set_policy(spec)
+        self.scheduler.ask(lambda core: core.policy)
 
     def measures(self) -> Measured | None:
         """Return what was measured up to now."""
         measures = self.scheduler.measures()
-        return None if measures is None else Measured(measures, time.monotonic_ns())
+        return None if measures is None else Measured(measures, self.clock_ns())
 
     def statistics(self) -> SchedulerStatistics:
         """Return the counts as of the scheduler's last breath."""

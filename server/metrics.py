@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millstream.server.app import Application
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed")
+_ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed", "failed_results")
 
 
 def pages(collector: ApplicationCollector) -> dict[str, Page]:
@@ -99,6 +99,9 @@ class ApplicationCollector:
     def _scheduler(self) -> Iterator[Any]:
         statistics = self.application.host.runtime.statistics()
         yield CounterMetricFamily("millstream_scheduler_decisions", "Decisions taken", value=statistics.decisions)
+        yield CounterMetricFamily(
+            "millstream_policy_failures", "Policies that failed and gave way to round-robin", value=self.application.policies_failed
+        )
         yield CounterMetricFamily("millstream_scheduler_orders", "Work orders given out", value=statistics.orders)
         yield CounterMetricFamily("millstream_scheduler_busy_seconds", "Time spent in operators", value=statistics.busy_ns / 1e9)
         yield GaugeMetricFamily("millstream_scheduler_rows_waiting", "Rows in all queues", value=statistics.rows_waiting)

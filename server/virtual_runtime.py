@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
+from millstream.scheduler import catalog
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor
@@ -84,7 +85,8 @@ class VirtualRuntime:
         return nullcontext()
 
     def set_policy(self, spec: PolicySpec) -> None:
-        """Change it with the next `run`."""
+        """Change it with the next `run`; PolicyError when there is none such."""
+        catalog.build(spec, default_train=self.core.settings.train)
         self.driver.post(PolicyChanged(spec))
 
     def statistics(self) -> SchedulerStatistics:

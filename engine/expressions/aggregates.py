@@ -194,6 +194,7 @@ ALIASES: dict[str, str] = {
     "mean": "avg", "average": "avg", "stddev_samp": "stddev", "stdev": "stddev", "var_samp": "variance", "var": "variance",
     "listagg": "string_agg", "group_concat": "string_agg", "first_value": "first", "last_value": "last", "collect_list": "array_agg",
     "list": "array_agg", "quantile_cont": "percentile_cont", "quantile_disc": "percentile_disc", "approx_quantile": "approx_percentile",
+    "approx_distinct": "approx_count_distinct", "quantile": "percentile_cont",
     "topk": "top", "approx_topk": "approx_top_k",
 }  # fmt: skip
 

@@ -33,8 +33,15 @@ ALIASES: dict[str, str] = {
 REFUSED: dict[str, str] = {
     **dict.fromkeys(
         ("now", "current_timestamp", "localtimestamp", "current_date", "current_time", "getdate"),
-        "answers must not depend on the clock; use CURRENT_WATERMARK() or the event time",
+        "answers must not depend on the clock; use CURRENT_WATERMARK(), or the event time of a stream TIMESTAMP BY ARRIVAL",
     ),
+    **dict.fromkeys(("strftime", "date_format", "format_timestamp"), "use TO_CHAR(ts, 'YYYY-MM-DD HH24:MI:SS')"),
+    **dict.fromkeys(("format", "printf"), "join texts with ||"),
+    **dict.fromkeys(("date_add", "dateadd", "timestampadd", "date_sub"), "write ts + INTERVAL '1 hour'"),
+    **dict.fromkeys(("datediff", "date_diff", "timestampdiff", "age"), "subtract the instants; EXTRACT(EPOCH FROM …) gives seconds"),
+    **dict.fromkeys(("count_if", "countif"), "write COUNT(*) FILTER (WHERE …)"),
+    **dict.fromkeys(("bool_and", "every"), "write MIN(condition)"),
+    "bool_or": "write MAX(condition)",
     **dict.fromkeys(("random", "rand", "uuid", "gen_random_uuid"), "answers must be the same on every run"),
 }
 

@@ -147,12 +147,14 @@ class WindowRecipe(Recipe):
     `window` is HOPPING or CUMULATE (a row leaves at once and keeps its event time) or SESSION (`keys`: its PARTITION BY; rows come when
     their session has closed). With `changes` it is SLIDING, NOW, ROWS or UNBOUNDED and the output is a change log: the
     input's columns and `op` (TEXT) appended, no bounds; '+' when a row enters the window, '-' when it leaves it, each with the seq of
-    the row (or the watermark) that made it so.
+    the row (or the watermark) that made it so. With `closes` somebody above answers when a window closes, so a row is left out of the
+    windows that have closed before it came, and is late when it reaches none (K4).
     """
 
     window: WindowSpec
     keys: tuple[int, ...] = ()
     changes: bool = False
+    closes: bool = False
 
 
 class JoinKind(Enum):

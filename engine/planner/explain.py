@@ -26,6 +26,10 @@ def explain(planned: PlannedQuery) -> str:
     lines += ["Rewrites", f"  {', '.join(planned.applied) or 'none applied'}"]
     lines += ["Operators", *_indented(physical_lines(planned))]
     lines += ["State", *_indented(state_lines(planned.physical))]
+    if planned.functions:
+        lines += ["Functions", *_indented([f.promise for f in planned.functions])]
+    if planned.notes:
+        lines += ["Warnings", *_indented(list(planned.notes))]
     lines.append(f"Emission\n  EMIT {emit_text(planned.logical.emit)}")
     points = ", ".join(f"{latency:g} s: {utility:g}" for latency, utility in options.qos)
     lines.append(

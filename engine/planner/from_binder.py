@@ -262,7 +262,10 @@ def stream_attributes(stream: StreamDefinition, qualifier: str | None) -> Attrib
 
 def derived_attributes(stream: DerivedStream, qualifier: str | None) -> Attributes:
     """Return the attributes of a derived stream."""
-    attributes = [Attribute(f.name, f.type, f.nullable, qualifier, time=stream.times.get(f.name)) for f in stream.schema.fields]
+    attributes = [
+        Attribute(f.name, f.type, f.nullable, qualifier, time=stream.times.get(f.name), time_unit_us=stream.units.get(f.name, 1))
+        for f in stream.schema.fields
+    ]
     if stream.changes:
         attributes[-1] = replace(attributes[-1], role=Role.CHANGE)
     return tuple(attributes)

@@ -17,7 +17,7 @@ from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, Ki
 
 NameOf = Callable[[int], str]
 
-_INFIX = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "||")
+_INFIX = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "||", "&", "|", "#")
 _DISTINCT = {"is_distinct_from": "IS DISTINCT FROM", "is_not_distinct_from": "IS NOT DISTINCT FROM"}
 _POSTFIX = {
     "is_null": "IS NULL",
@@ -83,8 +83,11 @@ class _Writer:
             return f"{self._operand(arguments[0])} {_DISTINCT[name]} {self._operand(arguments[1])}"
         if name in _POSTFIX:
             return f"{self._operand(arguments[0])} {_POSTFIX[name]}"
-        if name in ("not", "neg"):
-            return f"{'NOT ' if name == 'not' else '- '}{self._operand(arguments[0])}"
+        if name == "not":
+            return f"NOT {self._operand(arguments[0])}"
+        if name == "neg":  # a constant in brackets, as one with a sign before it reads back as a negative constant
+            operand = self._operand(arguments[0])
+            return f"- ({operand})" if isinstance(arguments[0], Literal) and not operand.startswith("(") else f"- {operand}"
         if name == "between":
             value, low, high = (self._operand(a) for a in arguments)
             return f"{value} BETWEEN {low} AND {high}"
@@ -104,6 +107,8 @@ class _Writer:
             name = "DATE_PART" if node.function == "extract" else "DATE_TRUNC"
             options = [quoted(str(o)) for o in node.options]
             return f"{name}({', '.join([options[0], *written, *options[1:]])})"
+        if node.function == "to_char":
+            written += [quoted(str(o)) for o in node.options]
         return f"{node.function.upper()}({', '.join(written)})"
 
 

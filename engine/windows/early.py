@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.arrow import arrow_type
 from millstream.engine.column import Column, null_column
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+from millstream.engine.windows.vectors import expanded
 
 EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
 EMPTY_WINDOWS_MAX = 10_000  # in a row; after that one notice instead of more (K6)
@@ -27,6 +29,22 @@ def moments(every_us: int, before_us: int, track: WatermarkTrack, newest_us: int
     found = np.arange(first, last + 1, dtype=np.int64) * every_us
     found = found[found > track.start]
     return list(zip(found.tolist(), track.first_reaching(found).tolist(), strict=True))
+
+
+def moments_after(every_us: int, lower_us: int, upper_us: int, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the multiples of d in [lower, upper], at most EARLY_ANSWERS_MAX after each of the rising instants and none before the first.
+
+    What is left out of a long silence depends on the rows alone, not on how they were batched.
+    """
+    if len(instants) == 0 or upper_us < lower_us:
+        return np.empty(0, dtype=np.int64)
+    limit = (upper_us // every_us + 1) * every_us
+    beyond = np.minimum(np.append(instants[1:], limit), limit)
+    first = -(-np.maximum(instants, lower_us) // every_us)
+    stop = -(-beyond // every_us)
+    stop = np.minimum(stop, -(-instants // every_us) + EARLY_ANSWERS_MAX)
+    counts = np.maximum(stop - first, 0)
+    return expanded(first, counts) * every_us
 
 
 def empty_answer(calls: Sequence[AggregateCall]) -> list[Column]:

@@ -24,9 +24,9 @@ def experiment() -> None:
 @experiment.command("list")
 def list_experiments() -> None:
     """List the experiments with their sources."""
-    from millstream.scheduler.simulation.experiments import NAMES, load
+    from millstream.scheduler.simulation.experiments import load, names
 
-    for name in NAMES:
+    for name in names():
         scenario = load(name)
         click.echo(f"{name:14} {scenario.source:24} {scenario.title}")
 
@@ -50,7 +50,8 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
     Exits with 0 whether claims hold or not: a claim that does not hold is a finding.
     """
     from millstream.scheduler.errors import SchedulerError
-    from millstream.scheduler.simulation.experiments import NAMES, load
+    from millstream.scheduler.simulation.experiments import load
+    from millstream.scheduler.simulation.experiments import names as known
     from millstream.scheduler.simulation.report import verdict_lines, write_findings
     from millstream.scheduler.simulation.runner import Store, run_cases
 
@@ -58,7 +59,7 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
         raise click.UsageError("name an experiment or give --all; `millstream experiment list` shows them")
     size: Scale = scale  # type: ignore[assignment]
     try:
-        scenarios = [load(name) for name in (NAMES if everything else names)]
+        scenarios = [load(name) for name in (known() if everything else names)]
         store = Store(out / "runs")
         run_cases([case for one in scenarios for case in one.cases(size)], store, processes=processes, progress=_progress)
         for scenario in scenarios:

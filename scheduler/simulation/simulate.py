@@ -59,9 +59,16 @@ def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, setting
 class _Run:
     def __init__(self, work: Workload, policy: PolicySpec, seed: int, settings: RunSettings) -> None:
         self.work, self.policy, self.seed, self.settings = work, policy, seed, settings
-        conditions = CoreSettings(settings.workers, settings.train, settings.schedule, settings.budget_ns, settings.adapt)
+        conditions = CoreSettings(
+            orders_max=settings.workers,
+            train=settings.train,
+            schedule=settings.schedule,
+            budget_ns=settings.budget_ns,
+            adapt=settings.adapt,
+            window=settings.window,
+            aging=settings.aging,
+        )
         self.core = SchedulerCore(policy, conditions)
-        self.core.estimates.set_aging(settings.window, settings.aging)
         self.executor = BoxExecutor(seed)
         self.emissions: list[Emission] = []
         self.problems: list[str] = []
@@ -123,13 +130,25 @@ class _Run:
         try:
             lane = self.core.express_lane(PathOutcomes(self.work.draws_for(self.seed)), self.settings.charge)
         except SimulationError:
-            if self.work.draws is not None or self.settings.keep_dropped or self.settings.selector is not None:
+            if self.settings.keep_dropped or self.settings.selector is not None:
                 raise
+            self._prescribe()
             return None
         lane.keep_dropped = self.settings.keep_dropped
         if self.settings.selector is not None:
             self.core.use_selector(self.settings.selector(lane))
         return lane
+
+    def _prescribe(self) -> None:
+        """Where orders run one at a time, tell the executor the fates that the workload's own draws decide."""
+        if self.work.draws is None:
+            return
+        if len(self.work.arrivals) != 1:
+            raise SimulationError("a workload with draws of its own has one stream where orders run one at a time")
+        ((log, times),) = self.work.arrivals.items()
+        operators = [node.id for node in self.work.nodes if node.inputs]
+        passes = self.work.draws_for(self.seed).passes(operators, log, 0, len(times)).astype(np.uint8)
+        self.executor.outcomes = {operator: row.tobytes() for operator, row in zip(operators, passes, strict=True)}
 
     def _size(self, log: LogId) -> int:
         return self.work.row_bytes.get(log, 1)

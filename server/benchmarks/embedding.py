@@ -198,11 +198,12 @@ class Results:
 class Embedded:
     """A host over one of these runtimes, fed with columns that are already the engine's. Plans run as they are written."""
 
-    def __init__(self, *statements: str, policy: PolicySpec | None = None, settings: CoreSettings | None = None) -> None:
+    def __init__(self, *statements: str, policy: PolicySpec | None = None, settings: CoreSettings | None = None, fuse: bool = True) -> None:
         self.results = Results()
         spec = policy or PolicySpec("round-robin")
 
         def runtime(executor: Any, network: Any, _told: Any) -> DirectRuntime:
+            executor = executor if fuse else Executor(network, fuse=False)
             if policy is None:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())

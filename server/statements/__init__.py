@@ -15,6 +15,7 @@ from millstream.server.statements.describe import describe
 from millstream.server.statements.drop import drop
 from millstream.server.statements.explain import explain
 from millstream.server.statements.fetch import fetch
+from millstream.server.statements.functions import create_function
 from millstream.server.statements.insert import insert_values
 from millstream.server.statements.policy import set_policy
 from millstream.server.statements.recording import record
@@ -30,6 +31,7 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.CreateTable: create_table,
     say.CreateQuery: create_query,
     say.CreateClass: create_class,
+    say.CreateFunction: create_function,
     say.InsertValues: insert_values,
     say.InsertSelect: insert_select,
     say.ChangeQuery: change_query,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.language.statements import ClassDefinition, Describe, ObjectKind
 from millstream.engine.schema import Schema, StreamDefinition
 from millstream.server.outcome import Outcome, table
+from millstream.server.statements.functions import describe_function
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -22,6 +23,9 @@ def describe(host: EngineHost, statement: Describe, context: Context) -> Outcome
         return _columns(host.queries.get(name).planned.physical.schema, None)
     if kind is ObjectKind.CLASS or (kind is None and found is None and host.catalog.find_class(name) is not None):
         return _class(host.catalog.query_class(name))
+    function = host.catalog.find_function(name) if found is None and kind in (None, ObjectKind.FUNCTION) else None
+    if function is not None:
+        return describe_function(function)
     relation = host.catalog.relation(name)
     return _columns(relation.schema, relation if isinstance(relation, StreamDefinition) else None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from millstream.engine.errors import Unsupported
@@ -26,9 +25,9 @@ def record(host: EngineHost, statement: Record, context: Context) -> Outcome:
 def _begin(host: EngineHost, runtime: LiveRuntime, statement: Record, context: Context) -> Outcome:
     if statement.what in host.recordings:
         raise IllegalMove(f"{statement.what.value.lower()} are being recorded already", hint="only one recording of a kind at a time")
-    now_ns = time.monotonic_ns()
+    now_ns = runtime.clock_ns()
     if statement.what is Recorded.ARRIVALS:
-        recording = runtime.recording = ArrivalRecording(now_ns)
+        recording = runtime.recording = ArrivalRecording(runtime.scheduler, host.network, now_ns)
         host.recordings[statement.what] = (context.owner, recording)
     else:
         host.recordings[statement.what] = (context.owner, DecisionRecording(runtime.scheduler, now_ns))
@@ -44,7 +43,7 @@ def _end(host: EngineHost, runtime: LiveRuntime, statement: Record, context: Con
     del host.recordings[statement.what]
     if statement.what is Recorded.ARRIVALS:
         runtime.recording = None
-    told = recording.end(runtime.scheduler, time.monotonic_ns())
+    told = recording.end(runtime.clock_ns())
     outcome = table([("line", "TEXT")], [(line,) for line in told.lines])
     word = f"recorded {told.seconds:.1f} s"
     return Outcome(outcome.columns, outcome.values, (word + (", cut at the bound of what a recording holds" if told.cut else ""),))
@@ -58,4 +57,4 @@ def release(host: EngineHost, owner: object) -> None:
             if what is Recorded.ARRIVALS:
                 host.runtime.recording = None
             else:
-                recording.end(host.runtime.scheduler, time.monotonic_ns())
+                recording.end(host.runtime.clock_ns())

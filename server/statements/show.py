@@ -13,6 +13,7 @@ from millstream.scheduler import catalog as policies
 from millstream.server import measured
 from millstream.server.outcome import Outcome, table
 from millstream.server.statements.describe import time_rule
+from millstream.server.statements.functions import show_functions
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -92,8 +93,9 @@ def _loss_percents(host: EngineHost) -> dict[str, float]:
 
 
 def _policies(host: EngineHost) -> Outcome:
+    used = host.runtime.statistics().policy.partition(":")[0] or host.policy.name  # not what was set last: that may have failed
     rows = [
-        (row.name, row.name == host.policy.name, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in row.options.items()))
+        (row.name, row.name == used, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in row.options.items()))
         for row in policies.CATALOG.values()
     ]
     return table([("name", "TEXT"), ("in_use", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")], rows)
@@ -127,8 +129,8 @@ def _watermarks(host: EngineHost) -> Outcome:
 
 
 def _decisions(host: EngineHost) -> Outcome:
+    found = host.runtime.measures()  # first: that brings the counts up to date
     statistics = asdict(host.runtime.statistics())
-    found = host.runtime.measures()
     rows = [(name, str(value)) for name, value in statistics.items()]
     if found is not None:
         rows += [(name, f"{value:.6g}") for name, value in measured.system(found.report)]
@@ -144,6 +146,7 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.TABLES: _tables,
     ShowWhat.QUERIES: _queries,
     ShowWhat.CLASSES: _classes,
+    ShowWhat.FUNCTIONS: show_functions,
     ShowWhat.POLICIES: _policies,
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,

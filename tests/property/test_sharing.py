@@ -39,7 +39,8 @@ OTHERS = (
     "SELECT k, COUNT(*) AS n FROM s [RANGE 5 SECONDS] GROUP BY k",
     "SELECT k, COUNT(*) AS n FROM s [SESSION 2 SECONDS] GROUP BY k",
     "SELECT COUNT(*) AS n FROM s [ROWS 4] WHERE v > 3",
-    "SELECT window_end, COUNT(*) AS n FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(ts), INTERVAL '3' SECOND, INTERVAL '9' SECOND)) GROUP BY window_start, window_end",
+    "SELECT window_end, COUNT(*) AS n FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(ts), INTERVAL '3' SECOND, INTERVAL '9' SECOND))"
+    " GROUP BY window_start, window_end",
     "SELECT window_end, k, SUM(v) AS total FROM s [RANGE 10 SECONDS SLIDE 5 SECONDS] GROUP BY k ORDER BY total DESC LIMIT 2",
     "SELECT k, COUNT(*) AS n FROM s GROUP BY k EMIT FINAL",
     "SELECT a.v, b.v AS other FROM s AS a JOIN s AS b ON a.k = b.k WITHIN 1 SECOND WHERE a.v > 8",

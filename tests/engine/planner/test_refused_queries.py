@@ -26,7 +26,7 @@ CASES = [
     ("SELECT k FROM s WHERE k", TypeProblem, "WHERE must be a condition", (1, 23)),
     ("SELECT k FROM s WHERE k = 'a'", TypeProblem, "is not defined", (1, 23)),
     ("SELECT s.k FROM s JOIN r ON s.name = r.k WITHIN 1 SECOND", TypeProblem, "TEXT = INT is not defined", (1, 29)),
-    ("SELECT CAST(k AS TINYINT) FROM s", SyntaxProblem, "'TINYINT' is not a type", (1, 13)),
+    ("SELECT CAST(k AS TINYTEXT) FROM s", SyntaxProblem, "'TINYTEXT' is not a type", (1, 13)),
     ("SELECT CAST('x' AS INT) FROM s", TypeProblem, "is not INT", (1, 13)),
     ("SELECT k, v FROM s GROUP BY k", TypeProblem, "column v must be in GROUP BY", (1, 11)),
     ("SELECT * FROM s GROUP BY k", TypeProblem, r"\* cannot stand beside GROUP BY", (1, 8)),
@@ -87,7 +87,7 @@ CASES = [
     ("SELECT k FROM s WHERE (k, v) IN ((1, 2))", Unsupported, "list in parentheses", (1, 24)),
     ("SELECT k FROM s [ROWS 2 SLIDE 3]", Unsupported, "SLIDE in a ROWS window without an aggregate", (1, 1)),
     ("RSTREAM(SELECT k FROM s [ROWS 3 SLIDE 2])", Unsupported, "SLIDE in a ROWS window without an aggregate", (1, 9)),
-    ("SELECT SUM(v) FROM s [RANGE 5 SECONDS] EMIT EVERY 5 SECONDS", Unsupported, "EMIT EVERY over a SLIDING window.*RSTREAM", (1, 1)),
+    ("SELECT SUM(v) FROM s [ROWS 5 SLIDE 2] EMIT EVERY 5 SECONDS", Unsupported, "EMIT EVERY over .ROWS n SLIDE m.", (1, 1)),
     ("SELECT SUM(v) FROM s [SESSION 5 SECONDS] EMIT EVERY 5 SECONDS", Unsupported, "EMIT EVERY over a SESSION window", (1, 1)),
     (
         "SELECT s.v FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS] JOIN r [RANGE 5 SECONDS SLIDE 5 SECONDS] ON s.window_start < r.window_end",
