@@ -32,7 +32,6 @@ from millstream.engine.train import Int64Array, Train
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
-from millstream.server.errors import IllegalMove
 from millstream.server.fed_streams import base_streams
 from millstream.server.feeding import DirectFeeder, Feeder
 from millstream.server.functions.process import FunctionProcess
@@ -177,8 +176,6 @@ class EngineHost:
     def held(self, definition: StreamDefinition) -> HeldRows:
         """Return the rows of a stream that are held. To be called under the ingress lock, and read afterwards."""
         assert self.journaling is not None
-        if self.network.sources[definition.name].open_reservations:
-            raise IllegalMove(f"rows of stream {definition.name} wait for the disk", hint="try again")
         return self.journaling.held(definition)
 
     def kept(self, query: Query) -> KeptResults:
@@ -214,7 +211,7 @@ class EngineHost:
         """Whether all that has arrived on a stream up to `seq` has passed through every running query that reads it."""
         for query in (*self.queries, *self.derived.values()):
             running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
-            if running is None or not running.attached or stream not in running.blueprint.base_streams:
+            if running is None or not running.attached or query.failure is not None or stream not in running.blueprint.base_streams:
                 continue
             # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
             if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):

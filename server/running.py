@@ -12,6 +12,7 @@ from millstream.engine.catalog import NamedQuery
 from millstream.engine.graph import OperatorId, QueryId
 from millstream.engine.language.syntax import Option
 from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
+from millstream.server.journal.checkpoints import key_of
 from millstream.server.lifecycle import QueryState, Verb, next_state
 from millstream.server.queries import Query, QueryKind
 from millstream.server.side_streams import forward
@@ -140,6 +141,8 @@ def strike(host: EngineHost, query: Query, message: str = "") -> None:
     move(host, query, Verb.DROP, message)
     host.queries.remove(query)
     host.catalog.drop_query(query.name)
+    if query.identity:
+        host.store.forget_run(key_of(query))
 
 
 def release(host: EngineHost, owner: object) -> int:

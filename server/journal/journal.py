@@ -36,6 +36,7 @@ class Journal:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._written = self._synced = 0
         self._stopping = False
+        self._idle = False  # the thread sleeps until something is written
         self._failed = False
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -90,6 +91,8 @@ class Journal:
             segment.size += len(data)
             segment.last_us, segment.end = record.now_us, record.hi
             self._written += len(data)
+            if self._idle:
+                self._changed.notify_all()
             return self._written
 
     def when_safe(self, place: int, call: Callable[[], None]) -> None:
@@ -135,6 +138,10 @@ class Journal:
         """The journal's thread: sooner for those who wait, else every `fsync_s`."""
         while True:
             with self._changed:
+                if not self._waiting and not self._stopping and self._written == self._synced:
+                    self._idle = True
+                    self._changed.wait()
+                    self._idle = False
                 if not self._waiting and not self._stopping:
                     self._changed.wait(self._fsync_s)
                 target, file = self._written, os.dup(self._file)

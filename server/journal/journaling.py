@@ -73,8 +73,10 @@ class Journaling:
         self.numbers.pop(name, None)
 
     def keeps_all_of(self, query: Query) -> bool:
-        """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads."""
-        return query.is_durable and all(name in self.numbers for name in base_streams(self.host, query.reads))
+        """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads, and nothing is shed before it."""
+        node = self.host.class_nodes.get(query.planned.physical.options.class_name)
+        may_shed = node is not None and node.may_shed
+        return query.is_durable and not may_shed and all(name in self.numbers for name in base_streams(self.host, query.reads))
 
     # --- in ---
 
@@ -123,12 +125,15 @@ class Journaling:
     def held(self, definition: StreamDefinition) -> HeldRows:
         """Return the rows of a stream that the journal keeps. To be called under the ingress lock."""
         number = self.numbers[definition.name]
+        upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
         parts = [(segment.path.open("rb"), segment.size) for segment in self.journal.segments]
 
         def blocks() -> Iterator[HeldBlock]:
             for file, size in parts:
                 with file:
                     for record in records_of(file.read(size)):
+                        if record.lo >= upto:
+                            continue
                         if record.stream == number and record.kind == ROWS:
                             yield HeldBlock(record.lo, record.columns(definition.schema))
                         elif record.stream == number:

@@ -159,6 +159,7 @@ class Recovery:
                 ingested = host.network.ingress.control(source, arrival_ns=arrival_ns, **record.meta)
             host.runtime.arrived(ingested)
             while any(log.is_full for log in source.logs):
+                self._take_out_failed()
                 time.sleep(STEP_S)
 
     def _refuse_incomplete(self, at: int) -> None:
@@ -202,6 +203,14 @@ class Recovery:
         at = host.network.ingress.next_seq - 1
         while not all(host.have_seen(name, at) for name in self.journaling.numbers):
             time.sleep(STEP_S)
+        self._take_out_failed()
+
+    def _take_out_failed(self) -> None:
+        """A query that failed while rows were replayed holds nobody up."""
+        for query in self.host.queries:
+            if query.failure is not None and query.id is not None:
+                self.problems.append(f"{key_of(query)} failed: {query.failure}")
+                running.finished(self.host, query, query.run)
 
     def _go_on(self) -> None:
         """Write and feed again; remember how far each query's results go that were given before."""
