@@ -243,8 +243,9 @@ class SchedulerCore:
             # The stream has no query yet, or its last one has left.
             self.ledger.note_unread(event.log, event.rows)
             return
-        self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
-        self.estimates.arrived(log, event.rows, now_ns)
+        rows = event.rows if event.total is None else max(0, event.total - int(self.ledger.log_rows[log]))
+        self.ledger.append(log, rows, event.bytes, event.arrival_ns, event.controls)
+        self.estimates.arrived(log, rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:
         operator = self.network.operators.slot_of.get(event.operator)

@@ -132,6 +132,11 @@ class Ledger:
             log = self.network.logs.slot_of[log_id]
             self.log_rows[log] = self.log_bytes[log] = 0
         for slot in edges:
+            producer = self.network.edge_producer[slot]
+            if producer in operators:  # a source that is new here may have been filled before: what it holds is known by its readers
+                log = self.network.edge_log[slot]
+                self.log_rows[log] = max(int(self.log_rows[log]), cursors.get(self.network.edges.identity(slot), 0))
+        for slot in edges:
             self._start_edge(slot, cursors)
         self.touched.update(dict.fromkeys(operators))
 

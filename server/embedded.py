@@ -88,6 +88,7 @@ class _Run:
         self.collector = Collector()
         policy = PolicySpec.parse(replay.policy)
         self.host = EngineHost(self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy)
+        self.host.is_durable = False
         self.host.rules_off, self.host.network.sharing = replay.rules_off, replay.sharing
         self.feeder = DeferredFeeder(self.host.feed)
         self.host.feeder = self.feeder

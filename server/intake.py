@@ -60,6 +60,7 @@ class StreamIntake:
         self.channels: list[Channel] = []
         self.accepted_total = 0
         self.refused_total = 0
+        self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
         self._places = Places() if definition.errors_into is not None else None
 
     @property
@@ -101,6 +102,8 @@ class StreamIntake:
         `places` are the rows' numbers among all rows offered to the stream, where they are not simply the next ones.
         """
         host = self.host
+        if self.is_sync:
+            return self._take_sync(columns, places)
         with host.network.ingress.lock:
             ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
             if self._places is None:
@@ -109,6 +112,18 @@ class StreamIntake:
                 self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
         return ingested.hi - 1
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether rows enter, and are acked, only once the disk has them."""
+        return self.definition.durability == "sync" and self.host.journaling is not None
+
+    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None) -> int:
+        assert self.host.journaling is not None
+        with self.host.network.ingress.lock:
+            lo, hi = self.host.journaling.take_sync(self, columns)
+            self.note_accepted(np.arange(lo, hi, dtype=np.int64), places)
+        return hi - 1
 
     def note_accepted(self, seqs: Int64Array, places: Int64Array | None) -> None:
         """Count rows that were let in, and remember their places if an error output will want them."""
@@ -121,10 +136,15 @@ class StreamIntake:
         """Return the numbers of rows, by arrival number, among all rows offered to the stream."""
         return [None] * len(seqs) if self._places is None else self._places.of(seqs)
 
-    def feed(self, columns: Sequence[Column]) -> None:
-        """Let in rows that the server itself made, nothing once the stream has ended."""
-        if not self.host.network.sources[self.name].ended:
-            self.take_columns(columns)
+    def feed(self, columns: Sequence[Column], fed: tuple[str, int] | None = None) -> None:
+        """Let in rows that the server itself made, nothing once the stream has ended. `fed`: by which query, from which row."""
+        with self.host.network.ingress.lock:
+            if not self.host.network.sources[self.name].ended:
+                self.fed = fed
+                try:
+                    self.take_columns(columns)
+                finally:
+                    self.fed = None
 
     def checked(self, columns: Sequence[Column], reasons: Reasons) -> Coerced:
         """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
