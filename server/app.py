@@ -30,6 +30,7 @@ from millstream.server.fed_streams import base_streams
 from millstream.server.intake import StreamIntake
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
+from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
@@ -76,6 +77,7 @@ class Application:
         self.sessions: dict[int, Session] = {}
         self.feeds: dict[str, QueryFeed] = {}
         self.held: dict[Channel, None] = {}
+        self.outbox = Outbox()
         self.unbalanced_total = 0
         self.ready = False
         self.stopping = False
@@ -87,7 +89,7 @@ class Application:
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
-        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
+        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
         spec = PolicySpec.parse(self.config.policy)
         self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
         assert isinstance(self.host.runtime, LiveRuntime)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
@@ -16,15 +17,17 @@ from millstream.server.runtime import NS_PER_US, arrivals, splicer
 
 
 class LiveRuntime:
-    """The scheduler's thread and its workers."""
+    """The scheduler's thread and its workers, and the loop's thread for a few rows."""
 
     def __init__(
         self, executor: OrderExecutor, network: Network, policy: PolicySpec, workers: int, on_instruction: InstructionHandler
     ) -> None:
         self.scheduler = LiveScheduler(executor, policy=policy, workers=workers, on_splice=splicer(network), on_instruction=on_instruction)
+        self._home = 0  # the thread that started this one: the event loop's
 
     def start(self) -> None:
         """Start the threads."""
+        self._home = threading.get_ident()
         self.scheduler.start()
 
     def stop(self, drain_s: float) -> bool:
@@ -42,7 +45,10 @@ class LiveRuntime:
         return time.monotonic_ns()
 
     def arrived(self, ingested: Ingested) -> None:
-        """Post it to the scheduler's mailbox."""
+        """Tell the scheduler; on the event loop's thread a few rows are run at once."""
+        if threading.get_ident() == self._home:
+            self.scheduler.offer(arrivals(ingested))
+            return
         for event in arrivals(ingested):
             self.scheduler.post(event)
 
