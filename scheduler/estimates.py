@@ -365,8 +365,9 @@ class Estimates:
     def refresh(self, *, force: bool = False) -> bool:
         """Bring the sums up to date where that is due; return True when any changed.
 
-        New queries are summed at once. Measurements wait until a 64th of the operators have news, those of chains until there are some
-        for each operator, so that their cost stays a small share of the work measured. Few queries are summed one by one, many all together in NumPy.
+        New queries are summed at once. Measurements wait until a 64th of the operators have news, those of chains until there are some for
+        each operator, so that their cost stays a small share of the work measured. Few queries are summed one by one, many all together in
+        NumPy.
         """
         kept, self._kept = self._kept, {}
         affected: dict[QueryId, None] = dict.fromkeys(self._new)

@@ -84,7 +84,8 @@ class Session:
             return
         self._note_partial_frame(now_ns)
         for channel in tuple(self.channels.values()):
-            channel.settle()
+            if channel.unsettled:
+                channel.settle()
         self.application.bridge.drain()  # results that were made at once
 
     def _fail(self, error: Exception) -> None:
