@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS := 2
 PACKAGES := client engine feeder protocol scheduler server
 INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
@@ -29,8 +30,9 @@ demo: $(READY) ## a month of flights through a dozen queries, every answer check
 
 test: lint contracts types tests ## all checks and all tests
 
+# Two processes share the tests, a module each, so that what a module sets up is set up once.
 tests: $(READY)
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --cov --cov-report=term:skip-covered $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -51,8 +53,8 @@ bench: $(READY) ## all benchmarks; each checks its answer (one: .venv/bin/millst
 soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
 	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
 
-experiments: $(READY) ## run every experiment and draw its figures
-	@$(BIN)/millstream experiment run --all $(ARGS)
+experiments: $(READY) ## run every experiment at full scale, hours; quicker: ARGS='--scale reduced'
+	@$(BIN)/millstream experiment run --all --scale full $(ARGS)
 
 pins: ## compute requirements/*.txt anew from requirements/*.in and pyproject.toml
 	@.ci/setup pins

@@ -111,6 +111,13 @@ class AsyncClient:
         """Run one statement."""
         return Answer(self, await self._wire.request(lambda request: Statement(request, sql)))
 
+    async def query_once(self, sql: str) -> pa.Table:
+        """Return the answer of a SELECT over what the server holds now, as FETCH gives it.
+
+        The schema's metadata says up to which arrival number it answers (`millstream.position`).
+        """
+        return (await self.execute(f"FETCH {sql}")).to_arrow()
+
     async def submit(
         self,
         query: Any,
@@ -133,6 +140,10 @@ class AsyncClient:
         if not isinstance(given, str):
             raise MillstreamError("protocol", "the server did not say the name of the query it started")
         return Query(self, given)
+
+    def query(self, name: str) -> Query:
+        """Return a handle on a query that exists."""
+        return Query(self, name)
 
     def subscribe(
         self,

@@ -12,7 +12,7 @@ from millstream.engine.graph import OperatorId
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
 from millstream.engine.queues import LogNode, Taken
-from millstream.engine.running import RunningOperator
+from millstream.engine.running import Appended, RunningOperator, emitted
 from millstream.engine.train import Train
 from millstream.engine.work import ChainReceipt, ChainShape, EdgeCount, LogCount, Step, StepReceipt
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
 TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
+CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share
 
 
@@ -32,7 +33,7 @@ class ChainOutcome:
 
     __slots__ = ("counts", "nodes", "side", "taken", "to_tail")
 
-    def __init__(self, taken: Taken, counts: list[int], nodes: list[LogNode], to_tail: Train | None, side: Emitter | None) -> None:
+    def __init__(self, taken: Taken, counts: list[int], nodes: list[Appended], to_tail: Train | None, side: Emitter | None) -> None:
         self.taken = taken
         self.counts = counts
         self.nodes = nodes
@@ -124,22 +125,20 @@ class FusedChain:
 
     def _carry(self, taken: Taken) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
-        outputs = self._last.outputs
         side: Emitter | None = None
         if self._tail is None:
-            emitted: list[Train | None] = [train]
+            made = [(self._last.outputs[0], train)]
         else:
-            side = Emitter(len(outputs))
+            side = Emitter(len(self._last.outputs))
             self._tail.process((train,), side)
-            emitted = side.trains
-        nodes: list[LogNode] = []
-        for log, made in zip(outputs, emitted, strict=True):
-            assert made is not None, f"{type(self._tail).__name__} put nothing on an output"
-            node = LogNode(made, log)
+            made = emitted(self._last, side)
+        nodes: list[Appended] = []
+        for log, one in made:
+            node = LogNode(one, log)
             log.push(node)
-            nodes.append(node)
+            nodes.append((log, node))
         if self._tail is not None:
-            counts.append(sum(n.rows for n in nodes))
+            counts.append(sum(n.rows for _, n in nodes))
         for cursor, rows in zip(self._inner, counts, strict=False):
             cursor.log.bypass(cursor, train, rows)
         self._head.finished += 1
@@ -155,8 +154,7 @@ class FusedChain:
         taken = outcome.taken
         head = self._head.inputs[0]
         consumed = EdgeCount(head.edge, taken.rows, taken.bytes, head.head_arrival_ns(), taken.controls)
-        outputs = zip(self._last.outputs, outcome.nodes, strict=True)
-        produced = tuple([LogCount(log.id, node.rows, node.bytes, node.arrival_ns, node.controls) for log, node in outputs])
+        produced = tuple([LogCount(log.id, n.rows, n.bytes, n.arrival_ns, n.controls) for log, n in outcome.nodes])
         made = ChainReceipt(self.shape, consumed, outcome.counts, produced, cost_ns)
         self._untold.append(made)
         if len(self._untold) >= TOLD_TOGETHER:
@@ -176,6 +174,12 @@ class FusedChain:
         for running, taken, made, share in zip(self.operators, rows_in, rows_out, self.shape.shares(rows_in), strict=True):
             running.counted.add(taken, made, int(share * cost), calls=len(receipts))
 
+    def leave(self) -> None:
+        """Settle for the last time: it will not run again."""
+        self.settle()
+        for running in self.operators:
+            running.chains.remove(self)
+
 
 _OPERATOR = attrgetter("operator")
 
@@ -187,9 +191,17 @@ class ChainCache:
         self._network = network
         self._known: dict[OperatorId, list[FusedChain]] = {}
         self._none: set[OperatorId | tuple[OperatorId, ...]] = set()  # operators, and pairs of steps, where no chain begins
+        self._version = network.version
+
+    def _forget(self) -> None:
+        for chain in [chain for known in self._known.values() for chain in known]:
+            chain.leave()
+        self._known, self._none, self._version = {}, set(), self._network.version
 
     def find(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
         """Return the chain that starts at a step, None when there are not two operators to fuse."""
+        if self._version != self._network.version:  # a log may have got a second reader
+            self._forget()
         head = steps[at].operator
         for chain in self._known.get(head, ()):
             end = at + len(chain.ids)
@@ -201,7 +213,7 @@ class ChainCache:
         return self._find_new(head, pair, steps, at)
 
     def _find_new(self, head: OperatorId, pair: tuple[OperatorId, ...], steps: tuple[Step, ...], at: int) -> FusedChain | None:
-        operators = self._reach(steps[at:])
+        operators = self._reach(steps[at : at + CHAIN_LENGTH_MAX])
         if len(operators) < 2:
             running = self._network.operators.get(head)
             self._none.add(head if running is not None and not can_fuse(running.recipe) else pair)

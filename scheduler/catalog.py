@@ -5,7 +5,7 @@ To add a policy: a file in `policies/` with the equation, a row here, a test of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from millstream.scheduler.contracts import Cutter, Ranking, Selector, Traversal, Turns
@@ -30,6 +30,7 @@ from millstream.scheduler.policies.slope_slack import SlopeSlack
 from millstream.scheduler.policies.user import load_user_ranking
 from millstream.scheduler.policies.weighted_round_robin import WeightedRoundRobin
 from millstream.scheduler.selectors.buckets import BucketsSelector
+from millstream.scheduler.selectors.calendar import CalendarSelector
 from millstream.scheduler.selectors.clusters import ClustersSelector
 from millstream.scheduler.selectors.heap import HeapSelector
 from millstream.scheduler.selectors.scan import ScanSelector
@@ -68,6 +69,7 @@ LEVELS: Mapping[str, str] = {"query": "operators-to-end", "operator": "operators
 
 COMMON_OPTIONS: Mapping[str, str] = {
     "train": "tuples at a time: a count, a share of the queue (1.0 is all), 'all' or 'adaptive'",
+    "quantum": "ms that each operator may run at a time, in place of a train",
     "schedule": "units one decision gives out",
     "tau": "tuples a unit's first queue must exceed",
     "selector": "how the best unit is found",
@@ -204,7 +206,7 @@ _ROWS = (
         ranking=lambda options: BalanceSlowdown(), options={"level": "query", "sharing": "tree", "clusters": 12}),
     Row("chain", "Babcock et al. 2003", "steepest segment of the progress chart first", _cut("operators"), ("heap", "scan"),
         ranking=lambda options: Chain()),
-    Row("fas", "Sharaf 2007, 4.3", "freshness: chance of news per second", _by_level, ("heap", "scan"),
+    Row("fas", "Sharaf 2007, 4.3", "freshness: chance of news per second", _by_level, ("calendar", "heap", "scan"),
         ranking=lambda options: FreshnessAware(_number(options, "beta")), options={"level": "query", "beta": 1.0}),
     Row("edf", "Sharaf 2007, 3.5", "the nearest deadline first", _by_level, ("heap", "scan"),
         ranking=lambda options: EarliestDeadlineFirst(), options={"level": "query"}),
@@ -241,18 +243,22 @@ def build(spec: PolicySpec, *, default_train: Train, default_schedule: int = 1) 
     if row is None:
         raise PolicyError(f"unknown policy '{spec.name}'", hint="known are " + ", ".join(CATALOG))
     options = _options(row, spec)
+    _refuse_nonsense(options, {key for key, _ in spec.options})
     ranking = row.ranking(options) if row.ranking else None
     traversal = str(options.get("traversal", row.traversal))
     if traversal not in TRAVERSALS:
         raise PolicyError(f"unknown traversal '{traversal}'", hint="known are " + ", ".join(TRAVERSALS))
+    cutter = _cutter(row, options)
+    if "traversal" in options and cutter is OperatorUnits:
+        raise PolicyError(f"policy '{row.name}' runs single operators, so a traversal changes nothing", hint="use superbox:traversal=…")
     return Policy(
         spec=spec,
-        cutter=_cutter(row, options),
+        cutter=cutter,
         selector=_selector(row, options, ranking),
         ranking=ranking,
         turns=row.turns(options) if row.turns else None,
         traversal=TRAVERSALS[traversal],
-        train=Train.parse(options["train"]) if "train" in options else default_train,
+        train=_train(options, default_train),
         schedule=_whole(options, "schedule", default_schedule, 1),
         threshold=_whole(options, "tau", 0, 0),
         adapt=bool(options["adapt"]) if "adapt" in options else None,
@@ -267,6 +273,24 @@ def _options(row: Row, spec: PolicySpec) -> dict[str, OptionValue]:
             raise PolicyError(f"policy '{row.name}' has no option '{key}'", hint=f"it has {known}")
         options[key] = value
     return options
+
+
+def _train(options: Options, default: Train) -> Train:
+    if "quantum" in options:
+        return Train.of_quantum(options["quantum"])
+    return Train.parse(options["train"]) if "train" in options else default
+
+
+def _refuse_nonsense(options: Options, given: Set[str]) -> None:
+    """Raise `PolicyError` for options that contradict one another or that nothing would come of."""
+    if {"train", "quantum"} <= given:
+        raise PolicyError("policy options train and quantum both say how much is run at a time", hint="give one of them")
+    shared = str(options.get("sharing", "tree")) != "tree"
+    if shared and "level" in given and options["level"] != "query":
+        raise PolicyError(f"policy option sharing={options['sharing']} holds at query level only", hint="leave out level")
+    for other in ("level", "sharing"):
+        if "units" in given and other in given:
+            raise PolicyError(f"policy options units and {other} both say how the network is cut", hint="give one of them")
 
 
 def _whole(options: Mapping[str, OptionValue], key: str, default: int, least: int) -> int:
@@ -298,6 +322,9 @@ def _selector(row: Row, options: Options, ranking: Ranking | None) -> Selector:
         return HeapSelector(ranking)
     if name == "scan":
         return ScanSelector(ranking)
+    if name == "calendar":
+        assert isinstance(ranking, FreshnessAware)
+        return CalendarSelector(ranking)
     if name == "two-level":
         return TwoLevelSelector(ranking)
     if name == "buckets":

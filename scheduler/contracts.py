@@ -55,6 +55,14 @@ class FactoredRanking(Ranking, Protocol):
         ...
 
 
+class QueueRanking(Ranking, Protocol):
+    """A rank that depends on how many tuples wait and does not grow with them: what a calendar queue needs."""
+
+    def rank_at(self, view: View, rows: NDArray[np.int64]) -> FloatColumn:
+        """Return the rank of each unit the view shows if so many tuples waited at it; never negative."""
+        ...
+
+
 class UrgencyRanking(Ranking, Protocol):
     """A rank in two parts, what is lost by not running and how long that can wait: what buckets need."""
 

@@ -82,6 +82,7 @@ class SchedulerCore:
         self.network = Network()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.estimates.set_aging(self.settings.window, self.settings.aging)
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
         self._policy = self._build(policy)
@@ -255,7 +256,8 @@ class SchedulerCore:
     def _take_arrived(self, event: Arrived, now_ns: int) -> None:
         log = self.network.logs.slot_of.get(event.log)
         if log is None:
-            # The stream's last query left between the append and now: nobody reads the rows.
+            # The stream has no query yet, or its last one has left.
+            self.ledger.note_unread(event.log, event.rows)
             return
         self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
         self.estimates.arrived(log, event.rows, now_ns)

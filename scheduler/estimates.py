@@ -335,6 +335,8 @@ class Estimates:
         if seen < self.window:
             gain = max(gain, rows_in / (PRIOR_TUPLES + seen + rows_in))
         keep = 1.0 - gain
+        if not self.network.outputs[slot]:
+            one.rows_out = rows_in  # a sink: what it takes are results, though they enter no log
         selectivity = keep * one.selectivity + gain * one.rows_out / rows_in
         one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
         call, length = one.spent_ns / calls, rows_in / calls

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from millstream.engine.graph import EdgeId, GraphDelta, OperatorId, QueryId
+from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
 from millstream.engine.work import EdgeCount, LogCount, StepReceipt
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
@@ -76,6 +76,7 @@ class Ledger:
         """Brings up to date the sums that others keep back for a while (chain_accounts.py)."""
         self.bytes_total = 0
         """Bytes before all operators, as a running sum."""
+        self._unread: dict[LogId, int] = {}
         self._capacity = {"log": 0, "edge": 0, "operator": 0}
         self._grow("log", _LOG_COLUMNS, 16)
         self._grow("edge", _EDGE_COLUMNS, 16)
@@ -129,7 +130,11 @@ class Ledger:
             for name in _OPERATOR_COLUMNS:
                 getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
             for log in self.network.outputs[slot]:
-                self.log_rows[log] = self.log_bytes[log] = 0
+                self.log_rows[log] = self._unread.pop(self.network.logs.identity(log), 0)
+                self.log_bytes[log] = 0
+        for _, log_id in delta.ports:
+            log = self.network.logs.slot_of[log_id]
+            self.log_rows[log] = self.log_bytes[log] = 0
         for slot in edges:
             self._start_edge(slot, cursors)
         self.touched.update(dict.fromkeys(operators))
@@ -147,6 +152,9 @@ class Ledger:
     def remove(self, query: QueryId, gone: tuple[OperatorId, ...]) -> list[int]:
         """Take a query out; rows before its operators are dropped and counted in `rows_discarded`. Returns the slots now free."""
         self.settle()
+        for slot in [self.network.operators.slot_of[one] for one in gone]:
+            for log in self.network.outputs[slot] if self.network.is_source(slot) else ():
+                self.note_unread(self.network.logs.identity(log), int(self.log_rows[log]))
         operators, edges = self.network.remove(query, gone)
         removed = set(operators)
         for edge in edges:
@@ -168,6 +176,10 @@ class Ledger:
         return operators
 
     # ---- rows come and go
+
+    def note_unread(self, log: LogId, rows: int) -> None:
+        """Count rows of a source's log that nobody reads, so that it is known where a reader begins that comes later."""
+        self._unread[log] = self._unread.get(log, 0) + rows
 
     def append(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
         """Count rows and control items appended to a log, for every edge that reads it."""

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.scheduler import catalog
@@ -24,6 +27,7 @@ from millstream.scheduler.events import Arrived, DrainRequested, Event, PolicyCh
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.limits import (
+    AGING,
     OFFER_COST_FADE,
     OFFER_COST_NS_MAX,
     OFFER_NS_MAX,
@@ -33,9 +37,10 @@ from millstream.scheduler.limits import (
     SCHEDULE_UNITS_LIVE,
     USER_DECISION_NS_MAX,
     USER_SLOW_DECISIONS_MAX,
+    WINDOW_TUPLES,
 )
 from millstream.scheduler.mailbox import Mailbox
-from millstream.scheduler.measures import Measures, MeasuresReport
+from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 from millstream.scheduler.trains import Train
@@ -43,6 +48,38 @@ from millstream.scheduler.workers import WorkerPool, run_order
 
 _NS_PER_S = 1_000_000_000
 _COUNT_EVERY_NS = 10_000_000
+_ANSWER_S = 0.05  # how often a question is looked after, should the thread have ended with it unanswered
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the scheduler thread has spent its time on up to `at_ns`: waiting, deciding; and how many orders it gave out."""
+
+    at_ns: int
+    waiting_ns: int
+    deciding_ns: int
+    orders: int
+
+
+@dataclass(slots=True)
+class _Question:
+    """Someone waits for what a function makes of the core."""
+
+    ask: Callable[[SchedulerCore], Any]
+    answered: threading.Event = field(default_factory=threading.Event)
+    answer: Any = None
+    problem: Exception | None = None
+
+    def settle(self, core: SchedulerCore) -> None:
+        """Ask, and let the asker go on."""
+        try:
+            self.answer = self.ask(core)
+        except Exception as problem:
+            self.problem = problem
+        self.answered.set()
 
 
 @dataclass(slots=True)
@@ -73,9 +110,12 @@ class LiveScheduler:
         on_instruction: InstructionHandler | None = None,
         settings: CoreSettings | None = None,
         record: bool = False,
+        window: int = WINDOW_TUPLES,
+        aging: float = AGING,
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
+        self.workers = workers
         self._executor = executor
         self._clock_ns = clock_ns
         self._on_splice = on_splice
@@ -91,8 +131,12 @@ class LiveScheduler:
                 budget_ns=ORDER_BUDGET_NS,
                 record=record,
                 measure=True,
+                window=window,
+                aging=aging,
             ),
         )
+        if self._core.measures is not None:
+            self._core.measures.epoch_ns = time.time_ns() - clock_ns()
         self._mailbox = Mailbox()
         self._pool = WorkerPool(executor, 0 if self._core.settings.orders_max == 1 else workers, clock_ns, self._mailbox.post)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
@@ -102,8 +146,7 @@ class LiveScheduler:
         self._changes: dict[QueryId, _Change] = {}
         self._orders_out = 0
         self._slow_decisions = 0
-        self._report: MeasuresReport | None = None
-        self._report_wanted = False
+        self._questions: deque[_Question] = deque()
         self._stopping = False
         self._statistics = self._core.statistics()
         self._counted_ns = 0
@@ -113,6 +156,8 @@ class LiveScheduler:
         self._fatal: BaseException | None = None
         self.scheduling_ns = 0
         """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
+        self.waiting_ns = 0
+        """Time it waited for something to happen."""
         self.inline_orders = 0
         self.offers_taken = 0
         """How often the thread that brought rows took the turn."""
@@ -197,18 +242,40 @@ class LiveScheduler:
             waits = True
         return replace(self._statistics, idle=False) if waits else self._statistics
 
-    def measures(self) -> MeasuresReport | None:
-        """Return what was measured so far, None when nothing is. Taken on the scheduler thread, so it is consistent; may wait for it."""
-        if self._core.measures is None:
-            return None
-        if not self._thread.is_alive():
-            return self._core.measures.report(self._clock_ns())
-        with self._lock:
-            self._report_wanted = True
-            self._report = None
-            self._mailbox.post(Tick())
-            self._drained.wait_for(lambda: self._report is not None or self._fatal is not None)
-            return self._report
+    def ask(self, question: Callable[[SchedulerCore], Answer]) -> Answer:
+        """Let the scheduler thread, between two decisions, make something of its core; returns that, or raises what it raised.
+
+        Keep it short: nothing is decided meanwhile.
+        """
+        asked = _Question(question)
+        if self._thread.is_alive():
+            self._questions.append(asked)
+            with suppress(SchedulerError):  # a mailbox that is closed: the thread answers before it ends, or is found dead below
+                self._mailbox.post(Tick())
+            while not asked.answered.wait(_ANSWER_S) and self._thread.is_alive():
+                pass
+        if not asked.answered.is_set():
+            with self._lock:
+                asked.settle(self._core)
+        if asked.problem is not None:
+            raise asked.problem
+        answer: Answer = asked.answer
+        return answer
+
+    def spent(self) -> Spent:
+        """Return what the scheduler thread has spent its time on so far."""
+        return self.ask(lambda core: Spent(self._clock_ns(), self.waiting_ns, self.scheduling_ns, core.counters()[3]))
+
+    def measures(self) -> Measures | None:
+        """Return a copy of what was measured so far, None when nothing is."""
+
+        def copied(core: SchedulerCore) -> Measures | None:
+            if core.measures is None:
+                return None
+            core.measures.scheduling_ns = self.scheduling_ns
+            return core.measures.copy()
+
+        return self.ask(copied)
 
     @property
     def settings(self) -> CoreSettings:
@@ -277,7 +344,9 @@ class LiveScheduler:
         timeout_s: float | None = None
         while self._fatal is None:
             if not self._own:
+                began_ns = self._clock_ns()
                 self._mailbox.wait(timeout_s)
+                self.waiting_ns += self._clock_ns() - began_ns
             with self._turn:
                 events = self._mailbox.take(0)
                 events.extend(self._own)
@@ -286,18 +355,32 @@ class LiveScheduler:
                     return
                 timeout_s = None if self._own else self._timeout_s()
 
+    def step(self, own: Sequence[Event] = ()) -> list[Event]:
+        """Take one step in the caller's thread, where none was started: for rigs that keep a clock of their own.
+
+        Handles what was posted and `own`, what the step before returned; returns likewise.
+        """
+        events = self._mailbox.take(0)
+        events.extend(own)
+        made = self._step(events)
+        self._statistics = self._core.statistics()
+        return made
+
     def _timeout_s(self) -> float | None:
         wake_ns = self._core.next_wake_ns()
         return None if wake_ns is None else max(0.0, (wake_ns - self._clock_ns()) / _NS_PER_S)
 
     def _step(self, events: list[Event]) -> list[Event]:
         """Handle one batch; return events that this thread made itself."""
+        asked = False
         for event in events:
             kind = type(event)
             if kind is WorkDone:
                 self._orders_out -= 1
             elif kind is DrainRequested:
                 self._drains_taken += 1
+            elif kind is Tick:
+                asked = True
         started_ns = self._clock_ns()
         instructions = self._core.handle(events, started_ns)
         spent_ns = self._clock_ns() - started_ns
@@ -313,8 +396,8 @@ class LiveScheduler:
                 orders.append(instruction.order)
             else:
                 self._carry_out(instruction, own)
-        if self._report_wanted and self._core.measures is not None:
-            self._hand_out_report(self._core.measures)
+        if asked:  # not whenever a question waits: what its asker posted before it must have been handled
+            self._answer()
         if not orders:
             return own
         self._orders_out += len(orders)
@@ -326,11 +409,10 @@ class LiveScheduler:
             self._pool.give(order)
         return own
 
-    def _hand_out_report(self, measures: Measures) -> None:
-        report = measures.report(self._clock_ns())
-        with self._lock:
-            self._report, self._report_wanted = report, False
-            self._drained.notify_all()
+    def _answer(self) -> None:
+        self._statistics = self._core.statistics()
+        while self._questions:
+            self._questions.popleft().settle(self._core)
 
     def _replace_slow_policy(self, spent_ns: int, own: list[Event]) -> None:
         self._slow_decisions += 1
@@ -345,6 +427,7 @@ class LiveScheduler:
             own.append(self._splice(instruction))
             return
         if isinstance(instruction, Report):
+            self._statistics = self._core.statistics()
             self._settle(instruction)
         self._tell(instruction)
 

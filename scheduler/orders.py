@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from millstream.engine.graph import OperatorId
 from millstream.engine.work import OrderId, Step, WorkOrder
 from millstream.scheduler.contracts import Traversal, Turns
-from millstream.scheduler.limits import ORDER_STEPS_MAX
+from millstream.scheduler.limits import ORDER_STEPS_MAX, TRAIN_ROWS_MAX
 from millstream.scheduler.trains import Train
 from millstream.scheduler.traversals.upstream_first import upstream_first
 from millstream.scheduler.view import View
@@ -17,7 +17,7 @@ class OrderMaker:
     """Makes the steps of units of one cut. The walk of each unit and the steps after the first are made once and kept.
 
     The first step that runs an operator takes at most the rows that the ledger knows; a step whose input an earlier one of the same
-    unit produced takes whatever is there (`rows_max` None).
+    unit produced takes whatever is there (`rows_max` None), or what fits into the quantum where the train is one.
     """
 
     def __init__(self, view: View, train: Train, traversal: Traversal, turns: Turns | None) -> None:
@@ -30,7 +30,7 @@ class OrderMaker:
         network = view.ledger.network
         self._identity = network.operators.ids
         self._ledger = view.ledger
-        self._plain = traversal is upstream_first and not view.units.interior_counts
+        self._plain = traversal is upstream_first and not view.units.interior_counts and not train.quantum_ns
 
     def query_came(self, query_operators: Sequence[int]) -> None:
         """A query came whose operators these are: units above them walk on to new members."""
@@ -71,8 +71,17 @@ class OrderMaker:
 
     def _rows(self, unit: int, operator: int) -> int:
         waiting = self._ledger.rows_at[operator]
+        return self._fitting(unit, operator, waiting)
+
+    def _fitting(self, unit: int, operator: int, waiting: int) -> int:
         factor = self.turns.share(self.view, unit) if self.turns is not None else 1.0
-        return self.train.rows(waiting, self.view.estimates.cost_to_end_ns.item(operator), factor)
+        estimates = self.view.estimates
+        costs = estimates.cost_ns if self.train.quantum_ns else estimates.cost_to_end_ns
+        return self.train.rows(waiting, costs.item(operator), factor)
+
+    def _fed_rows(self, unit: int, operator: int) -> int | None:
+        """Rows for a step behind another of the unit: whatever is there, with a quantum what fits into it."""
+        return self._fitting(unit, operator, TRAIN_ROWS_MAX) if self.train.quantum_ns else None
 
     def _walk_steps(self, unit: int, steps: list[Step]) -> None:
         ledger = self._ledger
@@ -90,7 +99,7 @@ class OrderMaker:
                 continue
             has_work = member not in taken and (ledger.rows_at[member] > 0 or ledger.controls_at[member] > 0)
             if member in fed:
-                steps.append(Step(self._operator(member), None))
+                steps.append(Step(self._operator(member), self._fed_rows(unit, member)))
             elif has_work:
                 steps.append(Step(self._operator(member), self._rows(unit, member)))
             else:

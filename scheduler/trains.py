@@ -15,12 +15,14 @@ class Train:
     """Shape of a train: exactly one of the fields says it.
 
     `count` is a number of tuples, `share` a part of the queue (1.0 is all of it), `adaptive` as many as fit into some ms by the
-    estimates, at least some hundred.
+    estimates, at least some hundred. `quantum_ns` is a time that every operator has for itself (Pajjuri 2004, 5.1.3): it takes as many
+    tuples as its own cost lets into it, at least one, and what is left over waits for its next turn.
     """
 
     count: int = 0
     share: float = 0.0
     adaptive: bool = False
+    quantum_ns: int = 0
 
     @classmethod
     def parse(cls, value: OptionValue) -> Train:
@@ -35,10 +37,19 @@ class Train:
             return cls(share=value)
         raise PolicyError(f"train '{value}' is neither a count, a share of the queue up to 1.0, 'all' nor 'adaptive'")
 
+    @classmethod
+    def of_quantum(cls, value: OptionValue) -> Train:
+        """Read a quantum in ms."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
+            raise PolicyError(f"policy option quantum={value} is not a positive number of ms")
+        return cls(quantum_ns=max(1, round(value * 1e6)))
+
     def rows(self, waiting: int, cost_ns: float, factor: float = 1.0) -> int:
-        """Return the tuples to take of `waiting`, whose cost to the end of the unit is `cost_ns` each."""
+        """Return the tuples to take of `waiting`, whose cost to the end of the unit is `cost_ns` each (with a quantum: at the operator)."""
         if waiting <= 0:
             return 0
+        if self.quantum_ns:
+            return min(waiting, max(1, int(self.quantum_ns * factor / cost_ns)))
         if self.count:
             return min(waiting, max(1, round(self.count * factor)))
         if self.share:

@@ -61,7 +61,7 @@ class UnitSet:
         self._open_edges: dict[int, tuple[int, ...]] = {}
 
     def _open_views(self) -> None:
-        self._rows_at, self._head_at, self._locked_at = single_values(self.rows), single_values(self.head_ns), single_values(self.locked)
+        self.rows_at, self._head_at, self._locked_at = single_values(self.rows), single_values(self.head_ns), single_values(self.locked)
         self._ready_at = memoryview(self.ready)  # type: ignore[arg-type]
         self.available_at = memoryview(self.available)  # type: ignore[arg-type]
 
@@ -169,7 +169,7 @@ class UnitSet:
         members = self.members(unit)
         entry = int(self.entries[unit])
         rows = ledger.rows_at[entry]
-        self._rows_at[unit] = rows if rows > 0 else 0
+        self.rows_at[unit] = rows if rows > 0 else 0
         self._head_at[unit] = ledger.head_at[entry]
         ready = rows > self.threshold and not ledger.halted_at[entry] and not ledger.stalled_at[entry]
         if not ready:
@@ -311,7 +311,7 @@ class EntryUnits(UnitSet):
         ready = rows > self.threshold or ledger.controls_at[entry] > 0
         if ready and (ledger.halted_count or ledger.stalled_count or ledger.full_count):
             ready = self._may_run(entry) if self._full_blocks() else self._may_go_on(entry)
-        self._rows_at[unit] = rows if rows > 0 else 0
+        self.rows_at[unit] = rows if rows > 0 else 0
         self._head_at[unit] = ledger.head_at[entry]
         self._ready_at[unit] = ready
         self.available_at[unit] = ready and not self._locked_at[unit]

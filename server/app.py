@@ -12,12 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.engine.errors import UnknownName
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import Describe, Explain, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.protocol.messages import Submit
@@ -30,12 +31,15 @@ from millstream.server.fed_streams import base_streams
 from millstream.server.intake import StreamIntake
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
+from millstream.server.once.held import KeptResults
 from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
 from millstream.server.runtime import Runtime
 from millstream.server.security import Role, require
+from millstream.server.statements.fetch import prepare as prepare_fetch
+from millstream.server.statements.recording import release as release_recordings
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
@@ -50,7 +54,7 @@ FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 WAITING_RESULTS_MAX = 1024  # trains on the bridge at which publishers wait for the loop
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 NS_PER_S = 1_000_000_000
-_READER_STATEMENTS = (SelectStatement, Show, Describe, Explain)
+_READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
 Given = TypeVar("Given")
 
@@ -79,6 +83,7 @@ class Application:
         self.held: dict[Channel, None] = {}
         self.outbox = Outbox()
         self.unbalanced_total = 0
+        self.policies_failed = 0
         self.ready = False
         self.stopping = False
         self._connections = 0
@@ -92,6 +97,7 @@ class Application:
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
         spec = PolicySpec.parse(self.config.policy)
         self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
+        self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         self.host.runtime.start()
         for problem in await self.call(restoring.restore, self.host):
@@ -99,7 +105,9 @@ class Application:
         self.ready = True
 
     def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
-        return lambda executor, network, told: LiveRuntime(executor, network, spec, max(1, self.config.workers), told)
+        return lambda executor, network, told: LiveRuntime(
+            executor, network, spec, max(1, self.config.workers), told, window=self.config.estimate_rows, aging=self.config.estimate_aging
+        )
 
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
@@ -116,6 +124,7 @@ class Application:
                 subscription.finish("stopping", "the server is about to stop")
             session.say_goodbye("the server is about to stop")
         self._executor.shutdown(wait=True)
+        self.host.close_functions()
         self.store.close()
         return drained
 
@@ -159,6 +168,7 @@ class Application:
     async def _release(self, session: Session) -> None:
         if self.stopping:
             return
+        await self.call(release_recordings, self.host, session)
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)
@@ -173,6 +183,9 @@ class Application:
         """Execute one statement for a session."""
         statement = parse_statement(text)
         require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
+        if isinstance(statement, Fetch):
+            answer = await self.call(prepare_fetch, self.host, statement)
+            return await self.loop.run_in_executor(None, answer)
         return await self.call(self.host.execute, statement, Context(owner=session, text=text))
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
@@ -240,6 +253,19 @@ class Application:
         if query.kind is not QueryKind.DERIVED:
             self.bridge.post(partial(self._close_feed, query, query.run, reason, message, counts))
 
+    def kept(self, query: Query) -> KeptResults:
+        """Read the feed on the loop's thread, after all results that are on their way to it."""
+        return asyncio.run_coroutine_threadsafe(self._kept(query.name), self.loop).result()
+
+    async def _kept(self, name: str) -> KeptResults:
+        self.bridge.drain()
+        found = self.feeds.get(name)
+        if found is None:
+            return KeptResults()
+        entries = found.feed.log.kept()
+        missing = entries[0].rows_before if entries else 0
+        return KeptResults([(e.meta["position"], e.batch) for e in entries if e.batch is not None], missing)
+
     def stream_dropped(self, name: str) -> None:
         """Close the channels into a stream that is gone."""
         self.bridge.post(partial(self._revoke_channels, name))
@@ -247,6 +273,8 @@ class Application:
     def reported(self, kind: str, message: str) -> None:
         """Log it."""
         self.log.error(kind, reason=message)
+        if kind == "policy_failed":
+            self.policies_failed += 1
 
     def _open_feed(self, query: Query, identity: str) -> None:
         config = self.config

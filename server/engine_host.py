@@ -6,20 +6,22 @@ to an `Observer`, from worker threads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column
-from millstream.engine.errors import UnknownName
+from millstream.engine.errors import InvalidDefinition, UnknownName
 from millstream.engine.executor import Executor
 from millstream.engine.frontier import edge_frontier
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import ClassDefinition, Statement
+from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
@@ -29,15 +31,21 @@ from millstream.engine.train import Int64Array, Train
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
+from millstream.server.fed_streams import base_streams
 from millstream.server.feeding import DirectFeeder, Feeder
+from millstream.server.functions.process import FunctionProcess
 from millstream.server.intake import StreamIntake
 from millstream.server.lifecycle import QueryState
+from millstream.server.once.held import HeldRows, KeptResults
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
+from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.store import Store
 
-COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
+SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
+SEEN_STEP_S = 0.001
+COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
 
 
 class Observer(Protocol):
@@ -57,6 +65,9 @@ class Observer(Protocol):
 
     def reported(self, kind: str, message: str) -> None:
         """Something for whoever operates the server."""
+
+    def kept(self, query: Query) -> KeptResults:
+        """The results of a query that are kept now."""
 
     def is_pressed(self, stream: str) -> bool:
         """Whether results that come from a stream wait for their readers, so that its publishers should too."""
@@ -84,10 +95,13 @@ class EngineHost:
         self.catalog = Catalog()
         self.queries = QueryBook()
         self.derived: dict[str, Query] = {}
+        self.functions: dict[str, FunctionProcess] = {}
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
+        self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
+        self.policy_dir: Path | None = None
         self.rules_off = frozenset() if optimise else frozenset(("all",))
         self.network = Network(self, sharing=optimise)
         self.executor = Executor(self.network)
@@ -109,6 +123,11 @@ class EngineHost:
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
         node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
         self.class_nodes[definition.name] = node
+
+    def close_functions(self) -> None:
+        """End the processes of users' functions."""
+        for process in self.functions.values():
+            process.close()
 
     def class_node(self, options: QueryOptions) -> ClassNode:
         """Return the node of a query's class; UnknownName when there is none such."""
@@ -140,6 +159,29 @@ class EngineHost:
         """Whether publishers of a stream should wait for those who read results."""
         return self.observer.is_pressed(stream)
 
+    # --- what is held ---
+
+    def holds(self, stream: str) -> bool:
+        """Whether rows of a stream are held beyond what its queries have yet to read."""
+        return False
+
+    def held(self, definition: StreamDefinition) -> HeldRows:
+        """Return the rows of a stream that are held. To be called under the ingress lock, and read afterwards."""
+        raise InvalidDefinition(f"no rows of stream {definition.name} are held")
+
+    def kept(self, query: Query) -> KeptResults:
+        """Return the kept results of a query, once it has seen what arrived before."""
+        self.let_see(query)
+        return self.observer.kept(query)
+
+    def let_see(self, query: Query) -> None:
+        """Wait, SEEN_S at most, until a running query has seen all that has arrived."""
+        at = self.network.ingress.next_seq - 1
+        deadline = time.monotonic() + SEEN_S
+        streams = base_streams(self, query.reads)
+        while query.state is QueryState.RUNNING and not all(self.have_seen(s, at) for s in streams) and time.monotonic() < deadline:
+            time.sleep(SEEN_STEP_S)
+
     # --- time ---
 
     def tick(self) -> None:
@@ -164,6 +206,9 @@ class EngineHost:
                 continue
             # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
             if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
+                return False
+            # What has been taken may still be on its way out; a call counts as begun before it takes anything.
+            if any(operator.started != operator.finished for operator in running.blueprint.operators):
                 return False
         return True
 

@@ -99,10 +99,12 @@ class LiveServer:
 
     async def _start_pages(self) -> None:
         from millstream.server.http import serve_pages
-        from millstream.server.metrics import pages
+        from millstream.server.metrics import ApplicationCollector, pages
 
+        collector = ApplicationCollector(self.application)
+        prepare = {"/metrics": collector.measure}
         try:
-            self._pages = await serve_pages(self.config.host, self.config.metrics_port, pages(self.application))
+            self._pages = await serve_pages(self.config.host, self.config.metrics_port, pages(collector), prepare)
         except OSError as error:
             raise _cannot_listen(self.config.host, self.config.metrics_port, error) from error
         self.metrics_port = self._pages.sockets[0].getsockname()[1]

@@ -33,7 +33,7 @@ class Query:
     """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
 
     `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None
-    while it is not in it. `target` is the stream that a derived or inserting query feeds. `shape` turns its
+    while it is not in it, `last_id` that of the last run. `target` is the stream that a derived or inserting query feeds. `shape` turns its
     results into batches. `last_counts` are the accounts' sums of a run
     that has ended.
     """
@@ -48,6 +48,7 @@ class Query:
     target: str | None = None
     state: QueryState = QueryState.SUBMITTED
     id: QueryId | None = None
+    last_id: QueryId | None = None
     run: int = 0
     shape: ResultShape | None = None
     ended_run: int = 0

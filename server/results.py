@@ -87,6 +87,10 @@ class ResultLog:
         assert self.first_number <= number < self.next_number, number
         return self._entries[number - self.next_number]
 
+    def kept(self) -> list[Entry]:
+        """Return the results that are kept, oldest first."""
+        return self._entries[self._dropped :]
+
     def rows_before(self, number: int) -> int:
         """Return how many rows there were before result `number`, which is kept or the next to come."""
         return self.rows_total if number == self.next_number else self.entry(number).rows_before

@@ -68,7 +68,7 @@ def begin(host: EngineHost, query: Query) -> None:
         delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver)
     else:
         delta = host.network.add_query(query.name, physical, deliver, class_node=node)
-    query.id = delta.query.id
+    query.id = query.last_id = delta.query.id
     try:
         host.runtime.add(delta)
     except BaseException:

@@ -29,12 +29,13 @@ CREATE TABLE IF NOT EXISTS definitions (
 CREATE TABLE IF NOT EXISTS queries (
     position INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, text TEXT, plan TEXT, options TEXT NOT NULL,
     desired TEXT NOT NULL, start_at_us INTEGER, lifetime_us INTEGER) STRICT;
+CREATE TABLE IF NOT EXISTS sources (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDefinition:
-    """One CREATE statement that is in force; `kind` is stream, table or class. `position` orders it among all that is stored."""
+    """One CREATE statement that is in force; `kind` is stream, table, class or function. `position` orders it among all that is stored."""
 
     position: int
     kind: str
@@ -103,6 +104,17 @@ class Store:
         """Keep a definition."""
         self._connection.execute("INSERT INTO definitions (kind, name, statement) VALUES (?, ?, ?)", (kind, name, statement))
 
+    def add_function(self, name: str, statement: str, source: str) -> None:
+        """Keep the definition of a function and the text of its file, both or neither."""
+        with self._transaction():
+            self.add_definition("function", name, statement)
+            self._connection.execute("INSERT INTO sources VALUES (?, ?)", (name, source))
+
+    def source(self, function: str) -> str | None:
+        """Return the text of a function's file."""
+        row = self._connection.execute("SELECT text FROM sources WHERE name = ?", (function,)).fetchone()
+        return None if row is None else str(row[0])
+
     def queries(self) -> list[StoredQuery]:
         """Return the durable queries in the order they were made."""
         rows = self._connection.execute(
@@ -126,6 +138,7 @@ class Store:
         """Drop definitions (kind, name) and queries, all or none of them: a CASCADE is one change."""
         with self._transaction():
             self._connection.executemany("DELETE FROM definitions WHERE kind = ? AND name = ?", definitions)
+            self._connection.executemany("DELETE FROM sources WHERE ? = 'function' AND name = ?", definitions)
             self._connection.executemany("DELETE FROM queries WHERE name = ?", [(name,) for name in queries])
 
     def _transaction(self) -> sqlite3.Connection:

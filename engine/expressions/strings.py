@@ -6,6 +6,7 @@ is a row error.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -198,10 +199,20 @@ def build_join(call: Call, compiler: Compiler) -> Kernel:
         arrays = [p(rows, context) for p in parts]
         if not any(isinstance(a, pa.Array) for a in arrays):
             arrays[0] = pa.array([arrays[0]] * rows.rows, pa.string())
+        if handling == "skip":
+            arrays = _never_all_null(arrays)
         joined = pc.binary_join_element_wise(*arrays, between(rows, context), null_handling=handling)
         return Column(TEXT, joined)
 
     return kernel
+
+
+def _never_all_null(arrays: list[Any]) -> list[Any]:
+    """Put an empty text where every part is NULL, since Arrow's skipping join leaves such a row out of its result."""
+    if not all(isinstance(a, pa.Array) and a.null_count for a in arrays):
+        return arrays
+    missing = functools.reduce(pc.and_, [pc.is_null(a) for a in arrays])
+    return [pc.if_else(missing, "", arrays[0]), *arrays[1:]]
 
 
 def _text_operand(expression: Expression, compiler: Compiler) -> Callable[[Rows, EvaluationContext], Any]:

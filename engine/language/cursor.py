@@ -198,7 +198,8 @@ class Cursor(ExpressionParser):
     def _bare_duration(self) -> int | None:
         token = self._curr
         if self._match(TokenType.INTERVAL):
-            return self._quoted_duration(token) or self._number_and_unit(self._curr)
+            quoted = self._quoted_duration(token)
+            return self._number_and_unit(self._curr) if quoted is None else quoted
         if self.sees_symbol(TokenType.STRING):
             self._advance()
             return interval_text_us(self._prev.text, token)

@@ -20,6 +20,7 @@ from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.policies.base import RankingBase
 from millstream.scheduler.view import View
+from numpy.typing import NDArray
 
 
 class FreshnessAware(RankingBase):
@@ -34,7 +35,11 @@ class FreshnessAware(RankingBase):
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return α (1 - (1 - S)^(N^β)) / (N^β Cbar)."""
-        number = np.maximum(view.rows, 1).astype(np.float64) ** self.beta
+        return self.rank_at(view, view.rows)
+
+    def rank_at(self, view: View, rows: NDArray[np.int64]) -> FloatColumn:
+        """Return the rank that so many waiting tuples give."""
+        number = np.maximum(rows, 1).astype(np.float64) ** self.beta
         outputs = view.output_per_tuple
         chance = np.where(number > 1.0, 1.0 - (1.0 - np.minimum(outputs, 1.0)) ** number, outputs)
         return view.weight * chance / (number * view.cost_to_end_ns)

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
 from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.executor import ClockNs
 from millstream.scheduler.instructions import Splice
-from millstream.scheduler.simulation.hashing import MASK, mix, salt
+from millstream.scheduler.simulation.hashing import MASK, mix, mix_many, salt
 
 Tuple = tuple[int, int]
 """Arrival in ns, identity."""
 
 _TRIM_ROWS = 4_096
+
+# From so many partners on, hashing them in columns is quicker than one by one.
+_VECTOR_PAIRS_MIN = 48
 
 
 @dataclass(slots=True)
@@ -59,7 +64,7 @@ class BoxExecutor:
         self._windows: dict[EdgeId, list[Tuple]] = {}
         self._started_ns = 0
         self._written: dict[LogId, tuple[_Log, int]] = {}
-        self.outcomes: dict[OperatorId, tuple[int, ...]] = {}
+        self.outcomes: dict[OperatorId, Sequence[int]] = {}
         """Outcomes by arrival order for boxes whose results are prescribed instead of hashed: outputs of the 1st, 2nd … tuple."""
 
     # ---- the network
@@ -206,7 +211,10 @@ class BoxExecutor:
             # Below a union or another join tuples may come out of arrival order, so nothing is forgotten: it may still be met.
             first = bisect_left(partners, (arrival_ns - node.window_ns, 0))
             last = bisect_right(partners, (arrival_ns + node.window_ns, MASK))
-            for partner_ns, partner in partners[first:last]:
+            met = partners[first:last]
+            if len(met) >= _VECTOR_PAIRS_MIN:
+                met = _matches(operator_salt, identity, port, met, bound)
+            for partner_ns, partner in met:
                 left, right = (identity, partner) if port == 0 else (partner, identity)
                 mixed = mix(operator_salt ^ mix(left ^ mix(right)))
                 if mixed <= bound:
@@ -235,3 +243,11 @@ class BoxExecutor:
         for left, (arrival_ns, _) in enumerate(reversed(results)):
             emissions.append(Emission(operator, 1, round(now_ns - left * each_ns), (arrival_ns,), (1,)))
         emissions[-len(results) :] = reversed(emissions[-len(results) :])
+
+
+def _matches(operator_salt: int, identity: int, port: int, partners: list[Tuple], bound: int) -> list[Tuple]:
+    """Return the partners whose pair with the tuple the hash lets through."""
+    others = np.array([partner for _, partner in partners], dtype=np.uint64)
+    inner = np.uint64(identity) ^ mix_many(others) if port == 0 else others ^ np.uint64(mix(identity))
+    mixed = mix_many(np.uint64(operator_salt) ^ mix_many(inner))
+    return [partners[place] for place in np.flatnonzero(mixed <= np.uint64(bound)).tolist()]

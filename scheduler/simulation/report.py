@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from millstream.scheduler.simulation.experiments import NAMES, Findings, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Findings, Scale, Scenario, names
 
 Verdict = Mapping[str, Any]
 
@@ -57,7 +58,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 def read_verdicts(folder: Path) -> list[Verdict]:
     """Return the verdicts in a folder, in the order of the papers."""
     found = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/verdict.json")}
-    return [found[name] for name in NAMES if name in found]
+    return [found[name] for name in names() if name in found]
 
 
 _HEAD = """# The papers' experiments, repeated
@@ -67,11 +68,13 @@ scheduler in virtual time (`docs/simulation.md`); only the executor is a cost mo
 the runs: where a paper states the size of an effect, the direction must be right and at least half of the size must show; an order must
 be the order; a number must be met within a factor of two. A claim that does not hold stays here with both numbers.
 
-Two reservations. Some set-ups were changed after first results, each to reach overload or to let policies differ at
-all: the rates of c-qos, c-size, c-bucket and c-fanout, load and share of c-sustained, the capacity of c-overhead, the range of SLIDE in
-s-tardiness, the sizes in s-adaptive, cost and tuple size of the projection in Pajjuri's query. And the charge for deciding is calibrated
-on c-10000's overheads, so that these three claims prove nothing.
-The scale of each row stands in the table.
+Every set-up is the paper's where the paper states it. What it does not state stands under "Substituted" with the reason, and was decided
+from its text, not from what came out. One reservation: the charge for deciding is calibrated on c-10000's overheads, as the papers'
+machines are gone, so that these three claims prove nothing; for all other experiments it is fixed.
+
+The scale of each row stands in the table: `full` has the papers' sizes or says where it has not, `medium` a part of the tuples and loads,
+`reduced` only shows that a row runs. What holds at less than full scale is a hint, not a proof. `make experiments` runs everything
+at full scale and goes on where it was stopped.
 
 """
 
@@ -82,12 +85,30 @@ def document(verdicts: Sequence[Verdict], plots: Mapping[str, str]) -> str:
     held = sum(1 for claim in claims if claim["holds"])
     parts = [_HEAD, f"**{held} of {len(claims)} claims hold.**\n\n"]
     parts.append("| experiment | source | scale | claims that hold |\n|---|---|---|---|\n")
-    for verdict in verdicts:
-        good = sum(1 for claim in verdict["claims"] if claim["holds"])
-        name = verdict["name"]
-        parts.append(f"| [{name}](#{name}) | {verdict['source']} | {verdict['scale']} | {good} of {len(verdict['claims'])} |\n")
+    parts.extend(_row(verdict) + "\n" for verdict in verdicts)
     parts.extend(_section(verdict, plots.get(verdict["name"])) for verdict in verdicts)
     return "".join(parts)
+
+
+def _row(verdict: Verdict) -> str:
+    good = sum(1 for claim in verdict["claims"] if claim["holds"])
+    name = verdict["name"]
+    return f"| [{name}](#{name}) | {verdict['source']} | {verdict['scale']} | {good} of {len(verdict['claims'])} |"
+
+
+def added(page: str, verdicts: Sequence[Verdict], plots: Mapping[str, str]) -> str:
+    """Return a page of `document` with the row and section of these experiments put in, or in the place of older ones."""
+    head, *sections = re.split(r"(?=^## )", page, flags=re.MULTILINE)
+    lines = head.rstrip("\n").split("\n")
+    for verdict in verdicts:
+        name = verdict["name"]
+        lines = [line for line in lines if not line.startswith(f"| [{name}](")] + [_row(verdict)]
+        sections = [one for one in sections if not one.startswith(f"## {name}\n")]
+        sections.append(_section(verdict, plots.get(name)).lstrip("\n"))
+    held = [tuple(map(int, found)) for found in re.findall(r"\| (\d+) of (\d+) \|$", "\n".join(lines), re.MULTILINE)]
+    total = f"**{sum(good for good, _ in held)} of {sum(claims for _, claims in held)} claims hold.**"
+    head = re.sub(r"\*\*\d+ of \d+ claims hold\.\*\*", total, "\n".join(lines))
+    return "\n\n".join([head, *(one.strip("\n") for one in sections)]) + "\n"
 
 
 def _section(verdict: Verdict, plot: str | None) -> str:

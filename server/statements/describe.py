@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.language.statements import Describe
 from millstream.engine.schema import Schema, StreamDefinition
 from millstream.server.outcome import Outcome
+from millstream.server.statements.functions import describe_function
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -20,6 +21,9 @@ def describe(host: EngineHost, statement: Describe, context: Context) -> Outcome
     found = host.catalog.find(name)
     if found is None and host.queries.find(name) is not None:
         return _columns(host.queries.get(name).planned.physical.schema, None)
+    function = host.catalog.find_function(name) if found is None else None
+    if function is not None:
+        return describe_function(function)
     relation = host.catalog.relation(name)
     return _columns(relation.schema, relation if isinstance(relation, StreamDefinition) else None)
 

@@ -158,7 +158,7 @@ def test_a_filter_that_keeps_nothing_leaves_at_most_a_few_items_in_its_log() -> 
         engine.put("s", [row])
         engine.run_order(Step(select))
     cursor = next(iter(engine.network.operators[select].outputs[0].cursors.values()))
-    waiting = cursor._waiting()
+    waiting = list(cursor.waiting())
     assert len(waiting) <= 2
     assert waiting[-1].track.end == 499
 

@@ -335,11 +335,13 @@ def test_results_are_measured_as_they_leave(rig: Rig) -> None:
     for _ in range(4):
         rig.executor.arrive(rig.live, rig.builder.log(source), 5, at_ns=time.monotonic_ns())
     assert rig.live.quiesce(30)
-    report = rig.live.measures()
-    assert report is not None
-    assert report.outputs == 20
-    assert 0 < report.response_ms_p50 <= report.response_ms_max < 30_000
+    measures = rig.live.measures()
+    assert measures is not None
+    report = measures.report(time.monotonic_ns())
+    assert report.output.outputs == 20
+    assert 0 < report.output.response_ms_p50 <= report.output.response_ms_max < 30_000
     assert report.memory_bytes_max >= 5
+    assert 0 < report.scheduling_share < 1
 
 
 def test_arrivals_of_one_log_merge_and_the_mailbox_is_bounded() -> None:

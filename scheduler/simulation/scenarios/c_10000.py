@@ -15,9 +15,9 @@ _AT = 4_000.0
 _RATES: dict[Scale, Sequence[float]] = {
     "reduced": (4_000.0,),
     "medium": (3_000.0, 3_500.0, 4_000.0, 4_250.0, 4_500.0),
-    "full": (2_000.0, 2_500.0, 3_000.0, 3_250.0, 3_500.0, 3_750.0, 4_000.0, 4_250.0, 4_500.0, 4_750.0, 5_000.0),
+    "full": (3_000.0, 3_500.0, 4_000.0, 4_500.0, 5_000.0, 5_500.0, 6_000.0),
 }
-_TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 10_000, "full": 40_000}
+_TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 6_000, "full": 24_000}
 _NETWORK = {"applications": 1_000, "depth": 10, "cost_us": 5.0, "deadlines_ms": [75.0, 150.0, 225.0, 300.0]}
 _SWEEP = Sweep(tuple(_PAPER), _RATES, _NETWORK, tuples=_TUPLES)
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
-from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, title
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED_PUSH, SLOPE_PUSH, Results, title
 
-_FIXED, _SLOPE = "fixed-priority-push-through:schedule=10", "slope-slack-push-through:schedule=10"
-_TUPLES: dict[Scale, int] = {"reduced": 3_000, "medium": 20_000, "full": 100_000}
+_TUPLES: dict[Scale, int] = {"reduced": 3_000, "medium": 55_000, "full": 500_000}
 _COUNTS = ("overload_missed", "overload_made", "underload_missed", "underload_made")
 
 
@@ -18,11 +17,11 @@ def _case(scale: Scale, policy: str) -> Case:
 
 
 def _cases(scale: Scale) -> Sequence[Case]:
-    return [_case(scale, policy) for policy in (_FIXED, _SLOPE)]
+    return [_case(scale, policy) for policy in (FIXED_PUSH, SLOPE_PUSH)]
 
 
 def _judge(scale: Scale, results: Results) -> Findings:
-    fixed, slope = results(_case(scale, _FIXED)), results(_case(scale, _SLOPE))
+    fixed, slope = results(_case(scale, FIXED_PUSH)), results(_case(scale, SLOPE_PUSH))
 
     def share(found: object, time: str) -> float:
         assert isinstance(found, dict)
@@ -59,11 +58,11 @@ def _judge(scale: Scale, results: Results) -> Findings:
     ]
     rows = [
         {"policy": title(policy), "qos": found["qos"], **{name: found[name] for name in _COUNTS}, "loose_missed": found["loose_missed"]}
-        for policy, found in ((_FIXED, fixed), (_SLOPE, slope))
+        for policy, found in ((FIXED_PUSH, fixed), (SLOPE_PUSH, slope))
     ]
     recent = [
         Line(title(policy), [100.0 * at / len(found["recent"]) for at in range(len(found["recent"]))], found["recent"])
-        for policy, found in ((_FIXED, fixed), (_SLOPE, slope))
+        for policy, found in ((FIXED_PUSH, fixed), (SLOPE_PUSH, slope))
     ]
     return Findings(rows, claims, [Panel("QoS of the latest results", "share of results, %", "QoS", recent, kind="step")])
 
@@ -72,8 +71,8 @@ SCENARIO = Scenario(
     "c-burst",
     "Carney 2005, fig. 4.18-4.22",
     "a load that fluctuates over capacity",
-    "The network of c-qos; 60% of capacity, and 130% for 15 of every 55 thousand tuples (periods scaled with the number of tuples).",
+    "The network of c-qos; 60% of capacity, and 130% for 15 of every 55 thousand tuples (at reduced scale one period of fewer tuples).",
     _cases,
     _judge,
-    (CHARGED,),
+    (CHARGED, "capacity: what boxes and calls can take without trains"),
 )

@@ -8,12 +8,12 @@ from millstream.scheduler.simulation.experiments import Case, Claim, Findings, L
 from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, case, title
 
-_RATE = 1_500.0
+_RATE = 1_200.0
 _POLICIES = ("fixed-priority", "slope-slack")
 _COUNTS: dict[Scale, tuple[int, ...]] = {
     "reduced": (1, 10, 100),
     "medium": (1, 3, 10, 30, 100),
-    "full": (1, 2, 5, 10, 15, 20, 30, 50, 75, 100),
+    "full": (1, 2, 5, 10, 20, 50, 100),
 }
 
 
@@ -69,5 +69,5 @@ SCENARIO = Scenario(
     f"The network of c-qos at {_RATE:g} tuples a second.",
     _cases,
     _judge,
-    (CHARGED, "the rate: what 1,200 a second was to the prototype, a heavy load below saturation, is 1,500 to the model"),
+    (CHARGED,),
 )

@@ -9,11 +9,11 @@ from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED
 
 _BURSTS = (1, 2, 4)
 _TRAINS = (0.2, 0.4, 0.6, 0.8, 1.0)
-_TUPLES: dict[Scale, int] = {"reduced": 480, "medium": 8_000, "full": 32_000}
+_TUPLES: dict[Scale, int] = {"reduced": 320, "medium": 8_000, "full": 24_000}
 
 
 def _case(scale: Scale, burst: int, train: float) -> Case:
-    parameters = {"policy": "round-robin", "capacity": 0.4, "trees": 1, "depth": 5, "fan_out": 2, "tuples": _TUPLES[scale], "seed": 1}
+    parameters = {"policy": "round-robin", "capacity": 0.5, "trees": 1, "depth": 5, "fan_out": 2, "tuples": _TUPLES[scale], "seed": 1}
     return Case("carney_runs:superbox", {**parameters, "burst": burst, "train": train})
 
 
@@ -22,11 +22,11 @@ def _cases(scale: Scale) -> Sequence[Case]:
 
 
 def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
-    def overhead_s(burst: int, train: float) -> float:
+    def overhead_ms(burst: int, train: float) -> float:
         found = results(_case(scale, burst, train))
-        return float(found["call_ns"] + found["scheduling_ns"]) / 1e9
+        return float(found["response_ms_mean"]) - float(found["useful_ns"]) / float(found["results"]) / 1e6
 
-    table = {burst: [overhead_s(burst, train) for train in _TRAINS] for burst in _BURSTS}
+    table = {burst: [overhead_ms(burst, train) for train in _TRAINS] for burst in _BURSTS}
     plain = table[1][0]
     flat = max(table[1]) / min(table[1]) - 1.0
     claims = [
@@ -48,24 +48,24 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
             "4 times",
             f"{table[4][0] / plain:.2f} times",
             2.0 <= table[4][0] / plain <= 8.0,
-            "overhead here is time in calls and in deciding; latency that tuples wait behind their burst is no part of it",
         ),
     ]
     rows: list[Row] = [
-        {"burst": burst, "train": train, "overhead_s": value}
+        {"burst": burst, "train": train, "overhead_ms": value}
         for burst, found in table.items()
         for train, value in zip(_TRAINS, found, strict=True)
     ]
     lines = [Line(f"bursts of {burst}", _TRAINS, found) for burst, found in table.items()]
-    return Findings(rows, claims, [Panel("One tree of fan-out 2, depth 5", "train, share of the queue", "overhead, s", lines)])
+    return Findings(rows, claims, [Panel("One tree of fan-out 2, depth 5", "train, share of the queue", "overhead a tuple, ms", lines)])
 
 
 SCENARIO = Scenario(
     "c-train",
     "Carney 2005, fig. 3.9",
     "trains under bursts",
-    "One tree of fan-out 2 and depth 5 under round-robin box at a time at 40% of capacity; bursts of 1, 2, 4 tuples an input.",
+    "One tree of fan-out 2 and depth 5 under round-robin box at a time; bursts of 1, 2, 4 tuples an input. Overhead is the time from a "
+    "tuple's arrival to its result less the work on it, as the thesis lets the clock of tuples tick that wait behind their burst.",
     _cases,
     _judge,
-    (CHARGED,),
+    (CHARGED, "the load, which the thesis does not state here: half of capacity, as for its other experiment on one tree"),
 )

@@ -21,7 +21,14 @@ TITLES = {
 CHARGED = (
     "Aurora's prototype on a 2.0 GHz Pentium IV by the cost model: 16 µs a box call and a charge for deciding, calibrated once on c-10000"
 )
-TUPLES: dict[Scale, int] = {"reduced": 1_200, "medium": 12_000, "full": 50_000}
+FIXED = "fixed-priority:schedule=10"
+FIXED_PUSH = "fixed-priority-push-through:schedule=10"
+SLOPE = "slope-slack:schedule=10"
+SLOPE_PUSH = "slope-slack-push-through:schedule=10"
+BOXES_AND_CALLS_A_SECOND = 1_724.0
+"""Tuples a second that five boxes of 0.1 ms and their calls of 16 µs can take: what stands for a rate that fills the machine where the
+thesis names none."""
+TUPLES: dict[Scale, int] = {"reduced": 1_200, "medium": 12_000, "full": 40_000}
 
 
 def title(policy: str) -> str:

@@ -18,6 +18,7 @@ def _judge(scale: Scale, results: sweep.Results) -> Findings:
                 f"{title}: latency of path capacity < simplified segment < segment < round-robin, over all rates",
                 list(sweep.POLICIES.values()),
                 list(averages.values()),
+                note=sweep.pace_note(results, scale, "response_ms_mean", "ms"),
             )
         )
         saved = mean(

@@ -17,7 +17,7 @@ def _judge(scale: Scale, results: sweep.Results) -> Findings:
         listed = ", ".join(f"{sweep.POLICIES[policy]} {number:.4g}" for policy, number in most.items())
         holds = most["segment"] <= most["simplified-segment"] < others
         text = f"{title}: maximum memory of segment <= simplified segment < path capacity and round-robin, over all rates"
-        claims.append(Claim(text, "this order", listed, holds))
+        claims.append(Claim(text, "this order", listed, holds, sweep.pace_note(results, scale, "memory_bytes_max", "bytes")))
     return Findings(
         sweep.rows(results, scale, "memory_bytes_max"), claims, sweep.panels(results, scale, "memory_bytes_max", "maximum memory, bytes")
     )

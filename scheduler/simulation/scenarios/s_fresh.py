@@ -27,10 +27,10 @@ _BETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _SIZES: dict[Scale, tuple[int, int, tuple[int, ...], tuple[float, ...]]] = {
     "reduced": (50, 100, (1,), (0.95,)),
     "medium": (250, 400, (1,), (0.5, 0.95)),
-    "full": (250, 1_500, (1, 2), (0.1, 0.3, 0.5, 0.7, 0.9, 0.95)),
+    "full": (250, 10_000, (1,), (0.1, 0.5, 0.7, 0.9, 0.95)),
 }
-_SKEWS: dict[Scale, tuple[float, ...]] = {"reduced": (0.0, 3.0), "medium": (0.0, 1.0, 3.0), "full": (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)}
-_BURSTY: dict[Scale, tuple[int, ...]] = {"reduced": (5,), "medium": (0, 5, 10), "full": (0, 2, 4, 5, 6, 8, 10)}
+_SKEWS: dict[Scale, tuple[float, ...]] = {"reduced": (0.0, 3.0), "medium": (0.0, 1.0, 3.0), "full": (0.0, 1.0, 2.0, 3.0)}
+_BURSTY: dict[Scale, tuple[int, ...]] = {"reduced": (5,), "medium": (0, 5, 10), "full": (0, 2, 5, 8, 10)}
 
 
 def _case(scale: Scale, policy: str, load: float, seed: int, *, bursty: int = 5, **more: Any) -> Case:
@@ -64,12 +64,19 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     loads, skews, bursts = _SIZES[scale][3], _SKEWS[scale], _BURSTY[scale]
     stale = {policy: value(policy, "staleness") for policy in _POLICIES}
     slower = value("fas", "response_ms_mean") / value("hr", "response_ms_mean") - 1.0
+    by_query = value("fas", "response_ms_by_query") / value("hr", "response_ms_by_query") - 1.0
     by_skew = [reduction(value("fas", "staleness", skew=one, classes=1), value("hr", "staleness", skew=one, classes=1)) for one in skews]
     by_beta = {beta: (value(f"fas:beta={beta}", "response_ms_mean"), value(f"fas:beta={beta}", "staleness")) for beta in _BETAS}
     normalized = [value("fas", "staleness", bursty=one) / value("hr", "staleness", bursty=one) for one in bursts]
     claims = [
         at_least_half("at 0.95 FAS's staleness is below HR's", 0.40, reduction(stale["fas"], stale["hr"])),
-        Claim("at the price of more response time", percent(0.23), percent(slower), 0.0 <= slower <= 0.46),
+        Claim(
+            "at the price of more response time",
+            percent(0.23),
+            percent(slower),
+            0.0 <= slower <= 0.46,
+            f"averaged over queries in place of results: {percent(by_query)}",
+        ),
         ordered(
             "at 0.95 staleness: FAS lowest, then HR",
             ["FAS", "HR", "the better of RR and FCFS"],
@@ -126,4 +133,5 @@ SCENARIO = Scenario(
     "0.1 to 1.0 (Zipf towards 1.0 where skewed).",
     _cases,
     _judge,
+    ('the cost of the calendar queue, which the thesis charges and puts at "slightly", is not charged',),
 )

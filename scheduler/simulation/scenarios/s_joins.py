@@ -22,7 +22,7 @@ from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 _POLICIES = ("rr", "fcfs", "hr", "hnr", "bsd-naive")
 _SIZES: dict[Scale, tuple[int, int, tuple[int, ...], tuple[float, ...]]] = {
     "reduced": (20, 60, (1,), (0.9,)),
-    "medium": (100, 300, (1,), (0.7, 0.9)),
+    "medium": (50, 300, (1,), (0.7, 0.9)),
     "full": (250, 600, (1, 2), (0.5, 0.7, 0.8, 0.9, 0.95)),
 }
 _GAP_S = 1.0

@@ -24,10 +24,10 @@ _LOAD = 0.95
 _NOTE = "with equal costs T is the same for all queries, so HR and HNR are one order by their own equations"
 HIGHS: dict[Scale, tuple[float, ...]] = {
     "reduced": (0.1, 0.5, 1.0),
-    "medium": (0.1, 0.3, 0.5, 0.8, 1.0),
+    "medium": (0.1, 0.5, 1.0),
     "full": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
 }
-_TUPLES: dict[Scale, int] = {"reduced": 400, "medium": 2_000, "full": 8_000}
+_TUPLES: dict[Scale, int] = {"reduced": 400, "medium": 1_000, "full": 8_000}
 
 
 def case(scale: Scale, policy: str, high: float, seed: int) -> Case:

@@ -28,7 +28,7 @@ _PAPER = {
 }
 _SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {
     "reduced": (40, 150, (1,)),
-    "medium": (200, 400, (1,)),
+    "medium": (100, 300, (1,)),
     "full": (500, 1_000, (1, 2)),
 }
 

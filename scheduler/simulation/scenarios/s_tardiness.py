@@ -10,8 +10,8 @@ _POLICIES = ("edf", "hr", "edf-hr")
 _TITLES = {"edf": "EDF", "hr": "HR", "edf-hr": "EDF-HR"}
 _SIZES: dict[Scale, tuple[int, int, tuple[int, ...], tuple[float, ...]]] = {
     "reduced": (40, 300, (1,), (0.5, 0.9)),
-    "medium": (100, 2_000, (1, 2), (0.3, 0.5, 0.7, 0.9, 0.97)),
-    "full": (250, 4_000, (1, 2), (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)),
+    "medium": (50, 7_200, (1,), (0.5, 0.9, 0.97)),
+    "full": (100, 20_000, (1, 2), (0.1, 0.5, 0.7, 0.9, 0.97, 0.99)),
 }
 
 
@@ -48,9 +48,13 @@ SCENARIO = Scenario(
     "s-tardiness",
     "Sharaf 2007, fig. 22-24",
     "tardiness of windowed aggregates",
-    "Queries of a select and an aggregate with a random SLIDE of 20 ms to 2 s; a boundary's result is "
+    "Queries of a select and an aggregate with a random SLIDE of 1 to 10 s; a boundary's result is "
     "made when every tuple before it is worked off.",
     _cases,
     _judge,
-    ("LBL-PKT-4 by DEC-PKT-1's UDP packets", "ranges of RANGE and SLIDE, which the thesis does not state"),
+    (
+        "LBL-PKT-4 by DEC-PKT-1's UDP packets",
+        'the range of SLIDE, "random" in the text: 1 to 10 s, the window interval of the thesis\'s table 3 (RANGE changes no deadline); '
+        "100 queries in place of 500",
+    ),
 )
