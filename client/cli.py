@@ -29,6 +29,7 @@ SUMMARIES = {
     "policy": "List, show and set the scheduling policy.",
     "top": "Watch queries, queues, latency, policy and shedding.",
     "run": "Run a script on files, without a server.",
+    "record": "Record a running server into a file.",
     "simulate": "Simulate a workload or a recording under policies.",
     "experiment": "List and run the experiments.",
     "bench": "Run a benchmark.",

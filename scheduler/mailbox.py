@@ -56,13 +56,24 @@ class Mailbox:
         rows, controls = waiting.rows + event.rows, waiting.controls + event.controls
         self._arrivals[event.log] = Arrived(event.log, rows, waiting.bytes + event.bytes, oldest_ns, controls, max(totals, default=None))
 
-    def take(self, timeout_s: float | None) -> list[Event]:
-        """Return all events, waiting for the first up to `timeout_s` (None: for ever, 0: not at all)."""
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits and the box is open."""
+        return not (self._events or self._arrivals or self._closed)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Sleep until something waits, up to `timeout_s` (None: for ever)."""
         with self._lock:
-            if not self._events and not self._arrivals and timeout_s != 0 and not self._closed:
+            if not self._events and not self._arrivals and not self._closed:
                 self._sleeping = True
                 self._ready.wait(timeout_s)
                 self._sleeping = False
+
+    def take(self, timeout_s: float | None) -> list[Event]:
+        """Return all events, waiting for the first up to `timeout_s` (None: for ever, 0: not at all)."""
+        if timeout_s != 0:
+            self.wait(timeout_s)
+        with self._lock:
             events = self._events
             if self._arrivals:
                 arrivals: list[Event] = list(self._arrivals.values())

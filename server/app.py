@@ -34,6 +34,7 @@ from millstream.server.journal.journaling import JournalBounds
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.once.held import KeptResults
+from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
@@ -82,6 +83,7 @@ class Application:
         self.sessions: dict[int, Session] = {}
         self.feeds: dict[str, QueryFeed] = {}
         self.held: dict[Channel, None] = {}
+        self.outbox = Outbox()
         self.unbalanced_total = 0
         self.policies_failed = 0
         self.ready = False
@@ -94,7 +96,7 @@ class Application:
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
-        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
+        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
         spec = PolicySpec.parse(self.config.policy)
         self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None

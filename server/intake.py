@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import column_to_arrow
 from millstream.engine.column import Column
 from millstream.engine.errors import EngineError
 from millstream.engine.ingest.checks import finish
-from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
+from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.train import Int64Array
@@ -56,6 +56,7 @@ class StreamIntake:
         self.offered: StreamDefinition | TableDefinition = definition
         if table is not None:
             self.offered = replace(table, schema=Schema((*table.schema.fields, Field("op", TEXT))))
+        self._coercer = coercer_for(self.offered, False)
         self.spelled_schema = spell(self.offered.schema)
         self.channels: list[Channel] = []
         self.accepted_total = 0
@@ -76,14 +77,14 @@ class StreamIntake:
     def take_batch(self, batch: Any) -> Taken:
         """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
         try:
-            return self._take(coerce_batch(batch, self.offered))
+            return self._take(self._coercer.arrow(batch))
         except EngineError as error:
             return self._refused_whole(batch.num_rows, str(error))
 
     def take_rows(self, rows: Sequence[Any]) -> Taken:
         """Take rows, each a list in the order of the stream's columns or a map by column name."""
         try:
-            return self._take(coerce_rows(rows if self.table is None else self._with_op(rows), self.offered))
+            return self._take(self._coercer.rows(rows if self.table is None else self._with_op(rows)))
         except EngineError as error:
             return self._refused_whole(len(rows), str(error))
 
@@ -153,6 +154,8 @@ class StreamIntake:
     def _take(self, coerced: Coerced) -> Taken:
         if self.table is not None and coerced.rows:
             refuse_unknown_op(coerced)
+        if not coerced.rejected and coerced.rows:
+            return Taken(coerced.rows, position=self.take_columns(coerced.columns))
         rejections = [(r.index, r.reason) for r in coerced.rejected]
         offered = self.accepted_total + self.refused_total
         places = None

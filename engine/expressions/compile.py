@@ -24,6 +24,7 @@ from millstream.engine.expressions.decimals import build_decimal
 from millstream.engine.expressions.folding import fold_with
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, walk
 from millstream.engine.expressions.kernel import Builder
+from millstream.engine.expressions.lists import build_contains, build_element, build_length
 from millstream.engine.expressions.logic import build_connective, build_not, build_null_test, build_truth_test, connective_predicate
 from millstream.engine.expressions.membership import build_between, build_in
 from millstream.engine.expressions.numeric_functions import (
@@ -76,6 +77,9 @@ BUILDERS: dict[str, Builder] = {
     "extract": build_extract,
     "date_trunc": build_date_trunc,
     "to_timestamp": build_to_timestamp,
+    "cardinality": build_length,
+    "array_element": build_element,
+    "array_contains": build_contains,
     "add_months": build_add_months,
     "to_char": build_to_char,
     "current_watermark": build_current_watermark,

@@ -11,15 +11,17 @@ from typing import Any
 
 from millstream.engine.errors import UnknownName
 from millstream.engine.expressions.date_rules import DATE_RULES
+from millstream.engine.expressions.lists import LIST_RULES
 from millstream.engine.expressions.operator_rules import OPERATOR_RULES
 from millstream.engine.expressions.scalar_rules import SCALAR_RULES
 from millstream.engine.expressions.signature import Rule, Signature
 from millstream.engine.expressions.text_rules import TEXT_RULES
 from millstream.engine.types import DataType
 
-RULES: dict[str, Rule] = {**OPERATOR_RULES, **SCALAR_RULES, **TEXT_RULES, **DATE_RULES}
+RULES: dict[str, Rule] = {**OPERATOR_RULES, **SCALAR_RULES, **TEXT_RULES, **DATE_RULES, **LIST_RULES}
 
 ALIASES: dict[str, str] = {
+    "array_length": "cardinality", "list_contains": "array_contains",
     "!=": "<>", "==": "=", "add": "+", "subtract": "-", "multiply": "*", "divide": "/",
     "char_length": "length", "character_length": "length", "len": "length", "ceiling": "ceil", "pow": "power", "substr": "substring",
     "upper_case": "upper", "ucase": "upper", "lcase": "lower", "btrim": "trim", "instr": "strpos", "truncate": "trunc",

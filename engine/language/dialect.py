@@ -259,6 +259,7 @@ class Millstream(Dialect):
     """Our dialect, known to sqlglot as `millstream`."""
 
     NORMALIZATION_STRATEGY = NormalizationStrategy.LOWERCASE
+    NULL_ORDERING = "nulls_are_large"  # last ascending, first descending (K13)
     TYPED_DIVISION = True
     NUMBERS_CAN_BE_UNDERSCORE_SEPARATED = True
     Tokenizer = MillstreamTokenizer

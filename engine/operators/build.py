@@ -13,6 +13,7 @@ from millstream.engine.operators.join import WindowJoin
 from millstream.engine.operators.lag import Lag
 from millstream.engine.operators.ordered_aggregate import OrderedAggregate
 from millstream.engine.operators.project import Project
+from millstream.engine.operators.rank import Rank
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
     AsofJoinRecipe,
@@ -21,6 +22,7 @@ from millstream.engine.operators.recipes import (
     JoinRecipe,
     LagRecipe,
     ProjectRecipe,
+    RankRecipe,
     Recipe,
     RelationToStreamRecipe,
     SelectRecipe,
@@ -167,6 +169,8 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Top(recipe, inputs[0])
     if isinstance(recipe, LagRecipe):
         return Lag(recipe, inputs[0])
+    if isinstance(recipe, RankRecipe):
+        return Rank(recipe, inputs[0])
     if isinstance(recipe, RelationToStreamRecipe):
         return RelationToStream(recipe, inputs[0])
     if isinstance(recipe, AggregateRecipe):

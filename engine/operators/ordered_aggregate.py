@@ -165,7 +165,10 @@ class OrderedAggregate(Operator):
         columns = [concat_columns([a, b]) for a, b in zip(old, new, strict=True)]
         at = np.concatenate((minus, plus))
         kind = np.concatenate((np.zeros(len(minus), dtype=np.bool_), np.ones(len(plus), dtype=np.bool_)))
-        final = np.lexsort((kind, at, events.order[at]))
+        first = np.zeros(len(was), dtype=np.int64)
+        first[was] = before.first
+        first[is_] = now.first
+        final = np.lexsort((kind, first[at], events.order[at]))
         columns = [*(c.take(final) for c in columns), change_column(kind[final])]
         closing = None if events.closing is None else events.closing[at][final]
         return self._train(train, track, columns, events.instant[at][final], events.partial, closing)
@@ -176,8 +179,8 @@ class OrderedAggregate(Operator):
         if len(instants) == 0:
             return progress(train, self.schemas[0], track)
         seqs = track.first_reaching(np.clip(instants, track.start, track.end - 1) + 1)
-        if closing is not None:
-            seqs = np.where(closing, train.hi - 1, seqs)
+        if closing is not None:  # what the end of the stream brings comes after all its instants
+            seqs, instants = np.where(closing, train.hi - 1, seqs), np.where(closing, self._finder.newest, instants)
         return made_train(train, self.schemas[0], columns, seqs, instants, track, {"partial": True} if partial else None)
 
     # State -------------------------------------------------------------------------------------------------------------

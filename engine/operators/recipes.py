@@ -249,6 +249,20 @@ class TopRecipe(Recipe):
 
 
 @dataclass(frozen=True, slots=True)
+class RankRecipe(Recipe):
+    """Appends `function` (row_number, rank, dense_rank) of each row in its partition, in the given order.
+
+    A partition is complete once W reaches the value of its column `closing` plus `shift_us`.
+    """
+
+    function: str
+    order: tuple[OrderColumn, ...]
+    partition: tuple[int, ...]
+    closing: int
+    shift_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LagRecipe(Recipe):
     """Appends the value that column `value` had `offset` rows before, in event-time order (ties: arrival) within `partition`; else NULL."""
 

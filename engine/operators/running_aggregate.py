@@ -23,15 +23,15 @@ from millstream.engine.types import TIMESTAMP
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, constant_track, minimum_track
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.batch import Batch
+from millstream.engine.windows.early import moments_after
 
 PANE = 0  # the one pane that holds everything
-EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
 
 
 class RunningAggregate(Operator):
     """See the module's text."""
 
-    state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest")
+    state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest", "_folded")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
@@ -48,6 +48,7 @@ class RunningAggregate(Operator):
         self._waiting = no_rows(inputs)
         self._watermark = TIME_MIN
         self._newest = TIME_MIN
+        self._folded = TIME_MIN  # the greatest event time folded in (EMIT EVERY)
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Fold the rows and answer as EMIT says."""
@@ -188,10 +189,11 @@ class RunningAggregate(Operator):
         last = (max(self._newest, self._watermark) if watermark == TIME_MAX else watermark) // every
         if self._newest == TIME_MIN:
             return []
-        oldest = int(self._waiting.time.min()) if self._watermark == TIME_MIN and len(self._waiting) else self._watermark
-        first = oldest // every + 1
-        first = max(first, last - EARLY_ANSWERS_MAX + 1)
-        moments = np.arange(first, last + 1, dtype=np.int64) * every
+        instants = np.unique(self._waiting.time)
+        if self._folded != TIME_MIN:
+            instants = np.unique(np.append(instants, self._folded))
+        lower = int(instants[0]) if self._watermark == TIME_MIN and len(instants) else self._watermark
+        moments = moments_after(every, lower + 1, last * every, instants + 1)
         seqs = track.first_reaching(moments)  # type: ignore[attr-defined]
         return list(zip(moments.tolist(), seqs.tolist(), strict=True))
 
@@ -201,6 +203,7 @@ class RunningAggregate(Operator):
         if not due.any():
             return
         rows = self._waiting.take(np.flatnonzero(due))
+        self._folded = max(self._folded, int(rows.time.max()))
         self._waiting = self._waiting.take(np.flatnonzero(~due))
         train = as_train(rows, self._inputs)
         self._fold(train, self._ids(train))

@@ -72,17 +72,10 @@ class Top(Operator):
         self._rows = self._rows.take(np.flatnonzero(~due))
         order, windows, keys = self._in_order(rows)
         picked = order[self._within_limit(windows[order], [k[order] for k in keys])]
-        seqs = self._seqs(train, track, ends[picked], rows.seq[picked])
+        seqs = closing_seqs(train, track, ends[picked], rows.seq[picked])
         again = np.argsort(seqs, kind="stable")
         picked = picked[again]
         return made_train(train, self.schemas[0], rows.take(picked).columns, seqs[again], rows.time[picked], track)
-
-    def _seqs(self, train: Train, track: WatermarkTrack, ends: Int64Array, own: Int64Array) -> Int64Array:
-        """Return the seq of the item that closed each row's window; the row's own where it came after that."""
-        if train.flush or track.start == track.end:
-            return np.full(len(ends), train.hi - 1, dtype=np.int64)
-        closing = track.first_reaching(np.clip(ends, track.start + 1, track.end))
-        return np.maximum(np.where(ends <= track.start, own, closing), train.lo)
 
     def _windows(self, rows: BufferedRows) -> Int64Array:
         """Return numbers that order windows by (end, start)."""
@@ -122,3 +115,11 @@ class Top(Operator):
     def state_bytes(self) -> int:
         """Return their bytes."""
         return self._rows.nbytes()
+
+
+def closing_seqs(train: Train, track: WatermarkTrack, ends: Int64Array, own: Int64Array) -> Int64Array:
+    """Return the seq of the item that closed each row's window; the row's own where it came after that."""
+    if train.flush or track.start == track.end:
+        return np.full(len(ends), train.hi - 1, dtype=np.int64)
+    closing = track.first_reaching(np.clip(ends, track.start + 1, track.end))
+    return np.maximum(np.where(ends <= track.start, own, closing), train.lo)

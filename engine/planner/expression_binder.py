@@ -45,7 +45,6 @@ _BINARY: dict[type[exp.Expr], str] = {
 _TRIMS = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.AtTimeZone: ("AT TIME ZONE", "timestamps are instants; give the zone to TO_CHAR, DATE_TRUNC, DATE_PART or the window"),
-    exp.Bracket: ("an index in brackets", "use the aggregate that gives the single value"),
     exp.Subquery: ("a subquery in an expression", "put it in FROM and join it"),
     exp.Tuple: ("a list in parentheses", "compare the columns one by one"),
     exp.Collate: ("COLLATE", "text compares by code point"),
@@ -101,6 +100,7 @@ class ExpressionBinder:
                 "substring", [n for n in (node.this, node.args.get("start"), node.args.get("length")) if n]
             ),
             exp.Trim: self._trim,
+            exp.Bracket: self._element,
             exp.Anonymous: self._function,
             exp.Filter: self._aggregate_part,
             exp.WithinGroup: self._aggregate_part,
@@ -288,6 +288,11 @@ class ExpressionBinder:
 
     def _extract(self, node: exp.Extract) -> Expression:
         return self.call("extract", [node.expression], (str(node.this.name or node.this.this).lower(), None))
+
+    def _element(self, node: exp.Bracket) -> Expression:
+        if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+            raise Unsupported("a part of a list is not supported", hint="one element is list[1]")
+        return self.call("array_element", [node.this, node.expressions[0]])
 
     def _trim(self, node: exp.Trim) -> Expression:
         name = _TRIMS[str(node.args.get("position") or "BOTH").upper()]

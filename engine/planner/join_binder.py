@@ -29,6 +29,7 @@ from millstream.engine.planner.logical import (
 )
 from millstream.engine.planner.window_binder import bounds_of, windowed_times
 from millstream.engine.planner.window_kinds import AT_INSTANT, FORMED_FIRST
+from millstream.engine.windows.calendar_assigners import LONGEST_DAY_US, US_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _stream_join(left: Side, right: Side, request: JoinRequest) -> Side:
         )
     tumbling = left.spec is not None and left.spec.kind is WindowKind.HOPPING
     node = _keyed_join(left, right, request, condition, bound, tumbling)
-    points = left.spec is not None and not tumbling
+    points = (left.spec is not None or right.spec is not None) and not tumbling
     return Side(node, left.spec if tumbling else None, joined=points or left.joined or right.joined)
 
 
@@ -130,20 +131,30 @@ def _window_bound(left: Side, right: Side, request: JoinRequest) -> Bound:
     a, b = left.spec, right.spec
     if a is None and b is None:
         return Bound()
-    if a is None or b is None:
-        raise request.refuse("a join with a window on one side only is not supported", "write a window on both items, or WITHIN")
     if left.joined or right.joined:
         raise request.refuse("a join of more than two windowed items is not supported", "bound the further joins with WITHIN")
+    if a is None or b is None:
+        return _one_window(a, b, request)
     if a.kind in AT_INSTANT and b.kind in AT_INSTANT:
         return Bound(_negative(_reach(b)), _reach(a))
-    if a.kind is b.kind is WindowKind.HOPPING and a == b and a.range_us == a.slide_us and a.zone is None:
-        return Bound(1 - a.range_us, a.range_us - 1)
+    if a.kind is b.kind is WindowKind.HOPPING and a == b and a.range_us == a.slide_us:
+        # A local day may last longer than 24 hours; the window itself is a key of the join, the bound lets its state go.
+        longest = a.range_us if a.zone is None else a.range_us // US_PER_DAY * LONGEST_DAY_US or a.range_us
+        return Bound(1 - longest, longest - 1)
     if a.kind is b.kind is WindowKind.HOPPING:
-        raise request.refuse(
-            "a join of hopping, differing or zoned windows is not supported", "use the same tumbling window twice, or WITHIN"
-        )
+        raise request.refuse("a join of hopping or differing windows is not supported", "use the same tumbling window twice, or WITHIN")
     kinds = f"{a.kind.value.upper()} and {b.kind.value.upper()}"
     raise request.refuse(f"a join of {kinds} windows is not supported", "use [RANGE d] on both items, or WITHIN d")
+
+
+def _one_window(a: WindowSpec | None, b: WindowSpec | None, request: JoinRequest) -> Bound:
+    """An item without a window is [UNBOUNDED], as in CQL: its rows stay, and meet what the other item's window holds when it comes."""
+    spec = a or b
+    assert spec is not None
+    if spec.kind not in AT_INSTANT:
+        kind = spec.kind.value.upper()
+        raise request.refuse(f"a join with a {kind} window on one side only is not supported", "write a window on both items, or WITHIN")
+    return Bound(None, _reach(spec)) if b is None else Bound(_negative(_reach(spec)), None)
 
 
 def _reach(spec: WindowSpec) -> int | None:

@@ -19,6 +19,7 @@ from millstream.engine.operators.recipes import (
     LagRecipe,
     OrderColumn,
     ProjectRecipe,
+    RankRecipe,
     Recipe,
     RelationToStreamRecipe,
     SelectRecipe,
@@ -41,6 +42,7 @@ from millstream.engine.planner.logical import (
     LogicalQuery,
     Node,
     Project,
+    Rank,
     RelationToStream,
     Scan,
     Split,
@@ -96,6 +98,7 @@ class _Lowering:
             Distinct: self._distinct,
             Top: self._top,
             Lag: self._lag,
+            Rank: self._rank,
             RelationToStream: self._relation_to_stream,
         }
 
@@ -222,6 +225,11 @@ class _Lowering:
         self._closing.add(id(below))
         order = tuple(OrderColumn(k.position, k.descending, k.nulls_first) for k in node.order)
         recipe = TopRecipe(node.schema, order, node.limit, node.with_ties, node.partition)
+        return self._made(recipe, node, self.lower(node.input))
+
+    def _rank(self, node: Rank) -> InputRef:
+        order = tuple(OrderColumn(k.position, k.descending, k.nulls_first) for k in node.order)
+        recipe = RankRecipe(node.schema, node.function, order, node.partition, node.closing, node.shift_us)
         return self._made(recipe, node, self.lower(node.input))
 
     def _lag(self, node: Lag) -> InputRef:

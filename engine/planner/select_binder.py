@@ -153,7 +153,7 @@ class SelectBinder:
         check_empty(emit, bool(binder.keys), spec)
         node: Node = binder.build(filtered(source.node, below), spec, emit)
         conditions = [binder.resolved(c) for c in [*above, *([having] if having is not None else [])]]
-        node = filtered(node, conditions)
+        node = binder.with_ranks(filtered(node, conditions))
         outputs = [Output(o.name, binder.resolved(o.expression)) for o in outputs]
         order = [replace(k, expression=binder.resolved(k.expression)) for k in order]
         return self._finish(node, outputs, order)
@@ -206,6 +206,7 @@ class SelectBinder:
             assert found is not None
             rebound.append(Output(output.name, found))
         emit = aggregate_emit(source.node.spec, self.emit, self.query.stream)
+        check_empty(emit, bool(binder.keys), source.node.spec)
         node: Node = binder.build(filtered(source.node, below), source.node.spec, emit)
         node = filtered(node, [binder.resolved(c) for c in above])
         return self._finish(node, [Output(o.name, binder.resolved(o.expression)) for o in rebound], [], distinct=False)

@@ -85,6 +85,8 @@ def state_bound(recipe: Recipe) -> str | None:
     if isinstance(recipe, recipes.TopRecipe):
         ties = " and their ties" if recipe.with_ties else ""
         return f"{recipe.limit} rows an open window{ties}; till the others are dropped at most twice as many and 256"
+    if isinstance(recipe, recipes.RankRecipe):
+        return f"the rows of open windows, {_ABOVE}"
     if isinstance(recipe, recipes.LagRecipe):
         return f"{recipe.offset} rows a partition, {_ABOVE}"
     if isinstance(recipe, recipes.RelationToStreamRecipe):

@@ -101,6 +101,8 @@ class _Writer:
 
     def _function(self, node: Call) -> str:
         written = [self.write(a) for a in node.arguments]
+        if node.function == "array_element":
+            return f"{written[0] if isinstance(node.arguments[0], ColumnRef) else f'({written[0]})'}[{written[1]}]"
         if node.function == "extract" and len(node.options) == 1:
             return f"EXTRACT({str(node.options[0]).upper()} FROM {written[0]})"
         if node.function in ("extract", "date_trunc"):

@@ -9,6 +9,7 @@ Values are counted in blocks of BLOCK rows of the group, so the state depends on
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,10 +68,21 @@ def count_into(counters: Counters, parts: Sequence[Values]) -> None:
     codes = np.concatenate([p.codes for p in parts])
     times, ordinals = np.concatenate([p.times for p in parts]), np.concatenate([p.ordinals for p in parts])
     order = np.lexsort((ordinals, times))
-    values, first, counts = np.unique(codes[order], return_index=True, return_counts=True)
+    values, first, counts = _counted(codes[order])
     rows = order[first]
-    found = zip(values.tolist(), counts.tolist(), times[rows].tolist(), ordinals[rows].tolist(), strict=True)
+    found = zip(values, counts, times[rows].tolist(), ordinals[rows].tolist(), strict=True)
     merge_into(counters, ((value, (count, time, ordinal)) for value, count, time, ordinal in found))
+
+
+def _counted(codes: npt.NDArray[Any]) -> tuple[list[Any], list[int], list[int]]:
+    """Return the different codes, the place of the first of each, and how many there are of it."""
+    if codes.dtype != np.object_:
+        values, first, counts = np.unique(codes, return_index=True, return_counts=True)
+        return values.tolist(), first.tolist(), counts.tolist()
+    plain = codes.tolist()
+    totals = collections.Counter(plain)  # hashes texts, where np.unique would sort them
+    places = dict(zip(reversed(plain), range(len(plain) - 1, -1, -1), strict=True))  # the first place is written last
+    return list(totals), [places[v] for v in totals], list(totals.values())
 
 
 def merge_into(counters: Counters, others: Any) -> None:

@@ -19,15 +19,20 @@ EMPTY_WINDOWS_MAX = 10_000  # in a row; after that one notice instead of more (K
 ZERO_WHEN_EMPTY = frozenset(("count", "approx_count_distinct"))
 
 
-def moments(every_us: int, before_us: int, track: WatermarkTrack, newest_us: int) -> list[tuple[int, int]]:
-    """Return the multiples of d that W crosses on the track, with the seq of the item that moved it; none after the last event time."""
+def moments(every_us: int, track: WatermarkTrack, newest_us: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the multiples of d inside `spans` (start < m < end) that W crosses on the track, with the seq of the item that moved it.
+
+    `spans` are the times from each pane to the end of its last window: at other times nothing is open. None after the last event time.
+    """
     if every_us == 0 or track.end == track.start or newest_us == TIME_MIN:
         return []
     limit = newest_us if track.end == TIME_MAX else track.end
-    last = limit // every_us
-    first = max(last - EARLY_ANSWERS_MAX if before_us == TIME_MIN else before_us // every_us, last - EARLY_ANSWERS_MAX) + 1
-    found = np.arange(first, last + 1, dtype=np.int64) * every_us
-    found = found[found > track.start]
+    first = np.array([max(start, track.start) // every_us + 1 for start, _ in spans], dtype=np.int64)
+    stop = np.array([min(limit // every_us + 1, -(-end // every_us)) for _, end in spans], dtype=np.int64)
+    parts = [np.arange(a, b, dtype=np.int64) for a, b in zip(first.tolist(), stop.tolist(), strict=True) if b > a]
+    if not parts:
+        return []
+    found = np.unique(np.concatenate(parts)) * every_us
     return list(zip(found.tolist(), track.first_reaching(found).tolist(), strict=True))
 
 

@@ -15,6 +15,7 @@ from millstream.server import running
 from millstream.server.outcome import Outcome, table
 from millstream.server.queries import Query
 from millstream.server.statements.promises import promises
+from millstream.server.statements.surroundings import sharing_lines, source_lines
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -33,6 +34,8 @@ def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
     if statement.mode is ExplainMode.QOS:
         return promises(host, planned, query)
     text = explain_semantics(planned) if statement.mode is ExplainMode.SEMANTICS else plan_text(planned)
+    sharing = [] if statement.mode is ExplainMode.SEMANTICS else sharing_lines(host, planned, query)
+    text = "\n".join([text, *source_lines(host, planned), *sharing])
     name = None if query is None else query.name
     info: dict[str, Any] = {} if statement.mode is ExplainMode.SEMANTICS else {"plan": to_plan_object(planned.bound, name)}
     return Outcome([["explanation", "TEXT", False]], [[line] for line in text.splitlines()], info=info)

@@ -8,7 +8,7 @@ from millstream.scheduler.simulation.experiments import Case, Claim, Findings, S
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, Sweep, title
 
 _BUCKETING = "bucketing-push-through:gradients=7,slacks=7,schedule=300"
-_FIXED = "fixed-priority-push-through:selector=scan,schedule=300"
+_FIXED = "fixed-priority-push-through:schedule=300"
 _SLOPE = "slope-slack-push-through:schedule=300"
 _PAPER = {_BUCKETING: 0.04, _FIXED: 0.075, _SLOPE: 0.16}
 _AT = 4_000.0

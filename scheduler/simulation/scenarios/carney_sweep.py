@@ -21,9 +21,8 @@ TITLES = {
 CHARGED = (
     "Aurora's prototype on a 2.0 GHz Pentium IV by the cost model: 16 µs a box call and a charge for deciding, calibrated once on c-10000"
 )
-# Aurora sorts all boxes that can run at every decision (4.4.1); a scan does that, where the shipped default keeps a heap.
-FIXED = "fixed-priority:selector=scan,schedule=10"
-FIXED_PUSH = "fixed-priority-push-through:selector=scan,schedule=10"
+FIXED = "fixed-priority:schedule=10"
+FIXED_PUSH = "fixed-priority-push-through:schedule=10"
 SLOPE = "slope-slack:schedule=10"
 SLOPE_PUSH = "slope-slack-push-through:schedule=10"
 BOXES_AND_CALLS_A_SECOND = 1_724.0

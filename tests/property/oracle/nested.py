@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from tests.property.oracle.expressions import Maker
-from tests.property.oracle.feeds import Feed, selected
-from tests.property.oracle.queries import Expected, derived, grouped_query, random_window, selection
+from tests.property.oracle.feeds import END, Event, Feed, selected
+from tests.property.oracle.queries import Expected, derived, from_item, grouped_query, random_grouped, random_window, selection
 from tests.property.oracle.scenario import Scenario
+from tests.property.oracle.values import TYPES
 
 OVER = ("tumbling", "hopping", "session", "sliding", "rows", "none")
 
@@ -21,9 +23,26 @@ def inner_feed(choice: random.Random, feed: Feed) -> tuple[str, Feed]:
     return f"SELECT {', '.join(n for n, _ in feed.columns)} FROM {feed.sql} WHERE {condition.sql}", selected(feed, condition, "")
 
 
+def changes_query(scenario: Scenario) -> Expected:
+    """An aggregate without a window over another, whose changes it follows."""
+    choice, feed = scenario.choice, scenario.feed("s")
+    window = random_window(choice, feed, choice.choice(["none", "none", "tumbling", "sliding"]))
+    parts = random_grouped(choice, feed.columns, window, plain=True, prefix="v")
+    columns = [(n, t) for n, t in parts.columns if t in TYPES and not n.startswith("window")]
+    if not columns:
+        return grouped_query(choice, feed)
+    rows = [row for _, _, row in parts.answer(feed)]
+    inner = Feed(f"(SELECT {parts.select} FROM {from_item(window, feed)}{parts.tail})", columns)
+    inner.events = [Event(END, [(0, row) for row in rows], math.inf)]
+    expected = grouped_query(choice, inner, random_window(choice, inner, "none"), alias=" q", ordered=False)
+    return Expected(expected.sql, expected.rows, False, None, True, f"an aggregate over {window.kind}")
+
+
 def nested_query(scenario: Scenario, number: int) -> Expected:
     """A subquery, a CTE or a derived stream, and something over it; twice over for some."""
     choice = scenario.choice
+    if choice.random() < 0.25:
+        return changes_query(scenario)
     feed = scenario.feed("s")
     way = choice.choice(["subquery", "cte", "derived", "derived twice"])
     text, inner = inner_feed(choice, feed)
