@@ -30,7 +30,6 @@ SUMMARIES = {
     "top": "Watch queries, queues, latency, policy and shedding.",
     "record": "Record a running server into FILE.",
     "run": "Run a script on files, without a server.",
-    "record": "Record a running server into a file.",
     "simulate": "Simulate a workload or a recording under policies.",
     "experiment": "List and run the experiments.",
     "bench": "Run a benchmark.",
