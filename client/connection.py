@@ -34,7 +34,7 @@ class Answer:
     """What a statement answered: a table (perhaps empty), notices for people, `info` for programs.
 
     Iterating gives the rows as dicts. `query` is the query that the statement started or made, if it did; `continuous` says
-    that the statement was a SELECT whose results come by subscribing to it.
+    that the statement was a SELECT whose results come by subscribing to it, `durable` that it runs on without this connection.
     """
 
     def __init__(self, client: AsyncClient, reply: Reply) -> None:
@@ -49,6 +49,7 @@ class Answer:
         name = reply.info.get("query")
         self.query = Query(client, name) if isinstance(name, str) else None
         self.continuous = reply.info.get("continuous") is True
+        self.durable = reply.info.get("durable") is True
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         yield from self.rows

@@ -131,7 +131,7 @@ def run_line(client: Client, text: str, format: str | None) -> bool:
     for statement in split_script(text):
         try:
             answer = client.execute(statement)
-            if answer.continuous and answer.query is not None:
+            if answer.continuous and answer.query is not None and not answer.durable:
                 subscription = follow(client, answer)
                 show_results(subscription, format or "table")
                 stop_following(client, subscription)

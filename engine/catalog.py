@@ -154,7 +154,7 @@ class Catalog:
         """Return a catalogue with further relations, for binding one query; what is called the same here keeps its name."""
         made = Catalog()
         made._relations = {**{r.name: r for r in extra}, **self._relations}
-        made._queries, made._classes = self._queries, self._classes
+        made._queries, made._classes, made._functions = self._queries, self._classes, self._functions
         return made
 
     # -- changing -------------------------------------------------------------------------------------------------------------

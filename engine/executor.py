@@ -21,7 +21,7 @@ from millstream.engine.running import ALL_ROWS, Appended, Call, RunningOperator,
 from millstream.engine.sharing.direct import pass_to_sinks
 from millstream.engine.side_rows import pass_side_rows
 from millstream.engine.train import Train
-from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.work import ChainReceipt, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 
 Clock = Callable[[], int]
 
@@ -40,7 +40,7 @@ class Executor:
 
     def _run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         started = now = clock_ns()
-        receipts: list[StepReceipt] = []
+        receipts: list[StepReceipt | ChainReceipt] = []
         emissions: list[Emission] = []
         at = 0
         while at < len(order.steps):
@@ -84,7 +84,7 @@ class Executor:
             if rows_left <= 0 or all(c.position >= hi for c, hi in zip(running.inputs, targets, strict=True)):
                 break
         cost = clock_ns() - started
-        running.statistics.add(counts.rows_in, counts.rows_out, cost)
+        running.counted.add(counts.rows_in, counts.rows_out, cost)
         return counts.receipt(cost)
 
     def _run_call(self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]) -> None:
@@ -112,7 +112,12 @@ class Executor:
             self._network.hooks.query_failed(query.node.id, running.id, error)
 
     def _run_chain(
-        self, chain: FusedChain, steps: Sequence[Step], clock_ns: Clock, receipts: list[StepReceipt], emissions: list[Emission]
+        self,
+        chain: FusedChain,
+        steps: Sequence[Step],
+        clock_ns: Clock,
+        receipts: list[StepReceipt | ChainReceipt],
+        emissions: list[Emission],
     ) -> bool:
         """Run a whole chain fused; False when it must be run step by step this time."""
         rows_max = steps[0].rows_max
@@ -137,7 +142,7 @@ class Executor:
                 return done
             done = True
             finished = clock_ns()
-            receipts.extend(chain.receipts(outcome, finished - started))
+            receipts.append(chain.receipt(outcome, finished - started))
             if outcome.side is not None and outcome.side.has_side_rows:
                 pass_side_rows(self._network, chain.operators[-1], outcome.side)
             if chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:

@@ -9,15 +9,15 @@ Of a query that gives changes the copy answers with the rows that stand: all tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from millstream.engine.errors import Unsupported
+from millstream.engine.errors import InvalidDefinition, Unsupported
 from millstream.engine.graph import EdgeId, LogId, OperatorId
 from millstream.engine.operators.build import build_operator, kind_of
-from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.contract import SNAPSHOT_VERSION, Emitter, Operator
 from millstream.engine.operators.recipes import AggregateRecipe, EmitKind, Recipe, SinkRecipe, WindowRecipe
 from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.operators.shared_aggregate import SharedAggregate
@@ -29,6 +29,8 @@ from millstream.engine.watermarks import TIME_MAX, jump_track
 
 if TYPE_CHECKING:
     from millstream.engine.instantiator import Blueprint
+
+Deliver = Callable[[Train], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,20 @@ class _Piece:
     shared: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """A running operator's snapshot, and where W stands on each of its outputs and whether that is idle."""
+
+    snapshot: dict[str, Any]
+    outputs: tuple[tuple[int, bool], ...]
+
+
 class Fork:
     """The copy. `at` is the arrival number of the first row that it does not know of."""
 
-    def __init__(self, pieces: Sequence[_Piece], external: Sequence[_Output], at: int) -> None:
+    def __init__(self, pieces: Sequence[_Piece], parts: Sequence[tuple[OperatorId, ...]], external: Sequence[_Output], at: int) -> None:
         self._pieces = pieces
+        self._parts = parts
         self._external = external
         self.at = at
 
@@ -74,9 +85,9 @@ class Fork:
 
         `changes`: the query gives changes, so its standing rows are wanted. Unsupported where its operators do not know them.
         """
-        logs, cursors = self._filled_logs()
         answer: list[Train] = []
-        operators = [_operator(piece, logs, cursors, answer) for piece in self._pieces]
+        last = self._parts[-1]
+        logs, operators = self._built(lambda piece: answer.append if piece.id in last else None)
         ends = [logs[o.log] for o in self._external if not o.ended]
         producer = _Ended(self.at + len(ends))
         for output in self._external:
@@ -91,6 +102,31 @@ class Fork:
             for operator in operators:
                 _run(operator)
         return [t for t in answer if t.rows]
+
+    def advance(self) -> tuple[list[list[OperatorState]], dict[str, int]]:
+        """Work off what waits and return the states then, a list a blueprint, and the result rows that this gave, by query."""
+        given: dict[str, int] = {}
+
+        def counted(piece: _Piece) -> Callable[[Train], None]:
+            name = piece.recipe.query if isinstance(piece.recipe, SinkRecipe) else ""
+
+            def count(train: Train) -> None:
+                given[name] = given.get(name, 0) + train.rows
+
+            return count
+
+        logs, operators = self._built(counted)
+        producer = _Ended(self.at)
+        for output in self._external:
+            logs[output.log].producer = producer
+        for operator in operators:
+            _run(operator)
+        states = {o.id: OperatorState(o.logic.snapshot(), tuple((log.watermark_us, log.idle) for log in o.outputs)) for o in operators}
+        return [[states[id_] for id_ in part] for part in self._parts], given
+
+    def _built(self, deliver: Callable[[_Piece], Deliver | None]) -> tuple[dict[LogId, OutputLog], list[RunningOperator]]:
+        logs, cursors = self._filled_logs()
+        return logs, [_operator(piece, logs, cursors, deliver) for piece in self._pieces]
 
     def _filled_logs(self) -> tuple[dict[LogId, OutputLog], dict[EdgeId, Cursor]]:
         readers: dict[LogId, list[_Input]] = {}
@@ -132,11 +168,7 @@ def take(blueprints: Sequence[Blueprint], at: int) -> Fork:
 
     No operator of them may run meanwhile, and no row enter.
     """
-    pieces: dict[OperatorId, _Piece] = {}
-    for blueprint in blueprints:
-        for operator in blueprint.operators:
-            if operator.id not in pieces:
-                pieces[operator.id] = _piece(operator, last=blueprint is blueprints[-1])
+    pieces = {operator.id: _piece(operator) for blueprint in blueprints for operator in blueprint.operators}
     inside = {o.log for p in pieces.values() for o in p.outputs}
     external: dict[LogId, _Output] = {}
     for blueprint in blueprints:
@@ -144,17 +176,29 @@ def take(blueprints: Sequence[Blueprint], at: int) -> Fork:
             for cursor in operator.inputs:
                 if cursor.log.id not in inside:
                     external.setdefault(cursor.log.id, _output(cursor.log))
-    return Fork(tuple(pieces.values()), tuple(external.values()), at)
+    parts = [tuple(operator.id for operator in blueprint.operators) for blueprint in blueprints]
+    return Fork(tuple(pieces.values()), parts, tuple(external.values()), at)
 
 
-def _piece(operator: RunningOperator, *, last: bool) -> _Piece:
+def restore(blueprint: Blueprint, states: Sequence[OperatorState]) -> None:
+    """Let operators that were attached anew take up what `advance` gave. InvalidDefinition when the plan is another one."""
+    kinds = [type(o.logic).__name__ if o.logic.state_fields else None for o in blueprint.operators]
+    versions = {s.snapshot["version"] for s in states if s.snapshot}
+    if kinds != [s.snapshot.get("kind") for s in states] or versions - {SNAPSHOT_VERSION}:
+        raise InvalidDefinition("the plan has other operators than the one whose state was kept")
+    for operator, state in zip(blueprint.operators, states, strict=True):
+        operator.logic.restore(state.snapshot)
+        for log, (watermark_us, idle) in zip(operator.outputs, state.outputs, strict=True):
+            log.watermark_us, log.idle = watermark_us, idle
+
+
+def _piece(operator: RunningOperator) -> _Piece:
     logic = operator.logic
     if logic.stateful and not logic.state_fields and not isinstance(operator.recipe, SinkRecipe):
         raise Unsupported(f"the state of {kind_of(operator.recipe)} cannot be copied")
     inputs = tuple(_Input(c.log.id, c.edge, c.position, c.from_seq, tuple(c.waiting())) for c in operator.inputs)
-    recipe = operator.recipe if last or not isinstance(operator.recipe, SinkRecipe) else SinkRecipe(operator.recipe.schema, query="")
     shared = isinstance(logic, SharedAggregate)
-    return _Piece(operator.id, recipe, logic.snapshot(), inputs, tuple(_output(log) for log in operator.outputs), shared)
+    return _Piece(operator.id, operator.recipe, logic.snapshot(), inputs, tuple(_output(log) for log in operator.outputs), shared)
 
 
 def _output(log: OutputLog) -> _Output:
@@ -202,10 +246,11 @@ def _push_below(log: OutputLog, trains: list[Train], upto: int) -> list[Train]:
     return trains
 
 
-def _operator(piece: _Piece, logs: dict[LogId, OutputLog], cursors: dict[EdgeId, Cursor], answer: list[Train]) -> RunningOperator:
+def _operator(
+    piece: _Piece, logs: dict[LogId, OutputLog], cursors: dict[EdgeId, Cursor], deliver: Callable[[_Piece], Deliver | None]
+) -> RunningOperator:
     """Build the operator with its state, its inputs and outputs."""
-    deliver = answer.append if isinstance(piece.recipe, SinkRecipe) and piece.recipe.query else None
-    logic: Operator = build_operator(piece.recipe, [logs[i.log].schema for i in piece.inputs], deliver, shared=piece.shared)
+    logic: Operator = build_operator(piece.recipe, [logs[i.log].schema for i in piece.inputs], deliver(piece), shared=piece.shared)
     logic.restore(piece.state)
     operator = RunningOperator(piece.id, logic, piece.recipe)
     operator.inputs += [cursors[given.edge] for given in piece.inputs]

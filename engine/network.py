@@ -111,7 +111,7 @@ class Network:
     def create_table(self, definition: TableDefinition) -> OperatorId:
         """Open a stored relation: a stream of changes (its columns, then `op`) whose standing rows a new query finds."""
         log_schema = change_schema(definition.schema)
-        operator = self.create_stream(StreamDefinition(definition.name, log_schema))
+        operator = self.create_stream(StreamDefinition(definition.name, log_schema, durability=definition.durability))
         key = [definition.schema.names.index(name) for name in definition.key]
         self.sources[definition.name].table = TableContent(definition.schema, key)
         return operator
@@ -124,10 +124,11 @@ class Network:
         class_node: ClassNode = DEFAULT_CLASS_NODE,
         deliver: Deliver | None = None,
         share_state: bool = True,
+        share: bool = True,
     ) -> GraphDelta:
         """Plan a derived stream (CREATE STREAM name AS SELECT): a query whose rows others may read under its name."""
         self._must_be_free(name)
-        delta = self._plan(name, query, deliver, class_node, keep_progress=True, share_state=share_state)
+        delta = self._plan(name, query, deliver, class_node, keep_progress=True, share_state=share_state, share=share)
         self._derived[name] = (delta.query.id, self.queries[delta.query.id].blueprint.root)
         return delta
 
@@ -147,6 +148,17 @@ class Network:
         """Free the name of a derived stream whose query has been taken out."""
         self._derived.pop(name, None)
 
+    def standing_rows(self, table: str) -> int:
+        """Return how many rows stand in a table."""
+        content = self._source(table).table
+        assert content is not None
+        with self.ingress.lock:
+            return content.content(self.ingress.next_seq).rows
+
+    def derived_logs(self) -> list[tuple[str, OutputLog]]:
+        """Return the output of each derived stream."""
+        return [(name, port.log) for name, (_, port) in self._derived.items()]
+
     def readers(self, stream: str) -> list[str]:
         """Return the names of the queries that read a stream, in order of their coming."""
         return [q.node.name for q in self.queries.values() if stream in q.blueprint.streams and q.node.name != stream]
@@ -161,13 +173,14 @@ class Network:
         *,
         class_node: ClassNode = DEFAULT_CLASS_NODE,
         share_state: bool = True,
+        share: bool = True,
     ) -> GraphDelta:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
-        operators without state, and synopses, are shared: see `attach`.
+        operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
         """
-        return self._plan(name, query, deliver, class_node, keep_progress=False, share_state=share_state)
+        return self._plan(name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share)
 
     def _plan(
         self,
@@ -177,9 +190,10 @@ class Network:
         class_node: ClassNode,
         *,
         keep_progress: bool,
-        share_state: bool = True,
+        share_state: bool,
+        share: bool,
     ) -> GraphDelta:
-        registry = self.registry if self.sharing else None
+        registry = self.registry if self.sharing and share else None
         instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node), registry, with_state=share_state)
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
@@ -199,7 +213,12 @@ class Network:
         with self.ingress.lock:
             at = self.ingress.next_seq
             if any(log.ended for log in blueprint.external_logs):
-                raise InvalidDefinition(f"an input stream of query {query.node.name} has ended")
+                ended = [name for name in sorted(blueprint.base_streams) if name in self.sources and self.sources[name].ended]
+                what = f"stream {', '.join(ended)}" if ended else f"an input of query {query.node.name}"
+                raise InvalidDefinition(
+                    f"{what} has ended, so a query would never see a row of it",
+                    hint="drop the stream and create it anew, or FETCH what is held of it",
+                )
             self.lost_sharing = not all(shared.is_untouched() for shared in blueprint.with_state)
             if self.lost_sharing:
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
@@ -244,6 +263,7 @@ class Network:
 
     def remove_query(self, query_id: QueryId) -> tuple[OperatorId, ...]:
         """Take a query out and return the operators that served nobody else."""
+        self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
@@ -273,6 +293,12 @@ class Network:
         for running in self.queries[query_id].blueprint.operators:
             if isinstance(running.recipe, SinkRecipe):
                 running.held = held
+
+    def sources_alone(self, query_id: QueryId) -> tuple[OperatorId, ...]:
+        """Return the sources that only this query reads: whoever schedules needs them no longer when it goes."""
+        mine = self.queries[query_id].blueprint.source_nodes
+        others = {node.id for q in self.queries.values() if q.node.id != query_id for node in q.blueprint.source_nodes}
+        return tuple(node.id for node in mine if node.id not in others)
 
     def conservation(self, query_id: QueryId) -> tuple[StreamAccount, ...]:
         """Return the accounts of a query, one per input stream (K10)."""
@@ -332,7 +358,7 @@ class Network:
     def _tick_source(self, source: Source, now_us: int, arrival_ns: int) -> list[Ingested]:
         items: list[Ingested] = []
         rule = source.definition.time
-        if source.ended:
+        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
             return items
         if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
             items.append(self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us))

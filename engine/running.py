@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from millstream.engine.frontier import edge_frontier, interval_end
 from millstream.engine.graph import OperatorId
@@ -16,6 +17,9 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.recipes import Recipe
 from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
 from millstream.engine.train import Train
+
+if TYPE_CHECKING:
+    from millstream.engine.fused import FusedChain
 
 Appended = tuple[OutputLog, LogNode]
 ALL_ROWS = 1 << 62  # no limit; where an interval was chosen by row count already
@@ -30,9 +34,9 @@ class OperatorStatistics:
     rows_out: int = 0
     cost_ns: int = 0
 
-    def add(self, rows_in: int, rows_out: int, cost_ns: int) -> None:
-        """Count one call."""
-        self.calls += 1
+    def add(self, rows_in: int, rows_out: int, cost_ns: int, calls: int = 1) -> None:
+        """Count one call, or several together."""
+        self.calls += calls
         self.rows_in += rows_in
         self.rows_out += rows_out
         self.cost_ns += cost_ns
@@ -69,12 +73,20 @@ class RunningOperator:
     queries: int = 1
     failed: bool = False
     held: bool = False
-    statistics: OperatorStatistics = field(default_factory=OperatorStatistics)
+    counted: OperatorStatistics = field(default_factory=OperatorStatistics)
+    chains: list[FusedChain] = field(default_factory=list)
     started: int = 0
     finished: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     external: list[tuple[str, Cursor]] = field(default_factory=list)
     _early: dict[int, list[Appended]] = field(default_factory=dict)
+
+    @property
+    def statistics(self) -> OperatorStatistics:
+        """What it has done so far, by itself and within fused chains."""
+        for chain in self.chains:
+            chain.settle()
+        return self.counted
 
     def begin(self, rows_max: int) -> Call | None:
         """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""

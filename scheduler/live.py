@@ -3,6 +3,10 @@
 An order is run on the scheduler thread itself when it is the only one and no worker is busy: that saves the hand-off, some 20 µs. With
 one worker that is always so, and no other thread is started: deciding and running would only take turns at the interpreter's lock
 (measured on small orders: a quarter to two fifths less processor time an order than with a thread of its own).
+
+For a few rows even the way to the scheduler thread and back costs more than they do. So deciding is a turn that whoever has work may
+take (`offer`): while the scheduler thread sleeps and nothing is under way, the thread that brings a few rows decides and runs at once
+what they call for. The core still sees one batch of events after another, and an order runs while no other is out, as ever.
 """
 
 from __future__ import annotations
@@ -12,18 +16,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.scheduler import catalog
 from millstream.scheduler.core import FALLBACK, CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.errors import GraphError, SchedulerError
-from millstream.scheduler.events import DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
+from millstream.scheduler.events import Arrived, DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.limits import (
     AGING,
+    OFFER_COST_FADE,
+    OFFER_COST_NS_MAX,
+    OFFER_NS_MAX,
+    OFFER_ROWS_MAX,
     ORDER_BUDGET_NS,
     ORDERS_PER_WORKER,
     SCHEDULE_UNITS_LIVE,
@@ -39,6 +47,7 @@ from millstream.scheduler.trains import Train
 from millstream.scheduler.workers import WorkerPool, run_order
 
 _NS_PER_S = 1_000_000_000
+_COUNT_EVERY_NS = 10_000_000
 _ANSWER_S = 0.05  # how often a question is looked after, should the thread have ended with it unanswered
 
 
@@ -139,13 +148,17 @@ class LiveScheduler:
         self._slow_decisions = 0
         self._questions: deque[_Question] = deque()
         self._stopping = False
-        self._statistics = self._core.statistics()
+        self._statistics, self._counted_ns = self._core.statistics(), 0
+        self._turn = threading.Lock()  # who holds it decides
+        self._own: list[Event] = []  # events that deciding itself made, to be handled next
+        self._offer_cost_ns = 0.0
         self._fatal: BaseException | None = None
         self.scheduling_ns = 0
         """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
         self.waiting_ns = 0
         """Time it waited for something to happen."""
         self.inline_orders = 0
+        self.offers_taken = 0  # how often the thread that brought rows took the turn
 
     # ---- life
 
@@ -171,14 +184,61 @@ class LiveScheduler:
         """Leave an event for the scheduler thread. Cheap, from any thread."""
         self._mailbox.post(event)
 
+    def offer(self, events: Sequence[Event]) -> None:
+        """Leave arrivals; where they are few and nothing is under way, decide and run at once what they call for, on this thread.
+
+        Results are then delivered, and failures reported, before this returns. For threads that would otherwise wait for just that.
+        """
+        if not self._may_take_turn(events) or not self._turn.acquire(blocking=False):
+            for event in events:
+                self._mailbox.post(event)
+            return
+        try:
+            if self._own or self._orders_out or not self._mailbox.is_quiet:
+                for event in events:
+                    self._mailbox.post(event)
+            else:
+                self._take_turn(list(events))
+        except BaseException as problem:
+            self._end(problem)
+        finally:
+            self._turn.release()
+
+    def _may_take_turn(self, events: Sequence[Event]) -> bool:
+        if self._offer_cost_ns > OFFER_COST_NS_MAX:
+            self._offer_cost_ns *= OFFER_COST_FADE  # so that it is tried again some time
+            return False
+        return all(type(event) is Arrived and event.rows <= OFFER_ROWS_MAX for event in events)
+
+    def _take_turn(self, events: list[Event]) -> None:
+        started_ns = time.thread_time_ns()  # what others do with the processor meanwhile does not count
+        self.offers_taken += 1
+        spent_ns = 0
+        while events and spent_ns <= OFFER_NS_MAX:
+            events = self._step(events)
+            spent_ns = time.thread_time_ns() - started_ns
+        self._offer_cost_ns += (spent_ns - self._offer_cost_ns) * (1.0 - OFFER_COST_FADE)
+        for event in events:
+            self._mailbox.post(event)
+        if not events and self._core.next_wake_ns() is not None:
+            self._mailbox.post(Tick())  # the scheduler thread does not know when to wake up
+
     def set_policy(self, spec: PolicySpec) -> None:
         """Use another policy from the next decision on; raises `PolicyError` when it cannot be put together."""
         catalog.build(spec, default_train=self._core.settings.train)
         self.post(PolicyChanged(spec))
 
     def statistics(self) -> SchedulerStatistics:
-        """Return the counts as of the last time the scheduler thread went to sleep or took a breath (at most some ms old)."""
-        return self._statistics
+        """Return the counts; while someone decides, those of some ms ago. `idle` is False then, and while events wait."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._statistics = self._core.statistics()
+                waits = bool(self._own) or not (self._mailbox.is_quiet or self._stopping)
+            finally:
+                self._turn.release()
+        else:
+            waits = True
+        return replace(self._statistics, idle=False) if waits else self._statistics
 
     def ask(self, question: Callable[[SchedulerCore], Answer]) -> Answer:
         """Let the scheduler thread, between two decisions, make something of its core; returns that, or raises what it raised.
@@ -279,15 +339,19 @@ class LiveScheduler:
         self._tell(Report("fatal", f"the scheduler thread ended: {type(problem).__name__}: {problem}"))
 
     def _loop(self) -> None:
-        own: list[Event] = []
-        while not (self._stopping and not self._orders_out and not own):
-            if own:
+        timeout_s: float | None = None
+        while self._fatal is None:
+            if not self._own:
+                began_ns = self._clock_ns()
+                self._mailbox.wait(timeout_s)
+                self.waiting_ns += self._clock_ns() - began_ns
+            with self._turn:
                 events = self._mailbox.take(0)
-                events.extend(own)
-            else:
-                events = self._wait()
-            own = self._step(events)
-        self._statistics = self._core.statistics()
+                events.extend(self._own)
+                self._own = self._step(events)
+                if self._stopping and not self._orders_out and not self._own:
+                    return
+                timeout_s = None if self._own else self._timeout_s()
 
     def step(self, own: Sequence[Event] = ()) -> list[Event]:
         """Take one step in the caller's thread, where none was started: for rigs that keep a clock of their own.
@@ -300,14 +364,7 @@ class LiveScheduler:
         self._statistics = self._core.statistics()
         return made
 
-    def _wait(self) -> list[Event]:
-        timeout_s, began_ns = self._timeout_s(), self._clock_ns()
-        events = self._mailbox.take(timeout_s)
-        self.waiting_ns += self._clock_ns() - began_ns
-        return events
-
     def _timeout_s(self) -> float | None:
-        self._statistics = self._core.statistics()
         wake_ns = self._core.next_wake_ns()
         return None if wake_ns is None else max(0.0, (wake_ns - self._clock_ns()) / _NS_PER_S)
 
@@ -326,6 +383,8 @@ class LiveScheduler:
         instructions = self._core.handle(events, started_ns)
         spent_ns = self._clock_ns() - started_ns
         self.scheduling_ns += spent_ns
+        if started_ns - self._counted_ns > _COUNT_EVERY_NS:
+            self._counted_ns, self._statistics = started_ns, self._core.statistics()
         own: list[Event] = []
         if self._core.policy.name == "user" and spent_ns > USER_DECISION_NS_MAX:
             self._replace_slow_policy(spent_ns, own)

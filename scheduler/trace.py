@@ -51,7 +51,7 @@ def _receipt(receipt: WorkReceipt, label: Callable[[OperatorId], str]) -> list[d
     duration_ns = receipt.finished_ns - receipt.started_ns
     found = [_span(receipt.started_ns, duration_ns, _ORDERS, f"order {receipt.order}", {})]
     start_ns = receipt.started_ns
-    for step in receipt.steps:
+    for step in receipt.each_step():
         rows = {"rows": sum(count.rows for count in step.consumed), "out": sum(count.rows for count in step.produced)}
         found.append(_span(start_ns, step.cost_ns, _STEPS, label(step.operator), rows))
         start_ns += step.cost_ns

@@ -27,11 +27,14 @@ from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.engine_host import Context, EngineHost
+from millstream.server.errors import ServerError
 from millstream.server.fed_streams import base_streams
 from millstream.server.intake import StreamIntake
+from millstream.server.journal.journaling import JournalBounds
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.once.held import KeptResults
+from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
@@ -80,6 +83,7 @@ class Application:
         self.sessions: dict[int, Session] = {}
         self.feeds: dict[str, QueryFeed] = {}
         self.held: dict[Channel, None] = {}
+        self.outbox = Outbox()
         self.unbalanced_total = 0
         self.policies_failed = 0
         self.ready = False
@@ -92,11 +96,19 @@ class Application:
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
-        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
+        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
         spec = PolicySpec.parse(self.config.policy)
         self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise, sharing=self.config.sharing)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
+        if self.config.data_dir:
+            bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
+            try:
+                self.host.open_journal(Path(self.config.data_dir), bounds)
+            except ServerError:
+                self._executor.shutdown()
+                self.store.close()
+                raise
         self.host.runtime.start()
         for problem in await self.call(restoring.restore, self.host):
             self.log.error("not_restored", reason=problem)
@@ -122,6 +134,8 @@ class Application:
                 subscription.finish("stopping", "the server is about to stop")
             session.say_goodbye("the server is about to stop")
         self._executor.shutdown(wait=True)
+        if self.host.journaling is not None:
+            await self.loop.run_in_executor(None, self.host.journaling.stop)
         self.host.close_functions()
         self.store.close()
         return drained
@@ -206,10 +220,22 @@ class Application:
 
     async def finish_stream(self, name: str) -> None:
         """End a stream and wait until every running query that reads it has seen the end."""
+        await self._written_out(name)
         seq = await self.call(self.host.end_stream, name)
         while seq is not None and not self.host.have_seen(name, seq):
             await asyncio.sleep(SEEN_S)
         self.bridge.drain()
+
+    async def _written_out(self, name: str) -> None:
+        """Wait until rows that wait for the disk have entered: what comes next on the stream comes after them."""
+        intake = self.host.intakes.get(name)
+        if intake is not None and intake.is_sync and self.host.journaling is not None:
+            await self.loop.run_in_executor(None, self.host.journaling.journal.wait_safe)
+
+    async def checkpoint(self) -> None:
+        """Let the journal's segment end and old ones go, when it is time."""
+        if self.host.journaling is not None and not self.stopping and self.host.journaling.wants_checkpoint:
+            await self.call(self.host.journaling.checkpoint)
 
     # --- credit held back ---
 
@@ -239,7 +265,7 @@ class Application:
     def query_began(self, query: Query) -> None:
         """Make the feed of a run, before its first result."""
         if query.kind is not QueryKind.DERIVED:
-            self.bridge.post(partial(self._open_feed, query, secrets.token_hex(6)))
+            self.bridge.post(partial(self._open_feed, query, query.identity or secrets.token_hex(6), query.rows_before, query.earlier))
 
     def results(self, query: Query, train: Train) -> None:
         """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
@@ -274,10 +300,10 @@ class Application:
         if kind == "policy_failed":
             self.policies_failed += 1
 
-    def _open_feed(self, query: Query, identity: str) -> None:
+    def _open_feed(self, query: Query, identity: str, rows_before: int, earlier: dict[str, int]) -> None:
         config = self.config
         kept = config.results_kept_bytes_max if query.is_durable else 0
-        log = ResultLog(identity, kept, int(config.results_kept_s * NS_PER_S))
+        log = ResultLog(identity, kept, int(config.results_kept_s * NS_PER_S), rows_before, earlier)
         bounds = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
         feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
         self._forget_feed(query.name)

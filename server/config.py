@@ -82,6 +82,14 @@ class Config:
     )
     results_kept_s: float = setting(3600.0, "limits", "How long they are kept at most.", least=0)
 
+    journal_bytes_max: int = setting(
+        2**30, "journal", "Bytes the journal keeps, of all durable streams together; the oldest rows go first.", least=2**20
+    )
+    journal_kept_s: float = setting(86_400.0, "journal", "How long it keeps rows at most.", least=1)
+    journal_fsync_s: float = setting(
+        0.1, "journal", "DURABILITY journal: within which time a written row is forced to disk; sync does not wait.", least=0.001
+    )
+
     log_level: str = setting("info", "logging", "Least level that is written.", choices=("debug", "info", "warning", "error"))
     log_format: str = setting(
         "auto", "logging", "`human`, `json`, or `auto`: human on a terminal, else JSON.", choices=("auto", "human", "json")

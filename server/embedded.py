@@ -92,6 +92,7 @@ class _Run:
             self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy, sharing=replay.sharing
         )
         self.host.rules_off = replay.rules_off
+        self.host.is_durable = False
         self.feeder = DeferredFeeder(self.host.feed)
         self.host.feeder = self.feeder
         self.shown: list[str | NamedResult] = []

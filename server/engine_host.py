@@ -6,6 +6,7 @@ to an `Observer`, from worker threads.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ from millstream.server.fed_streams import base_streams
 from millstream.server.feeding import DirectFeeder, Feeder
 from millstream.server.functions.process import FunctionProcess
 from millstream.server.intake import StreamIntake
+from millstream.server.journal.checkpoints import key_of
+from millstream.server.journal.journaling import JournalBounds, Journaling
+from millstream.server.journal.recovery import Recovery
 from millstream.server.lifecycle import QueryState
 from millstream.server.once.held import HeldRows, KeptResults
 from millstream.server.outcome import Outcome
@@ -43,7 +47,7 @@ from millstream.server.queries import Query, QueryBook
 from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.sharing import period_chooser
-from millstream.server.store import Store
+from millstream.server.store import Store, StoredRun
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
@@ -79,13 +83,14 @@ class Observer(Protocol):
 class Context:
     """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
 
-    `restoring`: the statement comes from the store, so it is not stored again.
+    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there.
     """
 
     owner: object | None = None
     text: str = ""
     name: str | None = None
     restoring: bool = False
+    number: int | None = None
 
 
 class EngineHost:
@@ -110,6 +115,9 @@ class EngineHost:
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
+        self.journaling: Journaling | None = None
+        self.recovery: Recovery | None = None
+        self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
         self.policy_dir: Path | None = None
@@ -176,11 +184,12 @@ class EngineHost:
 
     def holds(self, stream: str) -> bool:
         """Whether rows of a stream are held beyond what its queries have yet to read."""
-        return False
+        return self.journaling is not None and stream in self.journaling.numbers
 
     def held(self, definition: StreamDefinition) -> HeldRows:
         """Return the rows of a stream that are held. To be called under the ingress lock, and read afterwards."""
-        raise InvalidDefinition(f"no rows of stream {definition.name} are held")
+        assert self.journaling is not None
+        return self.journaling.held(definition)
 
     def kept(self, query: Query) -> KeptResults:
         """Return the kept results of a query, once it has seen what arrived before."""
@@ -215,7 +224,7 @@ class EngineHost:
         """Whether all that has arrived on a stream up to `seq` has passed through every running query that reads it."""
         for query in (*self.queries, *self.derived.values()):
             running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
-            if running is None or not running.attached or stream not in running.blueprint.base_streams:
+            if running is None or not running.attached or query.failure is not None or stream not in running.blueprint.base_streams:
                 continue
             # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
             if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
@@ -232,11 +241,57 @@ class EngineHost:
             self.intakes[ingested.stream].note_accepted(part.positions + ingested.lo, numbers)
             self.runtime.arrived(ingested)
 
-    def feed(self, stream: str, columns: Sequence[Column]) -> None:
-        """Let rows that the server itself made into a stream; nothing when it has been dropped meanwhile."""
+    def feed(self, stream: str, columns: Sequence[Column], cause: tuple[int, int] | None = None) -> None:
+        """Let rows that the server itself made into a stream; nothing when it has been dropped meanwhile.
+
+        `cause`: the order of the query that made them, and the arrival number of the last row that caused them.
+        """
         intake = self.intakes.get(stream)
         if intake is not None:
-            intake.feed(columns)
+            query = None if cause is None or not self.holds(stream) else self.query_of_order(cause[0])
+            intake.feed(columns, None if query is None or cause is None else (query, cause[1]))
+
+    def query_of_order(self, order: int) -> str | None:
+        """Return the query that has a place among all that were ever made."""
+        return next((name for name, place in self._orders.items() if place == order), None)
+
+    # --- durability ---
+
+    def open_journal(self, directory: Path, bounds: JournalBounds) -> None:
+        """Use the journal of a data directory. StoreError when it cannot be used or is corrupt."""
+        self.journaling = Journaling(self, directory, bounds)
+
+    def check_durable(self, what: str, level: str) -> None:
+        """Refuse what is to be durable when nothing is kept."""
+        if level != "none" and self.is_durable and self.journaling is None:
+            raise InvalidDefinition(f"{what} says DURABILITY {level} and the server keeps nothing", hint="start it with --data-dir DIR")
+
+    def keep(self, name: str, level: str, number: int | None) -> None:
+        """Journal a stream or table from now on, if it says so; during a recovery only afterwards."""
+        if level != "none" and self.journaling is not None and number is not None:
+            self.journaling.add(name, number, record=self.recovery is None)
+
+    def identify(self, query: Query, *, recovering: bool) -> None:
+        """Give a run's results an identity, which outlives the server where the run can be rebuilt."""
+        rows, query.rows_out, query.rows_before, query.earlier, query.identity = query.rows_out, 0, 0, {}, ""
+        if self.journaling is None or not self.journaling.keeps_all_of(query):
+            return
+        query.identity = secrets.token_hex(6)
+        before = self.store.runs().get(key_of(query)) if recovering else None
+        if before is not None:
+            query.rows_out = query.rows_before = rows
+            # A change log's rows depend on how trains were cut, so it is not continued in the middle.
+            query.earlier = {} if query.planned.physical.change_kind is not None else {**before.earlier, before.identity: -1}
+
+    def remember_run(self, query: Query) -> None:
+        """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
+        before = self.store.runs().get(key_of(query))
+        began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
+        if query.earlier and before is not None:
+            began_at = before.began_at
+            for identity, rows in query.earlier.items():
+                query.earlier[identity] = query.rows_out if rows < 0 else min(rows, query.rows_out)
+        self.store.set_run(key_of(query), StoredRun(began_at, query.identity, query.earlier))
 
     def order_of(self, query: str) -> int:
         """Return the place of a query among all that were ever made, to order what several of them feed to one stream."""
@@ -271,6 +326,7 @@ class EngineHost:
         """Take a result train of a run from the network."""
         if run != query.run:
             return
+        query.rows_out += train.rows
         self.observer.results(query, train)
         if train.ended and query.ended_run < run:
             query.ended_run = run

@@ -19,6 +19,11 @@ class Gate:
         self._running = 0
         self._closed = 0
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether an order would have to wait now."""
+        return self._closed > 0
+
     def run(self, order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
         """Run the order, once the door is open."""
         with self._changed:

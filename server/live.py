@@ -82,7 +82,11 @@ class LiveServer:
             self.application.store.close()
             raise _cannot_listen(config.host, config.port, error) from error
         self.port = self._server.sockets[0].getsockname()[1]
-        await self.application.start()
+        try:
+            await self.application.start()
+        except ServerError:  # the data directory cannot be used
+            self._server.close()
+            raise
         await self._server.start_serving()
         if config.metrics_port:
             await self._start_pages()

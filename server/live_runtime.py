@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import AbstractContextManager
 
@@ -21,7 +22,7 @@ from millstream.server.runtime import NS_PER_US, arrivals, splicer
 
 
 class LiveRuntime:
-    """The scheduler's thread and its workers."""
+    """The scheduler's thread and its workers, and the loop's thread for a few rows."""
 
     def __init__(
         self,
@@ -48,9 +49,11 @@ class LiveRuntime:
             window=window,
             aging=aging,
         )
+        self._home = 0  # the thread that started this one: the event loop's
 
     def start(self) -> None:
         """Start the threads."""
+        self._home = threading.get_ident()
         self.scheduler.start()
 
     def stop(self, drain_s: float) -> bool:
@@ -68,10 +71,13 @@ class LiveRuntime:
         return self.clock_ns()
 
     def arrived(self, ingested: Ingested) -> None:
-        """Post it to the scheduler's mailbox."""
+        """Tell the scheduler; on the event loop's thread a few rows are run at once."""
         events = arrivals(ingested)
         if self.recording is not None:
             self.recording.note(events)
+        if threading.get_ident() == self._home and not self._gate.is_closed:
+            self.scheduler.offer(events)
+            return
         for event in events:
             self.scheduler.post(event)
 

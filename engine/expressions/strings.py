@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import mask_from_arrow, validity_of
 from millstream.engine.column import Column
 from millstream.engine.expressions import text_functions as by_row
@@ -53,8 +53,8 @@ def _replace(search: str, replacement: str) -> ArrowFunction:
     return lambda texts: pc.replace_substring(texts, search, replacement)
 
 
-def _trimmer(trim: Any) -> Maker:
-    return lambda characters=" ": (lambda texts: trim(texts, characters)) if characters else (lambda texts: texts)
+def _trimmer(trim: str) -> Maker:
+    return lambda characters=" ": (lambda texts: getattr(pc, trim)(texts, characters)) if characters else (lambda texts: texts)
 
 
 def _split_part(delimiter: str, part: int) -> ArrowFunction | None:
@@ -96,9 +96,9 @@ FAST: dict[str, Maker] = {
     "reverse": lambda: pc.utf8_reverse,
     "length": lambda: pc.utf8_length,
     "octet_length": lambda: pc.binary_length,
-    "trim": _trimmer(pc.utf8_trim),
-    "ltrim": _trimmer(pc.utf8_ltrim),
-    "rtrim": _trimmer(pc.utf8_rtrim),
+    "trim": _trimmer("utf8_trim"),
+    "ltrim": _trimmer("utf8_ltrim"),
+    "rtrim": _trimmer("utf8_rtrim"),
     "substring": _substring,
     "left": _left,
     "right": _right,

@@ -144,7 +144,7 @@ class DefinitionParser(TypeParser, SelectParser):
                 clauses.errors_into = self.name("stream name").text
         elif self.takes("DURABILITY"):
             self._once(clauses, "DURABILITY")
-            clauses.durability = self.choice(("NONE", "JOURNAL", "SYNC"), "after DURABILITY").lower()
+            clauses.durability = self._durability()
         elif self.takes("RATE"):
             self._once(clauses, "RATE")
             clauses.rate = self.number("RATE")
@@ -215,7 +215,12 @@ class DefinitionParser(TypeParser, SelectParser):
         self.listed(one)
         self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
         file = self.string("a file name") if self._match(TokenType.FROM) else None
-        return CreateTable(self._table(name, Schema(tuple(columns)), key, file), exists_ok)
+        durability = self._durability() if self.takes("DURABILITY") else "none"
+        table = self._table(name, Schema(tuple(columns)), key, file)
+        return CreateTable(replace(table, durability=durability), exists_ok)
+
+    def _durability(self) -> str:
+        return self.choice(("NONE", "JOURNAL", "SYNC"), "after DURABILITY").lower()
 
     def _primary_key(self, key: list[Name]) -> None:
         self.expect_symbol(TokenType.L_PAREN, "(", "after PRIMARY KEY")

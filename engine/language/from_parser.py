@@ -125,9 +125,9 @@ class FromParser(WindowParser):
         within = self.duration("WITHIN", least=0) if self.takes("WITHIN") else None
         if self.sees("USING"):
             raise self._refused("JOIN … USING", "write ON left.column = right.column")
-        on = self.expression_of("a join condition") if self._match(TokenType.ON) else None
-        if on is not None and words.cross:
+        if words.cross and self._match(TokenType.ON):
             raise self.problem("CROSS JOIN takes no ON", self._prev, "write JOIN … ON …, or put the condition in WHERE")
+        on = self.expression_of("a join condition") if self._match(TokenType.ON) else None
         if on is None and not words.cross:
             self.unexpected(["ON"], "after the joined item")
         if self.takes("WITHIN"):

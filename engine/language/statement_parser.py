@@ -75,10 +75,8 @@ class StatementParser(DefinitionParser):
         if self.takes("SHOW"):
             return Show(ShowWhat(self.choice([w.value for w in ShowWhat], "after SHOW")))
         if self.takes("DESCRIBE") or self.takes("DESC"):
-            for kind in ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION"):
-                if self.sees(kind) and self._next:
-                    self._advance()
-            return Describe(self.name("name"))
+            found = next((kind for kind in ObjectKind if self._next and self.takes(kind.value)), None)
+            return Describe(self.name("name"), found)
         if self.takes("EXPLAIN"):
             return self._explain()
         if self.takes("SET"):

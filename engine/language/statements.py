@@ -200,9 +200,10 @@ class Show(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Describe(Statement):
-    """DESCRIBE name."""
+    """DESCRIBE [STREAM | TABLE | QUERY | CLASS] name."""
 
     name: Name
+    kind: ObjectKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

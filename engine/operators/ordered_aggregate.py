@@ -179,8 +179,8 @@ class OrderedAggregate(Operator):
         if len(instants) == 0:
             return progress(train, self.schemas[0], track)
         seqs = track.first_reaching(np.clip(instants, track.start, track.end - 1) + 1)
-        if closing is not None:
-            seqs = np.where(closing, train.hi - 1, seqs)
+        if closing is not None:  # what the end of the stream brings comes after all its instants
+            seqs, instants = np.where(closing, train.hi - 1, seqs), np.where(closing, self._finder.newest, instants)
         return made_train(train, self.schemas[0], columns, seqs, instants, track, {"partial": True} if partial else None)
 
     # State -------------------------------------------------------------------------------------------------------------

@@ -206,6 +206,7 @@ class SelectBinder:
             assert found is not None
             rebound.append(Output(output.name, found))
         emit = aggregate_emit(source.node.spec, self.emit, self.query.stream)
+        check_empty(emit, bool(binder.keys), source.node.spec)
         node: Node = binder.build(filtered(source.node, below), source.node.spec, emit)
         node = filtered(node, [binder.resolved(c) for c in above])
         return self._finish(node, [Output(o.name, binder.resolved(o.expression)) for o in rebound], [], distinct=False)

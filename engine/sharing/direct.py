@@ -37,7 +37,7 @@ def pass_to_sinks(made: Made, left: Left, failed: Callable[[RunningOperator, Exc
                 failed(sink, error)
                 continue
             log.bypass(cursor, train, train.rows)
-            sink.statistics.add(train.rows, 0, 0)
+            sink.counted.add(train.rows, 0, 0)
             if train.rows:
                 left(sink, train)
         finally:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import arrow_type, column_to_arrow
 from millstream.engine.column import Column, Mask, null_column
 from millstream.engine.operators.keys import key_encoder

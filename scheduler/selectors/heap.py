@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn, Ranking
+from millstream.scheduler.policies.first_come_first_served import FirstComeFirstServed
 from millstream.scheduler.view import View
 
 _Entry = tuple[float, int, int]
@@ -45,8 +46,12 @@ class HeapSelector:
         """Put in what became available, again where its key moved."""
         keyed = self.ranking.moves_with_queue or self.ranking.oldest_first
         if self.ranking.moves_with_queue and units:
-            index = np.array(units, dtype=np.int64)
-            self._ranks[index] = self.ranking.rank(view.only(index), now_ns)
+            if isinstance(self.ranking, FirstComeFirstServed):
+                for unit in units:  # few as a rule: a NumPy call costs more than all of them
+                    self._ranks[unit] = self.ranking.rank_one(view, unit)
+            else:
+                index = np.array(units, dtype=np.int64)
+                self._ranks[index] = self.ranking.rank(view.only(index), now_ns)
             self.evaluations += len(units)
         available, present = view.units.available_at, self._present
         for unit in units:

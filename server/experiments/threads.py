@@ -64,5 +64,8 @@ SCENARIO = Scenario(
     "results are there; processor time of the process, switching threads included.",
     _cases,
     _judge,
-    ("the thesis's C++ server by this engine, whose threads share the interpreter's lock",),
+    (
+        "the thesis's C++ server by this engine, whose threads share the interpreter's lock",
+        "with few operators a call carries more of what letting a train in and waiting for its results costs",
+    ),
 )

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.arrow import column_from_arrow
 from millstream.engine.catalog import DerivedStream, TimeOffset
 from millstream.engine.column import Column
+from millstream.engine.errors import InvalidDefinition
 from millstream.engine.planner.plan import derived_stream
-from millstream.engine.schema import StreamDefinition, TimeRule
+from millstream.engine.schema import Schema, StreamDefinition, TimeRule
 from millstream.engine.types import Kind
+from millstream.server.net_rows import net_rows
 from millstream.server.queries import Query, QueryKind
 
 if TYPE_CHECKING:
@@ -58,8 +60,13 @@ def fetchable_queries(host: EngineHost) -> dict[str, Query]:
 
 
 def as_relation(query: Query) -> DerivedStream:
-    """Return a query as something that may stand in FROM."""
-    return derived_stream(query.name, query.planned)
+    """Return a query as something that may stand in FROM; of one that gives changes, the rows that stand."""
+    made = derived_stream(query.name, query.planned)
+    return replace(made, schema=_standing(made.schema), changes=False) if made.changes else made
+
+
+def _standing(schema: Schema) -> Schema:
+    return Schema(schema.fields[:-1])
 
 
 def time_of(query: Query) -> TimeRule:
@@ -85,12 +92,19 @@ def table_rows_held(host: EngineHost, table: str, name: str) -> HeldRows:
 
 
 def results_held(query: Query, kept: KeptResults) -> HeldRows:
-    """Return the kept results of a query."""
+    """Return the kept results of a query; of one that gives changes, what stands after them."""
     schema = query.planned.physical.schema
+    entries = kept.entries
+    if query.planned.physical.change_kind is not None:
+        schema = _standing(schema)
+        if kept.missing:
+            message = f"the first {kept.missing} changes of {query.name} are kept no longer, so what stands is not known from them"
+            raise InvalidDefinition(message, hint=f"FETCH QUERY {query.name} asks its operators")
+        entries = [(entries[-1][0], batch) for batch in net_rows(schema, [b for _, b in entries])] if entries else []
     definition = StreamDefinition(query.name, schema, time_of(query))
 
     def blocks() -> Iterator[HeldBlock]:
-        for position, batch in kept.entries:
+        for position, batch in entries:
             yield HeldBlock(position, [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(schema.fields)])
 
     return HeldRows(definition, kept.entries[-1][0] if kept.entries else -1, blocks, kept.missing)

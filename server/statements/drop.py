@@ -135,6 +135,8 @@ def drop_relation(host: EngineHost, name: str, reason: str) -> None:
     else:
         host.network.drop_stream(name)
         host.intakes.pop(name, None)
+        if host.journaling is not None:
+            host.journaling.forget(name)
     host.observer.stream_dropped(name)
 
 

@@ -10,6 +10,7 @@ from millstream.engine.planner.explain import explain as plan_text
 from millstream.engine.planner.explain import explain_semantics
 from millstream.engine.planner.plan_writer import to_plan_object
 from millstream.engine.running import RunningOperator
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.server import running
 from millstream.server.outcome import Outcome, table
 from millstream.server.queries import Query
@@ -51,7 +52,7 @@ def _analyzed(host: EngineHost, query: Query) -> Outcome:
     rows = [_operator_row(operator) for operator in host.network.queries[query.id].blueprint.operators]
     columns = [("operator", "BIGINT"), ("kind", "TEXT"), ("queries", "BIGINT"), ("calls", "BIGINT"), ("rows_in", "BIGINT")]
     columns += [("rows_out", "BIGINT"), ("selectivity", "DOUBLE"), ("cost_us_per_row", "DOUBLE"), ("waiting", "BIGINT")]
-    return table([*columns, ("state_rows", "BIGINT"), ("state_bytes", "BIGINT")], rows)
+    return table([*columns, ("state_rows", "BIGINT"), ("state_bytes", "BIGINT"), ("watermark", "TIMESTAMP")], rows)
 
 
 def _operator_row(operator: RunningOperator) -> tuple[Any, ...]:
@@ -61,4 +62,7 @@ def _operator_row(operator: RunningOperator) -> tuple[Any, ...]:
     cost_us = did.cost_ns / did.rows_in / NS_PER_US if did.rows_in else None
     waiting = sum(cursor.pending_rows() for cursor in operator.inputs)
     done = (did.calls, did.rows_in, did.rows_out, selectivity, cost_us, waiting)
-    return (int(operator.id), kind, operator.queries, *done, operator.logic.state_rows(), operator.logic.state_bytes())
+    logs = operator.outputs or [cursor.log for cursor in operator.inputs]
+    watermark_us = min(log.watermark_us for log in logs)
+    mark = None if watermark_us in (TIME_MIN, TIME_MAX) else watermark_us
+    return (int(operator.id), kind, operator.queries, *done, operator.logic.state_rows(), operator.logic.state_bytes(), mark)

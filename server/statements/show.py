@@ -21,6 +21,8 @@ NS_PER_MS = 1_000_000
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
 
+COUNTED = ("accepted", "processed", "late", "failed", "shed")  # of a query's input rows (K10)
+
 
 def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
     """Return the table asked for."""
@@ -50,8 +52,11 @@ def _streams(host: EngineHost) -> Outcome:
 
 
 def _tables(host: EngineHost) -> Outcome:
-    rows = [(t.name, ", ".join(t.key), ", ".join(f"{f.name} {f.type}" for f in t.schema.fields)) for t in host.catalog.tables()]
-    return table([("name", "TEXT"), ("key", "TEXT"), ("columns", "TEXT")], rows)
+    rows = []
+    for found in host.catalog.tables():
+        spelled = ", ".join(f"{f.name} {f.type}" for f in found.schema.fields)
+        rows.append((found.name, ", ".join(found.key), host.network.standing_rows(found.name), found.durability, spelled))
+    return table([("name", "TEXT"), ("key", "TEXT"), ("rows", "BIGINT"), ("durability", "TEXT"), ("columns", "TEXT")], rows)
 
 
 def _queries(host: EngineHost) -> Outcome:
@@ -61,11 +66,11 @@ def _queries(host: EngineHost) -> Outcome:
         counts = host.counts(query)
         outputs = measured.short(None if found is None else found.of_query(query))
         rows.append(
-            (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable, counts.get("accepted"),
-             counts.get("late"), counts.get("failed"), counts.get("shed"), *outputs, query.failure, query.shown_text)
+            (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
+             *(counts.get(name) for name in COUNTED), *outputs, query.failure, query.shown_text)
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
-    columns += [(name, "BIGINT") for name in ("accepted", "late", "failed", "shed")]
+    columns += [(name, "BIGINT") for name in COUNTED]
     return table([*columns, *measured.SHORT, ("failure", "TEXT"), ("text", "TEXT")], rows)
 
 
@@ -132,6 +137,9 @@ def _watermarks(host: EngineHost) -> Outcome:
         mark = source.watermark_us
         shown = None if mark in (TIME_MIN, TIME_MAX) else mark
         rows.append((source.definition.name, shown, source.idle, source.ended, source.future_skew))
+    for name, log in host.network.derived_logs():
+        shown = None if log.watermark_us in (TIME_MIN, TIME_MAX) else log.watermark_us
+        rows.append((name, shown, log.idle, log.ended, 0))
     return table(
         [("stream", "TEXT"), ("watermark", "TIMESTAMP"), ("idle", "BOOLEAN"), ("ended", "BOOLEAN"), ("future_skew", "BIGINT")], rows
     )

@@ -8,7 +8,7 @@ from millstream.scheduler.simulation.experiments import Case, Claim, Findings, L
 from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED_PUSH, SLOPE_PUSH, Results, title
 
-_TUPLES: dict[Scale, int] = {"reduced": 3_000, "medium": 55_000, "full": 500_000}
+_TUPLES: dict[Scale, int] = {"reduced": 3_000, "medium": 95_000, "full": 500_000}
 _COUNTS = ("overload_missed", "overload_made", "underload_missed", "underload_made")
 
 
@@ -74,5 +74,5 @@ SCENARIO = Scenario(
     "The network of c-qos; 60% of capacity, and 130% for 15 of every 55 thousand tuples (at reduced scale one period of fewer tuples).",
     _cases,
     _judge,
-    (CHARGED, "capacity: what boxes and calls can take without trains"),
+    (CHARGED,),
 )

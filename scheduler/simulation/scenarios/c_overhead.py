@@ -12,7 +12,7 @@ _MODES = {
     "trains": ("round-robin", 1.0),
     "superboxes": ("superbox:traversal=min-cost", 1.0),
 }
-_TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 10_000, "full": 100_000}
+_TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 4_000, "full": 100_000}
 
 
 _CHEAP_US = 5.0

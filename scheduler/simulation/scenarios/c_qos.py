@@ -20,6 +20,14 @@ def _cases(scale: Scale) -> Sequence[Case]:
     return SWEEP.cases(scale)
 
 
+def _highest(scale: Scale, results: Results) -> str:
+    """Return the QoS at the highest rate."""
+    rate = RATES[scale][-1]
+    names = ("round-robin", "fixed priority", "slope-slack")
+    found = [SWEEP.value(results, scale, policy, rate, "qos") for policy in SWEEP.policies]
+    return f"at {rate:g} a second: " + ", ".join(f"{name} {qos:.2f}" for name, qos in zip(names, found, strict=True))
+
+
 def _judge(scale: Scale, results: Results) -> Findings:
     turns, fixed, slope = (SWEEP.average(results, scale, policy) for policy in SWEEP.policies)
     claims = [
@@ -29,7 +37,12 @@ def _judge(scale: Scale, results: Results) -> Findings:
             [slope, fixed],
             tolerance=0.01,
         ),
-        ordered("both are far above round-robin (by a quarter at least)", ["1.25 x round-robin", "slope-slack"], [1.25 * turns, slope]),
+        ordered(
+            "both are far above round-robin (by a quarter at least)",
+            ["1.25 x round-robin", "slope-slack"],
+            [1.25 * turns, slope],
+            note=_highest(scale, results),
+        ),
     ]
     panel = SWEEP.panel(results, scale, "20 applications of 5 boxes")
     return Findings(SWEEP.rows(results, scale, ("qos", "decision_share")), claims, [panel])

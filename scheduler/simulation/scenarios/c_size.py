@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Row, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
-from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, case, title
+from millstream.scheduler.simulation.scenarios.carney_sweep import BOXES_AND_CALLS_A_SECOND, CHARGED, Results, case, title
 
 _RATE = 1_200.0
 _POLICIES = ("fixed-priority", "slope-slack")
@@ -17,12 +17,25 @@ _COUNTS: dict[Scale, tuple[int, ...]] = {
 }
 
 
-def _case(scale: Scale, policy: str, size: int) -> Case:
-    return case(scale, f"{policy}:schedule={size}", _RATE, NETWORK)
+def _case(scale: Scale, policy: str, size: int, rate: float = _RATE) -> Case:
+    return case(scale, f"{policy}:schedule={size}", rate, NETWORK)
+
+
+_HEAVY_SIZES = (1, 10, 100)
 
 
 def _cases(scale: Scale) -> Sequence[Case]:
-    return [_case(scale, policy, size) for policy in _POLICIES for size in _COUNTS[scale]]
+    return [
+        *(_case(scale, policy, size) for policy in _POLICIES for size in _COUNTS[scale]),
+        *(_case(scale, policy, size, BOXES_AND_CALLS_A_SECOND) for policy in _POLICIES for size in _HEAVY_SIZES),
+    ]
+
+
+def _heavy(scale: Scale, results: Results, policy: str) -> str:
+    """Return the QoS where boxes and calls alone fill the machine."""
+    found = [float(results(_case(scale, policy, size, BOXES_AND_CALLS_A_SECOND))["qos"]) for size in _HEAVY_SIZES]
+    listed = ", ".join(f"{size}: {qos:.3f}" for size, qos in zip(_HEAVY_SIZES, found, strict=True))
+    return f"1,200 a second are 70% of what boxes and calls can take here; at 1,724, all of it, {listed}"
 
 
 def _judge(scale: Scale, results: Results) -> Findings:
@@ -34,7 +47,15 @@ def _judge(scale: Scale, results: Results) -> Findings:
         best = sizes[qos.index(max(qos))]
         listed = ", ".join(f"{size}: {value:.3f}" for size, value in zip(sizes, qos, strict=True))
         holds = qos[0] < max(qos) and qos[-1] < max(qos) and 5 <= best <= 20
-        claims.append(Claim(f"{title(policy)}: QoS is low at size 1, peaks near 10 and falls towards 100", "peak near 10", listed, holds))
+        claims.append(
+            Claim(
+                f"{title(policy)}: QoS is low at size 1, peaks near 10 and falls towards 100",
+                "peak near 10",
+                listed,
+                holds,
+                _heavy(scale, results, policy),
+            )
+        )
         share = [float(one["decision_share"]) for one in found]
         claims.append(
             Claim(

@@ -13,7 +13,7 @@ _CAPACITIES: dict[Scale, tuple[float, ...]] = {
     "medium": (0.5, 0.7, 0.8, 0.9, 0.95),
     "full": (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99),
 }
-_SIZES: dict[Scale, tuple[int, int]] = {"reduced": (2, 1_000), "medium": (5, 10_000), "full": (5, 40_000)}
+_SIZES: dict[Scale, tuple[int, int]] = {"reduced": (2, 1_000), "medium": (5, 4_000), "full": (5, 40_000)}
 
 
 def _case(scale: Scale, policy: str, capacity: float) -> Case:

@@ -9,7 +9,7 @@ from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED
 
 _BURSTS = (1, 2, 4)
 _TRAINS = (0.2, 0.4, 0.6, 0.8, 1.0)
-_TUPLES: dict[Scale, int] = {"reduced": 320, "medium": 8_000, "full": 24_000}
+_TUPLES: dict[Scale, int] = {"reduced": 320, "medium": 3_000, "full": 24_000}
 
 
 def _case(scale: Scale, burst: int, train: float) -> Case:

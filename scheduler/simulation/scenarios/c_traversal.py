@@ -44,7 +44,7 @@ def _by_call(scale: Scale, results: Callable[[Case], Result]) -> str:
     """Return how much memory min-cost needs beside min-latency when calls cost more."""
 
     def ratio(call_us: int) -> float:
-        cost, quick = (float(results(_memory(scale, walk, call_us))["bytes_mean"]) for walk in ("min-cost", "min-latency"))
+        cost, quick = (float(results(_memory(scale, walk, call_us))["byte_s"]) for walk in ("min-cost", "min-latency"))
         return cost / quick
 
     return ", ".join(f"{ratio(call_us):.2f} at {call_us} µs a call" for call_us in _CALLS_US)
@@ -58,7 +58,7 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     slope = ((quick[-1] - cost[-1]) - (quick[0] - cost[0])) / (ratios[-1] - ratios[0])
     crossing = ratios[0] - (quick[0] - cost[0]) / slope
     memory = {walk: results(_memory(scale, walk)) for walk in _WALKS}
-    means = [float(memory[walk]["bytes_mean"]) for walk in ("min-memory", "min-cost", "min-latency")]
+    means = [float(memory[walk]["byte_s"]) for walk in ("min-memory", "min-cost", "min-latency")]
     loaded = {walk: [float(results(_loaded(scale, walk, one))["response_ms_mean"]) for one in _COSTS] for walk in _WALKS[:2]}
     listed = ", ".join(f"{one:g} µs: min-cost {a:.4g}, min-latency {b:.4g} ms" for one, a, b in zip(_COSTS, *loaded.values(), strict=True))
     claims = [
@@ -79,10 +79,9 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
             "cross-over",
             listed,
             loaded["min-cost"][0] < loaded["min-latency"][0] and loaded["min-latency"][1] < loaded["min-cost"][1],
-            "an order names no box that has nothing to do, so with few tuples waiting min-latency makes no more calls",
         ),
         ordered(
-            "min-memory needs the least memory, min-latency the most",
+            "over time (bytes times seconds) min-memory needs the least memory, min-latency the most",
             ["min-memory", "min-cost", "min-latency"],
             means,
             note="the thesis explains it by the calls that min-cost saves; min-cost over min-latency is " + _by_call(scale, results),
@@ -93,7 +92,7 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
         for walk, found in latency.items()
         for ratio, value in zip(ratios, found, strict=True)
     ]
-    rows += [{"walk": walk, "bytes_mean": found["bytes_mean"]} for walk, found in memory.items()]
+    rows += [{"walk": walk, "byte_s": found["byte_s"]} for walk, found in memory.items()]
     panels = [
         Panel(
             "Example tree",
@@ -105,9 +104,9 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
         ),
         Panel(
             "Memory while a superbox runs",
-            "share of the run, %",
+            "ms",
             "bytes in queues",
-            [Line(walk, memory[walk]["at"], memory[walk]["bytes"]) for walk in _WALKS],
+            [Line(walk, memory[walk]["at_ms"], memory[walk]["bytes"]) for walk in _WALKS],
             kind="step",
         ),
     ]
@@ -118,7 +117,7 @@ SCENARIO = Scenario(
     "c-traversal",
     "Carney 2005, fig. 3.7, 3.8",
     "superbox traversals",
-    "The thesis's tree of six boxes with a tuple at each; one tree of fan-out 3 and depth 5 at load 0.5, "
+    "The thesis's tree of six boxes with a tuple at each; one tree of fan-out 3 and depth 5 at half of the ideal capacity, "
     "box costs 1 and 500 µs, 16 µs a call; "
     "a full tree with selectivities 0.4 to 1 emptied by one superbox run.",
     _cases,

@@ -34,13 +34,12 @@ def example_tree(walk: str, ratio: float) -> dict[str, Any]:
 
 
 def loaded(walk: str, cost_us: float, tuples: int, seed: int) -> dict[str, Any]:
-    """One tree of fan-out 3 and depth 5 at load 0.5, calls counted in the load."""
-    share = 0.5 * cost_us / (cost_us + carney_runs.CALL_NS / 1e3)
-    return carney_runs.superbox(f"superbox:traversal={walk}", share, 1, 5, 3, tuples, seed, cost_us=cost_us, charged=False)
+    """One tree of fan-out 3 and depth 5 at half of the ideal capacity, which knows no calls."""
+    return carney_runs.superbox(f"superbox:traversal={walk}", 0.5, 1, 5, 3, tuples, seed, cost_us=cost_us, charged=False)
 
 
 def memory(walk: str, tuples: int, seed: int, call_ns: int = carney_runs.CALL_NS) -> dict[str, Any]:
-    """Bytes in queues while one run of a superbox empties a tree at whose leaves tuples wait."""
+    """Bytes in queues while one run of a superbox empties a tree at whose leaves tuples wait: `byte_s` is their integral over time."""
     work = carney_runs.tree_workload(0.5, 1, 4, 3, min(tuples, 2_700), seed, 1, None, call_ns, 0.4)
     world = World(f"superbox:traversal={walk}", work.deltas, settings=CoreSettings(adapt=False, train=Train(share=1.0)), seed=seed)
     sizes = {node.id: (node.row_bytes_in, node.row_bytes_out) for node in work.nodes}
@@ -57,7 +56,7 @@ def memory(walk: str, tuples: int, seed: int, call_ns: int = carney_runs.CALL_NS
     now = 0
     roots = {delta.query.root for delta in work.deltas}
     for receipt in made:
-        for step in receipt.steps:
+        for step in receipt.each_step():
             now += step.cost_ns
             taken, given = sum(one.rows for one in step.consumed), sum(one.rows for one in step.produced)
             waiting -= taken * sizes[step.operator][0]
@@ -65,6 +64,6 @@ def memory(walk: str, tuples: int, seed: int, call_ns: int = carney_runs.CALL_NS
             times_ns.append(now)
             levels.append(waiting)
     at, level = np.array(times_ns, dtype=np.float64), np.array(levels)
-    mean = float((level[:-1] * np.diff(at)).sum() / max(at[-1], 1.0))
+    byte_s = float((level[:-1] * np.diff(at)).sum()) / 1e9
     picked = np.linspace(0, len(at) - 1, min(200, len(at))).astype(int)
-    return {"bytes_mean": mean, "at": (100.0 * at[picked] / at[-1]).tolist(), "bytes": level[picked].tolist()}
+    return {"byte_s": byte_s, "at_ms": (at[picked] / 1e6).tolist(), "bytes": level[picked].tolist()}

@@ -9,7 +9,7 @@ from millstream.scheduler.simulation.experiments import Case, Claim, Findings, L
 _POLICIES = ("edf", "hr", "edf-hr")
 _TITLES = {"edf": "EDF", "hr": "HR", "edf-hr": "EDF-HR"}
 _SIZES: dict[Scale, tuple[int, int, tuple[int, ...], tuple[float, ...]]] = {
-    "reduced": (40, 300, (1,), (0.5, 0.9)),
+    "reduced": (10, 3_600, (1,), (0.9, 0.99)),
     "medium": (50, 7_200, (1,), (0.5, 0.9, 0.97)),
     "full": (100, 20_000, (1, 2), (0.1, 0.5, 0.7, 0.9, 0.97, 0.99)),
 }

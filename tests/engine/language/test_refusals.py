@@ -21,7 +21,7 @@ CASES = [
     ('SELECT a\nFROM "s', SyntaxProblem, "quoted name that begins here is not closed", 2, 6),
     ("SELECT a FROM s [RANGE 10]", SyntaxProblem, "expected SECONDS", 1, 26),
     ("SELECT a FROM s [RANG 10 SECONDS]", SyntaxProblem, "did you mean RANGE", 1, 18),
-    ("SELECT a FROM s [RANGE -1 SECONDS SLIDE -1 SECONDS]", SyntaxProblem, "RANGE must be positive, not -1 SECONDS", 1, 24),
+    ("SELECT a FROM s [RANGE -1 SECONDS SLIDE -1 SECONDS]", SyntaxProblem, "RANGE must be positive, not -1 SECOND", 1, 24),
     ("SELECT a FROM s [RANGE 1 SECOND SLIDE 0 SECONDS]", SyntaxProblem, "SLIDE must be positive, not 0 SECONDS", 1, 39),
     ("SELECT a FROM s [ROWS 0]", SyntaxProblem, "ROWS must be at least 1, not 0", 1, 23),
     ("SELECT a FROM s [SESSION 5 SECONDS", SyntaxProblem, r"ends where '\]' was expected", 1, 28),

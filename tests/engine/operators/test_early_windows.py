@@ -67,7 +67,7 @@ def answers(rows: list[Any], window: tuple[int, int], below: float) -> list[Any]
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(drawn=ROWS, every=st.integers(1, 6))
 def test_early_answers_hold_the_rows_below_their_moment(form: str, drawn: list[Any], every: int) -> None:
     rows = taken(drawn, form)
@@ -90,7 +90,7 @@ def came_before(rows: list[Any], place: int, moment: int) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(drawn=ROWS)
 def test_changes_add_up_to_the_final_answer(form: str, drawn: list[Any]) -> None:
     rows = [(hour * HOUR, k) for hour, k, _ in taken(drawn, form)]

@@ -52,7 +52,7 @@ class Reference:
         return sorted(found, key=lambda f: f[:3])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(ROWS, st.integers(1, 6))
 def test_final_sessions_agree_with_a_reference_that_keeps_rows(drawn: list[Any], gap: int) -> None:
     rows = timed(drawn)
@@ -63,7 +63,7 @@ def test_final_sessions_agree_with_a_reference_that_keeps_rows(drawn: list[Any],
     assert same(found, [f[3] for f in reference.answers()])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), KEYS, VALUES, st.none()), max_size=20), st.integers(1, 6), st.integers(1, 4))
 def test_early_sessions_are_those_open_at_each_moment_by_the_rows_below_it(drawn: list[Any], gap: int, every: int) -> None:
     rows = timed(drawn)

@@ -94,7 +94,7 @@ def clause(kind: str, size: int) -> str:
 KINDS = st.sampled_from(["range", "rows", "partition"])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(ROWS, KINDS, st.integers(1, 7), st.booleans())
 def test_final_answers_are_those_of_the_window_at_each_instant_or_row(drawn: list[Any], kind: str, size: int, holistic: bool) -> None:
     rows = timed(drawn)
@@ -111,7 +111,7 @@ def test_final_answers_are_those_of_the_window_at_each_instant_or_row(drawn: lis
     assert same(found, expected)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(ROWS, KINDS, st.integers(1, 7), st.integers(1, 5), st.booleans())
 def test_early_answers_are_samples_of_the_window_and_the_last_instant_comes_last(
     drawn: list[Any], kind: str, size: int, every: int, holistic: bool
@@ -134,7 +134,7 @@ def test_early_answers_are_samples_of_the_window_and_the_last_instant_comes_last
         assert kind != "range" or same(part, block)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(ROWS, KINDS, st.integers(1, 7), st.booleans())
 def test_changes_with_their_bounds_add_up_to_the_last_window(drawn: list[Any], kind: str, size: int, holistic: bool) -> None:
     rows = timed(drawn)
@@ -148,7 +148,7 @@ def test_changes_with_their_bounds_add_up_to_the_last_window(drawn: list[Any], k
     assert same(sorted(found, key=repr), sorted((tuple(str(x) for x in row) for row in expected), key=repr))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(ROWS, st.integers(1, 5), st.booleans())
 def test_rows_that_where_drops_still_push_others_out_of_a_change_log(drawn: list[Any], size: int, partitioned: bool) -> None:
     rows = timed(drawn)
@@ -160,7 +160,7 @@ def test_rows_that_where_drops_still_push_others_out_of_a_change_log(drawn: list
     assert state == Counter((str(k), str(n)) for k, n in counts.items())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(ROWS, st.integers(1, 6), st.integers(2, 4), st.booleans())
 def test_row_windows_that_slide_answer_at_each_mth_row_and_once_more_at_the_end(
     drawn: list[Any], size: int, slide: int, partitioned: bool

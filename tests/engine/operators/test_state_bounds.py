@@ -81,7 +81,7 @@ CASES: list[tuple[str, str, str, Bound]] = [
 
 
 @pytest.mark.parametrize(("query", "kind", "stated", "bound"), CASES, ids=[c[0] for c in CASES])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("sr"), st.integers(-3, 5), st.integers(0, 4)), max_size=60), st.sampled_from([1, 5, 17]))
 def test_no_operator_holds_more_than_explain_says(query: str, kind: str, stated: str, bound: Bound, drawn: list[Any], chunk: int) -> None:
     engine = SqlEngine(*CREATE)

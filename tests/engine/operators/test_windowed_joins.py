@@ -37,14 +37,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("query", CASES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(left=ROWS, right=ROWS)
 def test_rows_pair_while_the_older_is_in_its_window(query: str, left: list[Any], right: list[Any]) -> None:
     found = same_for_all_trains(CREATE, query, {"a": left, "b": right})
     assert sorted(found) == pairs(left, right, CASES[query])
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(left=ROWS, right=ROWS)
 def test_an_outer_join_of_tumbling_windows_pads_within_each_window(left: list[Any], right: list[Any]) -> None:
     window = f"[RANGE 5 {US} SLIDE 5 {US}]"
@@ -66,7 +66,7 @@ def test_tumbling_windows_of_a_zone_pair_rows_of_one_local_day() -> None:
     assert found == [(base, base - 7 * hour), (base, base + 15 * hour)]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(left=ROWS, right=ROWS)
 def test_derived_windows_join_on_their_bounds(left: list[Any], right: list[Any]) -> None:
     counts = "SELECT k, window_end AS e, COUNT(*) AS n FROM {} [RANGE 5 " + US + " SLIDE 5 " + US + "] GROUP BY k"

@@ -59,7 +59,7 @@ CASES = [
     ("SELECT s.k FROM s ASOF JOIN r ON s.k = r.k AND r.w > 1", Unsupported, "as-of join takes equalities", (1, 19)),
     ("SELECT s.k FROM s JOIN r FOR SYSTEM_TIME AS OF s.k ON s.k = r.k", TypeProblem, "takes the event time", (1, 19)),
     ("SELECT * FROM TUMBLE(s, v, 10 SECONDS)", InvalidDefinition, "v is not the event time.*it is ts", (1, 25)),
-    ("SELECT * FROM s [RANGE 1 DAY SLIDE 1 DAY TIME ZONE 'Mars']", InvalidDefinition, "'Mars' is not a time zone", (1, 1)),
+    ("SELECT * FROM s [RANGE 1 DAY SLIDE 1 DAY TIME ZONE 'Mars']", InvalidDefinition, "'Mars' is not a time zone", (1, 52)),
     ("SELECT COUNT(*) FROM s [UNBOUNDED]", InvalidDefinition, "needs EMIT CHANGES or EMIT EVERY", (1, 1)),
     ("SELECT COUNT(*) FROM s [LANDMARK]", InvalidDefinition, "needs EMIT EVERY", (1, 1)),
     ("SELECT k FROM s [LANDMARK]", Unsupported, "without an aggregate", (1, 1)),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tests.property.oracle import windows
-from tests.property.oracle.aggregates import random_aggregate
-from tests.property.oracle.expressions import Columns, Maker
+from tests.property.oracle.aggregates import Aggregate, random_aggregate
+from tests.property.oracle.expressions import Columns, Expr, Maker
 from tests.property.oracle.feeds import Event, Feed, Row
 from tests.property.oracle.values import SECOND, TIMESTAMP, TYPES, Order, key_of
 from tests.property.oracle.windows import Seen
@@ -142,6 +142,47 @@ class Grouped:
     rows_filtered: bool
 
 
+@dataclass
+class _Asked:
+    """What a grouped query asks of each evaluation of its window."""
+
+    window: Window
+    keys: list[str]
+    items: list[Aggregate]
+    where: Expr | None
+    having: Expr | None
+    outer: Expr | None
+    prefix: str
+
+    def passes(self, row: Row) -> bool:
+        return self.where is None or self.where.value(row) is True
+
+    def key(self, row: Row) -> Any:
+        return tuple(key_of(row[k]) for k in self.keys)
+
+    def answer(self, feed: Feed) -> list[tuple[int, int, Row]]:
+        """Return (arrival number, time, row) of each result."""
+        return [(seen.seq, seen.time, row) for seen in self.window.see(feed, self.key, self.passes) for row in self._rows(seen)]
+
+    def _rows(self, seen: Seen) -> Iterator[Row]:
+        groups: dict[Any, list[tuple[int, int, Row]]] = {}
+        for one in sorted(seen.rows, key=lambda r: r[1]):
+            if self.passes(one[2]):
+                groups.setdefault(self.key(one[2]), []).append(one)
+        for own, members in groups.items():
+            if seen.named is None or own in seen.named:
+                values = {k: members[0][2][k] for k in self.keys}
+                rows = [r for _, _, r in sorted(members, key=lambda r: r[:2])]
+                inner = values | {item.sql: item.value(rows) for item in self.items}
+                if self.having is None or self.having.value(inner) is True:
+                    yield self._shown(seen, values, inner)
+
+    def _shown(self, seen: Seen, values: Row, inner: Row) -> Row:
+        shown = ({"window_start": seen.start, "window_end": seen.end} if self.window.bounded else {}) | values
+        shown |= {f"{self.prefix}x{i}": inner[item.sql] for i, item in enumerate(self.items)}
+        return shown | ({f"{self.prefix}y": self.outer.value(inner)} if self.outer is not None else {})
+
+
 def random_grouped(choice: random.Random, columns: Columns, window: Window, *, plain: bool = False, prefix: str = "") -> Grouped:
     """Random keys, aggregates, WHERE and HAVING over a window."""
     maker = Maker(choice, columns)
@@ -155,44 +196,16 @@ def random_grouped(choice: random.Random, columns: Columns, window: Window, *, p
     over = Maker(choice, usable)
     having = over.condition(1) if usable and choice.random() < 0.2 else None
     outer = over.make(choice.choice(usable)[1], 1) if usable and choice.random() < 0.3 else None
+    asked = _Asked(window, keys, items, where, having, outer, prefix)
     bounds = ["window_start", "window_end"] if window.bounded else []
     select = [*bounds, *keys, *(f"{item.sql} AS {prefix}x{i}" for i, item in enumerate(items))]
     select += [f"{outer.sql} AS {prefix}y"] if outer is not None else []
     tail = (f" WHERE {where.sql}" if where is not None else "") + (f" GROUP BY {', '.join(keys)}" if keys else "")
     tail += f" HAVING {having.sql}" if having is not None else ""
-
-    def passes(row: Row) -> bool:
-        return where is None or where.value(row) is True
-
-    def key(row: Row) -> Any:
-        return tuple(key_of(row[k]) for k in keys)
-
-    def answer(feed: Feed) -> list[tuple[int, int, Row]]:
-        found = []
-        for seen in window.see(feed, key, passes):
-            groups: dict[Any, list[tuple[int, int, Row]]] = {}
-            for one in sorted(seen.rows, key=lambda r: r[1]):
-                if passes(one[2]):
-                    groups.setdefault(key(one[2]), []).append(one)
-            for own, members in groups.items():
-                if seen.named is not None and own not in seen.named:
-                    continue
-                rows = [r for _, _, r in sorted(members, key=lambda r: r[:2])]
-                values = {k: sorted(members, key=lambda r: r[1])[0][2][k] for k in keys}
-                inner = values | {item.sql: item.value(rows) for item in items}
-                if having is not None and having.value(inner) is not True:
-                    continue
-                shown = ({"window_start": seen.start, "window_end": seen.end} if window.bounded else {}) | values
-                shown |= {f"{prefix}x{i}": inner[item.sql] for i, item in enumerate(items)}
-                if outer is not None:
-                    shown[f"{prefix}y"] = outer.value(inner)
-                found.append((seen.seq, seen.time, shown))
-        return found
-
     out: Columns = [(b, TIMESTAMP) for b in bounds] + [(k, known[k]) for k in keys]
     out += [(f"{prefix}x{i}", item.type) for i, item in enumerate(items)]
     out += [(f"{prefix}y", outer.type)] if outer is not None else []
-    return Grouped(", ".join(select), tail, out, answer, where is not None)
+    return Grouped(", ".join(select), tail, out, asked.answer, where is not None)
 
 
 def from_item(window: Window, feed: Feed, alias: str = "") -> str:
