@@ -66,6 +66,7 @@ TRAVERSALS: Mapping[str, Traversal] = {
     "min-memory": min_memory,
 }
 LEVELS: Mapping[str, str] = {"query": "operators-to-end", "operator": "operators"}
+ALIASES: Mapping[str, str] = {"bsd": "bsd-naive"}  # the rank by its plain name is the exact one
 
 COMMON_OPTIONS: Mapping[str, str] = {
     "train": "tuples at a time: a count, a share of the queue (1.0 is all), 'all' or 'adaptive'",
@@ -239,6 +240,7 @@ CATALOG: Mapping[str, Row] = {row.name: row for row in _ROWS}
 
 def build(spec: PolicySpec, *, default_train: Train, default_schedule: int = 1) -> Policy:
     """Put a policy together; raises `PolicyError` naming what is unknown or does not fit."""
+    spec = PolicySpec(ALIASES.get(spec.name, spec.name), spec.options)
     row = CATALOG.get(spec.name)
     if row is None:
         raise PolicyError(f"unknown policy '{spec.name}'", hint="known are " + ", ".join(CATALOG))
@@ -261,13 +263,17 @@ def build(spec: PolicySpec, *, default_train: Train, default_schedule: int = 1) 
         train=_train(options, default_train),
         schedule=_whole(options, "schedule", default_schedule, 1),
         threshold=_whole(options, "tau", 0, 0),
-        adapt=bool(options["adapt"]) if "adapt" in options else None,
+        adapt=_flag(options["adapt"], "adapt") if "adapt" in options else None,
     )
 
 
 def _options(row: Row, spec: PolicySpec) -> dict[str, OptionValue]:
     options = dict(row.options)
+    seen: set[str] = set()
     for key, value in spec.options:
+        if key in seen:
+            raise PolicyError(f"policy option {key} is given twice", hint="give it once")
+        seen.add(key)
         if key not in row.options and key not in COMMON_OPTIONS:
             known = ", ".join((*row.options, *COMMON_OPTIONS))
             raise PolicyError(f"policy '{row.name}' has no option '{key}'", hint=f"it has {known}")
@@ -297,6 +303,12 @@ def _whole(options: Mapping[str, OptionValue], key: str, default: int, least: in
     value = options.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise PolicyError(f"policy option {key}={value} is not a whole number of at least {least}")
+    return value
+
+
+def _flag(value: OptionValue, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise PolicyError(f"policy option {key}={value} is neither true nor false")
     return value
 
 

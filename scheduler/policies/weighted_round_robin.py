@@ -10,6 +10,9 @@ All operators in turn, bottom-up; a heavier one takes more tuples in its turn.
 
 from __future__ import annotations
 
+import math
+
+from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.view import View
 
 
@@ -17,6 +20,9 @@ class WeightedRoundRobin:
     """Turns whose quantum follows the operator's weight."""
 
     def __init__(self, leaf: float = 2.0, join: float = 3.0) -> None:
+        for name, weight in (("leaf", leaf), ("join", join)):
+            if not 0.0 < weight < math.inf:
+                raise PolicyError(f"policy option {name}={weight} is not a positive number")
         self.leaf = leaf
         self.join = join
 

@@ -42,6 +42,11 @@ TRAIN = Train(count=1)
         ("user", "policy 'user' needs a file"),
         ("bsd-log:clusters=0", "clusters=0 is not a whole number"),
         ("bucketing:gradients=0", "gradients=0 is not a whole number"),
+        ("hr:adapt=sometimes", "adapt=sometimes is neither true nor false"),
+        ("hr:adapt=2", "adapt=2 is neither true nor false"),
+        ("hr:level=query,level=operator", "policy option level is given twice"),
+        ("weighted-round-robin:leaf=0", "leaf=0.0 is not a positive number"),
+        ("weighted-round-robin:join=nan", "join=nan is not a positive number"),
         ("hr:level", "policy option 'level' is not of the form key=value"),
     ],
 )
@@ -103,6 +108,10 @@ def test_tuple_box_and_application_at_a_time() -> None:
 @pytest.mark.parametrize("text", ["hnr", "hnr:level=operator,train=100", "bsd-log:clusters=12,adapt=False", "round-robin:quantum=2.5"])
 def test_a_policy_reads_back_what_it_prints(text: str) -> None:
     assert PolicySpec.parse(str(PolicySpec.parse(text))) == PolicySpec.parse(text)
+
+
+def test_the_plain_name_of_bsd_is_its_exact_rank() -> None:
+    assert build(PolicySpec.parse("bsd:level=operator"), default_train=TRAIN).spec == PolicySpec.parse("bsd-naive:level=operator")
 
 
 def test_every_ranking_cut_selector_and_walk_has_a_file_of_tests() -> None:

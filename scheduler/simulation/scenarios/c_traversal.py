@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
 
@@ -93,7 +93,11 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
         for ratio, value in zip(ratios, found, strict=True)
     ]
     rows += [{"walk": walk, "byte_s": found["byte_s"]} for walk, found in memory.items()]
-    panels = [
+    return Findings(rows, claims, _panels(ratios, latency, memory))
+
+
+def _panels(ratios: Sequence[float], latency: Mapping[str, Sequence[float]], memory: Mapping[str, Result]) -> list[Panel]:
+    return [
         Panel(
             "Example tree",
             "box cost over call overhead",
@@ -110,7 +114,6 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
             kind="step",
         ),
     ]
-    return Findings(rows, claims, panels)
 
 
 SCENARIO = Scenario(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from millstream.scheduler.simulation.experiments import (
@@ -111,7 +111,14 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
         {"experiment": "bursty", "policy": "fas over hr", "x": one, "staleness": share}
         for one, share in zip(bursts, normalized, strict=True)
     ]
-    panels = [
+    return Findings(rows, claims, _panels(value, by_beta, by_skew, normalized))
+
+
+def _panels(
+    value: _Reader, by_beta: Mapping[float, tuple[float, float]], by_skew: Sequence[float], normalized: Sequence[float]
+) -> list[Panel]:
+    loads, skews, bursts = _SIZES[value.scale][3], _SKEWS[value.scale], _BURSTY[value.scale]
+    return [
         Panel(
             "Staleness",
             "utilisation",
@@ -122,7 +129,6 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
         Panel("Skewed selectivity at 0.95", "Zipf parameter", "staleness saved against HR", [Line("FAS", skews, by_skew)]),
         Panel("Bursty streams of ten at 0.95", "bursty streams", "staleness over HR's", [Line("FAS", bursts, normalized)]),
     ]
-    return Findings(rows, claims, panels)
 
 
 SCENARIO = Scenario(

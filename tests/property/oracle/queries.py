@@ -66,38 +66,11 @@ def random_window(choice: random.Random, feed: Feed, kind: str | None = None) ->
     )
     size, slide = choice.randint(1, 12), choice.randint(1, 12)
     if kind in ("tumbling", "hopping"):
-        slide = size if kind == "tumbling" else slide
-        offset = choice.choice([0, 0, 1, -3, 5])
-        sql = f"RANGE {seconds(size)} SLIDE {seconds(slide)}" + (f" OFFSET {seconds(offset)}" if offset else "")
-        assign = windows.hopping(size * SECOND, slide * SECOND, offset * SECOND)
-        return Window(f"[{sql}]", lambda f, k, w: windows.closing(f, assign), True, kind, assign=assign)
+        return hopping_window(choice, kind, size, slide)
     if kind == "zoned":
-        size, slide, text = choice.choice(
-            [
-                (86_400, 86_400, "1 DAY"),
-                (604_800, 604_800, "1 WEEK"),
-                (172_800, 86_400, "2 DAYS"),
-                (3_600, 3_600, "1 HOUR"),
-                (18_000, 7_200, "5 HOURS"),
-                (25_200, 25_200, "7 HOURS"),
-            ]
-        )
-        step = {86_400: "1 DAY", 604_800: "1 WEEK", 7_200: "2 HOURS"}.get(slide, text)
-        zone = choice.choice(ZONES)
-        assign = windows.zoned(size, slide, zone)
-        return Window(
-            f"[RANGE {text} SLIDE {step} TIME ZONE '{zone}']", lambda f, k, w: windows.closing(f, assign), True, kind, assign=assign
-        )
+        return zoned_window(choice)
     if kind == "cumulate":
-        step, times = choice.randint(1, 4), choice.randint(1, 4)
-        assign = windows.cumulative(step * SECOND, step * times * SECOND)
-        return Window(
-            f"CUMULATE(TABLE {{}}, DESCRIPTOR(ts), {seconds(step)}, {seconds(step * times)})",
-            lambda f, k, w: windows.closing(f, assign),
-            True,
-            kind,
-            assign=assign,
-        )
+        return cumulating_window(choice)
     if kind == "sliding":
         return Window(f"[RANGE {seconds(size)}]", lambda f, k, w: windows.sliding(f, size * SECOND, k, w), False, kind)
     if kind == "now":
@@ -129,6 +102,48 @@ def random_window(choice: random.Random, feed: Feed, kind: str | None = None) ->
             kind,
         )
     return Window("", lambda f, k, w: windows.whole(f), False, "none")
+
+
+def hopping_window(choice: random.Random, kind: str, size: int, slide: int) -> Window:
+    """A window of a fixed length and step in seconds, sometimes with an offset."""
+    slide = size if kind == "tumbling" else slide
+    offset = choice.choice([0, 0, 1, -3, 5])
+    sql = f"RANGE {seconds(size)} SLIDE {seconds(slide)}" + (f" OFFSET {seconds(offset)}" if offset else "")
+    assign = windows.hopping(size * SECOND, slide * SECOND, offset * SECOND)
+    return Window(f"[{sql}]", lambda f, k, w: windows.closing(f, assign), True, kind, assign=assign)
+
+
+def zoned_window(choice: random.Random) -> Window:
+    """A window of whole hours, days or weeks of a time zone."""
+    size, slide, text = choice.choice(
+        [
+            (86_400, 86_400, "1 DAY"),
+            (604_800, 604_800, "1 WEEK"),
+            (172_800, 86_400, "2 DAYS"),
+            (3_600, 3_600, "1 HOUR"),
+            (18_000, 7_200, "5 HOURS"),
+            (25_200, 25_200, "7 HOURS"),
+        ]
+    )
+    step = {86_400: "1 DAY", 604_800: "1 WEEK", 7_200: "2 HOURS"}.get(slide, text)
+    zone = choice.choice(ZONES)
+    assign = windows.zoned(size, slide, zone)
+    return Window(
+        f"[RANGE {text} SLIDE {step} TIME ZONE '{zone}']", lambda f, k, w: windows.closing(f, assign), True, "zoned", assign=assign
+    )
+
+
+def cumulating_window(choice: random.Random) -> Window:
+    """A window that grows in steps to its full length."""
+    step, times = choice.randint(1, 4), choice.randint(1, 4)
+    assign = windows.cumulative(step * SECOND, step * times * SECOND)
+    return Window(
+        f"CUMULATE(TABLE {{}}, DESCRIPTOR(ts), {seconds(step)}, {seconds(step * times)})",
+        lambda f, k, w: windows.closing(f, assign),
+        True,
+        "cumulate",
+        assign=assign,
+    )
 
 
 @dataclass
