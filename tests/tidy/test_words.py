@@ -73,3 +73,8 @@ def test_links_between_the_documents_lead_somewhere() -> None:
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "docs/README.md"])
 def test_a_newcomer_finds(name: str) -> None:
     assert Path(ROOT / name).stat().st_size > 300
+
+
+def test_no_text_keeps_the_marks_of_an_unsettled_merge() -> None:
+    marks = re.compile(r"^(?:<{7} |>{7} |={7}$)", re.MULTILINE)
+    assert [str(path) for path in files() if path.name.endswith(TEXTS) and marks.search((ROOT / path).read_text())] == []
