@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS := 2
 PACKAGES := client engine feeder protocol scheduler server
 INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
@@ -29,8 +30,9 @@ demo: $(READY) ## a month of flights through a dozen queries, every answer check
 
 test: lint contracts types tests ## all checks and all tests
 
+# Two processes share the tests, a module each, so that what a module sets up is set up once.
 tests: $(READY)
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --cov --cov-report=term:skip-covered $(ARGS)
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -121,6 +121,10 @@ class BlockingQuery:
         """Remove it."""
         self._client._run(self._query.drop(cascade=cascade))
 
+    def fetch(self) -> pa.Table:
+        """Return what its windows hold now."""
+        return self._client._run(self._query.fetch())
+
     def explain(self, what: str = "") -> Answer:
         """Return the plan."""
         return self._client._run(self._query.explain(what))
@@ -255,6 +259,10 @@ class Client:
     def execute(self, sql: str) -> Answer:
         """Run one statement."""
         return self._run(self._client.execute(sql))
+
+    def query_once(self, sql: str) -> pa.Table:
+        """Return the answer of a SELECT over what the server holds now. See `AsyncClient.query_once`."""
+        return self._run(self._client.query_once(sql))
 
     def submit(
         self,

@@ -34,7 +34,7 @@ class Answer:
     """What a statement answered: a table (perhaps empty), notices for people, `info` for programs.
 
     Iterating gives the rows as dicts. `query` is the query that the statement started or made, if it did; `continuous` says
-    that the statement was a SELECT whose results come by subscribing to it.
+    that the statement was a SELECT whose results come by subscribing to it, `durable` that it runs on without this connection.
     """
 
     def __init__(self, client: AsyncClient, reply: Reply) -> None:
@@ -49,6 +49,7 @@ class Answer:
         name = reply.info.get("query")
         self.query = Query(client, name) if isinstance(name, str) else None
         self.continuous = reply.info.get("continuous") is True
+        self.durable = reply.info.get("durable") is True
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         yield from self.rows
@@ -111,6 +112,13 @@ class AsyncClient:
         """Run one statement."""
         return Answer(self, await self._wire.request(lambda request: Statement(request, sql)))
 
+    async def query_once(self, sql: str) -> pa.Table:
+        """Return the answer of a SELECT over what the server holds now, as FETCH gives it.
+
+        The schema's metadata says up to which arrival number it answers (`millstream.position`).
+        """
+        return (await self.execute(f"FETCH {sql}")).to_arrow()
+
     async def submit(
         self,
         query: Any,
@@ -133,6 +141,10 @@ class AsyncClient:
         if not isinstance(given, str):
             raise MillstreamError("protocol", "the server did not say the name of the query it started")
         return Query(self, given)
+
+    def query(self, name: str) -> Query:
+        """Return a handle on a query that exists."""
+        return Query(self, name)
 
     def subscribe(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from millstream.client.connection import Answer, AsyncClient
     from millstream.client.subscriber import Pending
 
@@ -66,6 +67,10 @@ class Query:
     async def drop(self, *, cascade: bool = False) -> None:
         """Remove it."""
         await self._client.execute(statement("DROP", self.name, cascade=cascade))
+
+    async def fetch(self) -> pa.Table:
+        """Return what its windows hold now: what it would still answer if its inputs ended here, or the rows that stand."""
+        return (await self._client.execute(f"FETCH QUERY {quoted(self.name)}")).to_arrow()
 
     async def explain(self, what: str = "") -> Answer:
         """Return the plan; `what` may be SEMANTICS, ANALYZE or QOS."""

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from millstream.client.blocking import Client
 
 HELP = """Statements end with a semicolon; see docs/language.md. A SELECT prints its results until Ctrl-C.
-  SHOW STREAMS;  SHOW QUERIES;  DESCRIBE name;  EXPLAIN SELECT …;  exit (or Ctrl-D) leaves."""
+  SHOW STREAMS;  SHOW QUERIES;  DESCRIBE name;  EXPLAIN SELECT …;  FETCH SELECT …;  exit (or Ctrl-D) leaves."""
 LEAVE = ("exit", "quit", "\\q")
 _WORDS = """
 ALL AND AS ASOF AVG BETWEEN BIGINT BOOLEAN BY CASCADE CASE CAST CHANGES CLASS COUNT CREATE DATE DECIMAL DELAY DESCRIBE
-DISTINCT DOUBLE DROP DURABILITY ELSE EMIT END EVERY EXISTS EXPLAIN FALSE FINAL FOR FROM FULL GROUP HAVING HOP IDLE IN INNER
+DISTINCT DOUBLE DROP DURABILITY ELSE EMIT END EVERY EXISTS EXPLAIN FALSE FETCH FINAL FOR FROM FULL GROUP HAVING HOP IDLE IN INNER
 INSERT INT INTERVAL INTO IS JOIN LATE LEFT LIKE LIMIT MAX MEDIAN MIN NOT NULL ON OR ORDER PARTITION PAUSE POLICY PRIORITY
 QUERY RANGE RESUME RIGHT ROWS SECONDS SELECT SESSION SET SHED SHOW SLIDE START STOP STREAM STREAMS SUM TABLE TARGET TEXT THEN
 TIMESTAMP TRUE TUMBLE UNION VALUES WHEN WHERE WINDOW WITH WITHIN
@@ -131,7 +131,7 @@ def run_line(client: Client, text: str, format: str | None) -> bool:
     for statement in split_script(text):
         try:
             answer = client.execute(statement)
-            if answer.continuous and answer.query is not None:
+            if answer.continuous and answer.query is not None and not answer.durable:
                 subscription = follow(client, answer)
                 show_results(subscription, format or "table")
                 stop_following(client, subscription)

@@ -16,7 +16,11 @@ from millstream.engine.queues import Cursor
 
 @dataclass(frozen=True, slots=True)
 class StreamAccount:
-    """The sums for one query and one of its input streams."""
+    """The sums for one query and one of its input streams.
+
+    `failed_results` takes no part in the law: rows behind a window, an aggregate or a join at which an expression failed are no rows
+    of the stream, such as the groups at which HAVING did.
+    """
 
     stream: str
     accepted: int
@@ -26,6 +30,7 @@ class StreamAccount:
     shed: int
     failed: int
     queued: int
+    failed_results: int = 0
 
     @property
     def balances(self) -> bool:
@@ -41,17 +46,23 @@ class ShedCount(Protocol):
 
 @dataclass(slots=True)
 class StreamLedger:
-    """Running counts for one input stream of one query. `shed_log` counts the rows that the source shed for its class."""
+    """Running counts for one input stream of one query. `shed_log` counts the rows that the source shed for its class.
+
+    `rows_before`: rows on the log when the query came; `older` of them are, or were, the cursor's to take, for queries that it also serves.
+    """
 
     stream: str
     cursor: Cursor
     shed_log: ShedCount | None
     shed_before: int = 0
+    rows_before: int = 0
+    older: int = 0
     late: int = 0
     partly_late: int = 0
     failed_seqs: set[int] = field(default_factory=set)
     failed_forgotten: int = 0
     late_seqs: set[int] = field(default_factory=set)
+    failed_results: int = 0
 
     def count_failed(self, seqs: Iterable[int]) -> None:
         """Count rows at which an expression failed, each row once however many expressions did."""
@@ -81,13 +92,15 @@ class StreamLedger:
         cursor = self.cursor
         shed = 0 if self.shed_log is None else self.shed_log.shed - self.shed_before
         failed = self.failed_forgotten + len(self.failed_seqs)
+        taken = cursor.rows_taken
         return StreamAccount(
             self.stream,
-            accepted=cursor.log.rows_total - cursor.rows_before + shed,
-            processed=cursor.rows_taken - self.late - failed,
+            accepted=cursor.log.rows_total - self.rows_before + shed,
+            processed=max(0, taken - self.older) - self.late - failed,
             late=self.late,
             partly_late=self.partly_late,
             shed=shed,
             failed=failed,
-            queued=cursor.pending_rows(),
+            queued=cursor.pending_rows() - max(0, self.older - taken),
+            failed_results=self.failed_results,
         )

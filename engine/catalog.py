@@ -1,7 +1,7 @@
-"""What is registered under which name: streams, derived streams, tables, named queries, classes.
+"""What is registered under which name: streams, derived streams, tables, named queries, classes, users' functions.
 
-Plain memory; the server keeps it on disk through `to_plain` and `from_plain`. Names of streams, derived streams and tables share one
-space, as any of them may stand in FROM. Queries have names of their own, classes too.
+Plain memory; `to_plain` and `from_plain` take it to disk and back, save functions, whose code the server keeps. Names of streams, derived
+streams and tables share one space, as any of them may stand in FROM. Queries have names of their own, classes and functions too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, UnknownName
+from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.names import did_you_mean, validate_name
 from millstream.engine.language.statements import ClassDefinition
 from millstream.engine.plain import (
@@ -41,7 +42,8 @@ class TimeOffset:
 class DerivedStream:
     """CREATE STREAM name AS SELECT …: the SELECT's text, its output, what it reads, and which columns tell the time (K19).
 
-    `changes`: it is a change log, whose last column `op` says '+' or '-'. `planner.plan.derived_stream` makes one from a plan.
+    `units` says in microseconds what 1 means in those that are whole numbers. `changes`: it is a change log, whose last column `op` says
+    '+' or '-'. `planner.plan.derived_stream` makes one from a plan.
     """
 
     name: str
@@ -50,6 +52,7 @@ class DerivedStream:
     reads: tuple[str, ...] = ()
     times: Mapping[str, TimeOffset] = field(default_factory=dict)
     changes: bool = False
+    units: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Catalog:
     def __init__(self) -> None:
         self._relations: dict[str, Relation] = {}
         self._queries: dict[str, NamedQuery] = {}
+        self._functions: dict[str, UserFunction] = {}
         self._classes: dict[str, ClassDefinition] = {DEFAULT_CLASS_NAME: ClassDefinition(DEFAULT_CLASS_NAME)}
 
     # -- looking up -----------------------------------------------------------------------------------------------------------
@@ -109,6 +113,21 @@ class Catalog:
         """Return the class of this name, or None."""
         return self._classes.get(name)
 
+    def function(self, name: str) -> UserFunction:
+        """Return the user's function of this name, or raise UnknownName."""
+        found = self._functions.get(name)
+        if found is None:
+            raise UnknownName(f"there is no function {name} of a user", hint=did_you_mean(name, self._functions), token=name)
+        return found
+
+    def find_function(self, name: str) -> UserFunction | None:
+        """Return the user's function of this name, or None."""
+        return self._functions.get(name)
+
+    def functions(self) -> tuple[UserFunction, ...]:
+        """Return all users' functions in order of creation."""
+        return tuple(self._functions.values())
+
     def streams(self) -> tuple[StreamDefinition | DerivedStream, ...]:
         """Return all streams, derived ones too, in order of creation."""
         return tuple(r for r in self._relations.values() if not isinstance(r, TableDefinition))
@@ -131,11 +150,20 @@ class Catalog:
         queries = [q.name for q in self._queries.values() if name in q.reads]
         return tuple(derived + queries)
 
+    def with_relations(self, extra: Iterable[Relation]) -> Catalog:
+        """Return a catalogue with further relations, for binding one query; what is called the same here keeps its name."""
+        made = Catalog()
+        made._relations = {**{r.name: r for r in extra}, **self._relations}
+        made._queries, made._classes, made._functions = self._queries, self._classes, self._functions
+        return made
+
     # -- changing -------------------------------------------------------------------------------------------------------------
 
-    def add(self, definition: Relation | NamedQuery | ClassDefinition) -> None:
+    def add(self, definition: Relation | NamedQuery | ClassDefinition | UserFunction) -> None:
         """Register a definition; NameTaken or InvalidDefinition when that cannot be."""
-        if isinstance(definition, ClassDefinition):
+        if isinstance(definition, UserFunction):
+            self._add_to(self._functions, definition, "function")
+        elif isinstance(definition, ClassDefinition):
             self._add_to(self._classes, definition, "class")
         elif isinstance(definition, NamedQuery):
             self._add_to(self._queries, definition, "query")
@@ -174,6 +202,11 @@ class Catalog:
         if name == DEFAULT_CLASS_NAME:
             raise InvalidDefinition("the class default cannot be dropped")
         del self._classes[name]
+
+    def drop_function(self, name: str) -> None:
+        """Remove a user's function. The server checks that no query calls it."""
+        self.function(name)
+        del self._functions[name]
 
     def dependents(self, name: str) -> tuple[str, ...]:
         """Return all that reads `name`, directly or through derived streams, in the order in which CASCADE drops it: leaves first."""
@@ -229,7 +262,14 @@ def definition_to_plain(definition: Relation | NamedQuery | ClassDefinition) -> 
     common = {"name": definition.name, "schema": schema_to_plain(definition.schema), "reads": list(definition.reads)}
     if isinstance(definition, DerivedStream):
         times = {name: [offset.least_us, offset.most_us] for name, offset in definition.times.items()}
-        return {"kind": "derived", **common, "text": definition.text, "times": times, "changes": definition.changes}
+        return {
+            "kind": "derived",
+            **common,
+            "text": definition.text,
+            "times": times,
+            "changes": definition.changes,
+            "units": dict(definition.units),
+        }
     return {"kind": "query", **common, "statement": definition.statement, "desired": definition.desired}
 
 
@@ -247,5 +287,5 @@ def definition_from_plain(plain: Mapping[str, Any]) -> Relation | NamedQuery | C
     schema, reads = schema_from_plain(plain["schema"]), tuple(plain["reads"])
     if kind == "derived":
         times = {name: TimeOffset(*pair) for name, pair in plain["times"].items()}
-        return DerivedStream(plain["name"], schema, plain["text"], reads, times, bool(plain["changes"]))
+        return DerivedStream(plain["name"], schema, plain["text"], reads, times, bool(plain["changes"]), plain.get("units", {}))
     return NamedQuery(plain["name"], schema, plain["statement"], reads, plain["desired"])

@@ -65,6 +65,10 @@ class InvalidDefinition(EngineError):
     code = "invalid"
 
 
+class SharingLost(InvalidDefinition):
+    """A query was planned to share an operator that rows have reached since; it must be planned again."""
+
+
 class NameTaken(EngineError):
     """A name that exists already."""
 

@@ -12,15 +12,15 @@ import numpy as np
 from millstream.engine import limits
 from millstream.engine.frontier import is_blocked
 from millstream.engine.fused import ChainCache, FusedChain
-from millstream.engine.graph import OperatorId
+from millstream.engine.graph import LogId, OperatorId
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
 from millstream.engine.queues import Cursor, LogNode, Taken
-from millstream.engine.running import ALL_ROWS, Call, RunningOperator
+from millstream.engine.running import ALL_ROWS, Appended, Call, RunningOperator, emitted
 from millstream.engine.side_rows import pass_side_rows
 from millstream.engine.train import Train
-from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.work import ChainReceipt, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 
 Clock = Callable[[], int]
 
@@ -39,7 +39,7 @@ class Executor:
 
     def _run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         started = now = clock_ns()
-        receipts: list[StepReceipt] = []
+        receipts: list[StepReceipt | ChainReceipt] = []
         emissions: list[Emission] = []
         at = 0
         while at < len(order.steps):
@@ -83,7 +83,7 @@ class Executor:
             if rows_left <= 0 or all(c.position >= hi for c, hi in zip(running.inputs, targets, strict=True)):
                 break
         cost = clock_ns() - started
-        running.statistics.add(counts.rows_in, counts.rows_out, cost)
+        running.counted.add(counts.rows_in, counts.rows_out, cost)
         return counts.receipt(cost)
 
     def _run_call(self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]) -> None:
@@ -93,7 +93,7 @@ class Executor:
         inputs = [t.train for t in call.taken]
         try:
             running.logic.process(inputs, out)
-            trains = _emitted(running, out)
+            trains = emitted(running, out)
         except Exception as error:
             self._fail(running, error)
             return
@@ -109,7 +109,12 @@ class Executor:
             self._network.hooks.query_failed(query.node.id, running.id, error)
 
     def _run_chain(
-        self, chain: FusedChain, steps: Sequence[Step], clock_ns: Clock, receipts: list[StepReceipt], emissions: list[Emission]
+        self,
+        chain: FusedChain,
+        steps: Sequence[Step],
+        clock_ns: Clock,
+        receipts: list[StepReceipt | ChainReceipt],
+        emissions: list[Emission],
     ) -> bool:
         """Run a whole chain fused; False when it must be run step by step this time."""
         rows_max = steps[0].rows_max
@@ -130,7 +135,7 @@ class Executor:
                 return done
             done = True
             finished = clock_ns()
-            receipts.extend(chain.receipts(outcome, finished - started))
+            receipts.append(chain.receipt(outcome, finished - started))
             if outcome.side is not None and outcome.side.has_side_rows:
                 pass_side_rows(self._network, chain.operators[-1], outcome.side)
             if chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
@@ -147,8 +152,8 @@ class StepCounts:
     def __init__(self, running: RunningOperator) -> None:
         self._running = running
         self._in = [[0, 0, 0] for _ in running.inputs]
-        self._out: list[list[int]] = [[0, 0, 0] for _ in running.outputs]
-        self._oldest: list[int | None] = [None] * len(running.outputs)
+        self._out: dict[LogId, list[int]] = {}  # only logs that got something: a shared aggregate has hundreds
+        self._oldest: dict[LogId, int | None] = {}
 
     @property
     def rows_in(self) -> int:
@@ -158,29 +163,26 @@ class StepCounts:
     @property
     def rows_out(self) -> int:
         """Rows put out on all outputs."""
-        return sum(c[0] for c in self._out)
+        return sum(c[0] for c in self._out.values())
 
     def taken(self, call: Call) -> None:
         """Add what a call took."""
         for sums, taken in zip(self._in, call.taken, strict=True):
             _add(sums, taken)
 
-    def produced(self, nodes: list[LogNode]) -> None:
+    def produced(self, nodes: list[Appended]) -> None:
         """Add what a call put out."""
-        for port, node in enumerate(nodes):
-            _add(self._out[port], node)
-            oldest = self._oldest[port]
+        for log, node in nodes:
+            _add(self._out.setdefault(log.id, [0, 0, 0]), node)
+            oldest = self._oldest.get(log.id)
             if node.arrival_ns is not None and (oldest is None or node.arrival_ns < oldest):
-                self._oldest[port] = node.arrival_ns
+                self._oldest[log.id] = node.arrival_ns
 
     def receipt(self, cost_ns: int, measured: bool = True) -> StepReceipt:
         """Return the step's receipt."""
         running = self._running
         consumed = tuple(edge_count(c, sums) for c, sums in zip(running.inputs, self._in, strict=True))
-        produced = tuple(
-            LogCount(log.id, sums[0], sums[1], oldest, sums[2])
-            for log, sums, oldest in zip(running.outputs, self._out, self._oldest, strict=True)
-        )
+        produced = tuple([LogCount(log, sums[0], sums[1], self._oldest.get(log), sums[2]) for log, sums in self._out.items()])
         blocked = len(running.inputs) > 1 and not any(s[0] or s[2] for s in self._in) and is_blocked(running.inputs)
         return StepReceipt(running.id, consumed, produced, cost_ns, measured, blocked)
 
@@ -202,11 +204,3 @@ def emission_of(operator: OperatorId, train: Train, finished_ns: int) -> Emissio
         return Emission(operator, train.rows, finished_ns, (train.arrival.start,), (train.rows,))
     arrivals, counts = np.unique(train.arrival.array(), return_counts=True)
     return Emission(operator, train.rows, finished_ns, tuple(arrivals.tolist()), tuple(counts.tolist()))
-
-
-def _emitted(running: RunningOperator, out: Emitter) -> list[Train]:
-    trains: list[Train] = []
-    for port, train in enumerate(out.trains):
-        assert train is not None, f"{type(running.logic).__name__} put nothing on output {port}"
-        trains.append(train)
-    return trains

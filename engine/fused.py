@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from millstream.engine.fused_program import FusedProgram, can_fuse
@@ -10,14 +12,16 @@ from millstream.engine.graph import OperatorId
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
 from millstream.engine.queues import LogNode, Taken
-from millstream.engine.running import RunningOperator
+from millstream.engine.running import Appended, RunningOperator, emitted
 from millstream.engine.train import Train
-from millstream.engine.work import EdgeCount, LogCount, Step, StepReceipt
+from millstream.engine.work import ChainReceipt, ChainShape, EdgeCount, LogCount, Step, StepReceipt
 
 if TYPE_CHECKING:
     from millstream.engine.network import Network
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
+TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
+CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share
 
 
@@ -29,7 +33,7 @@ class ChainOutcome:
 
     __slots__ = ("counts", "nodes", "side", "taken", "to_tail")
 
-    def __init__(self, taken: Taken, counts: list[int], nodes: list[LogNode], to_tail: Train | None, side: Emitter | None) -> None:
+    def __init__(self, taken: Taken, counts: list[int], nodes: list[Appended], to_tail: Train | None, side: Emitter | None) -> None:
         self.taken = taken
         self.counts = counts
         self.nodes = nodes
@@ -51,16 +55,32 @@ class FusedChain:
         working = self.operators if self._tail is None else self.operators[:-1]
         self._program = FusedProgram([o.recipe for o in working], self._head.inputs[0].log.schema)
         self._inner = [o.inputs[0] for o in self.operators[1:]]
-        self._edges = [o.inputs[0].edge for o in self.operators]
-        self._logs = [o.outputs[0].id if o.outputs else None for o in self.operators]
         self.ends_in_sink = isinstance(self._tail, Sink)
-        self._widths = [o.outputs[0].row_bytes if o.outputs else 0 for o in operators]
-        self._costs = [0.0] * len(operators)
+        self.shape = ChainShape(
+            self.ids,
+            tuple([o.inputs[0].edge for o in operators]),
+            tuple([o.outputs[0].id if o.outputs else None for o in operators]),
+            tuple([o.outputs[0].row_bytes if o.outputs else 0 for o in operators]),
+            [0.0] * len(operators),
+        )
+        self._ends: set[OperatorId] = set()
+        self._untold: deque[ChainReceipt] = deque()
+        for running in operators:
+            running.chains.append(self)
         self.runs = 0
 
     def __len__(self) -> int:
         """Return the number of operators."""
         return len(self.operators)
+
+    def ends_before(self, following: OperatorId | None) -> bool:
+        """Whether the chain is known to go no further when this operator, or none, comes next in an order."""
+        return self._tail is not None or following is None or following in self._ends
+
+    def note_end(self, following: OperatorId | None) -> None:
+        """Note that it goes no further when this operator comes next."""
+        if self._tail is None and following is not None:
+            self._ends.add(following)
 
     def due_to_fuse(self) -> bool:
         """Return False for the runs that are to go step by step, so that costs per operator stay known."""
@@ -72,8 +92,8 @@ class FusedChain:
         place = self.ids.index(receipt.operator)
         rows = sum(c.rows for c in receipt.consumed)
         cost = receipt.cost_ns / max(1, rows)
-        known = self._costs[place]
-        self._costs[place] = cost if known == 0.0 else SHARE_FADE * known + (1.0 - SHARE_FADE) * cost
+        known = self.shape.costs[place]
+        self.shape.costs[place] = cost if known == 0.0 else SHARE_FADE * known + (1.0 - SHARE_FADE) * cost
 
     def run(self, rows_max: int) -> ChainOutcome | None:
         """Take one train at the head and carry it to the end. None when something waits in between, or nothing at the head.
@@ -105,22 +125,20 @@ class FusedChain:
 
     def _carry(self, taken: Taken) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
-        outputs = self._last.outputs
         side: Emitter | None = None
         if self._tail is None:
-            emitted: list[Train | None] = [train]
+            made = [(self._last.outputs[0], train)]
         else:
-            side = Emitter(len(outputs))
+            side = Emitter(len(self._last.outputs))
             self._tail.process((train,), side)
-            emitted = side.trains
-        nodes: list[LogNode] = []
-        for log, made in zip(outputs, emitted, strict=True):
-            assert made is not None, f"{type(self._tail).__name__} put nothing on an output"
-            node = LogNode(made, log)
+            made = emitted(self._last, side)
+        nodes: list[Appended] = []
+        for log, one in made:
+            node = LogNode(one, log)
             log.push(node)
-            nodes.append(node)
+            nodes.append((log, node))
         if self._tail is not None:
-            counts.append(sum(n.rows for n in nodes))
+            counts.append(sum(n.rows for _, n in nodes))
         for cursor, rows in zip(self._inner, counts, strict=False):
             cursor.log.bypass(cursor, train, rows)
         self._head.finished += 1
@@ -131,30 +149,39 @@ class FusedChain:
         """Nothing waits before any of its operators."""
         return self._head.inputs[0].node.next is None and not any(c.node.next is not None for c in self._inner)
 
-    def receipts(self, outcome: ChainOutcome, cost_ns: int) -> list[StepReceipt]:
-        """Return one receipt per operator, the cost shared out by what sampled runs measured per row."""
-        taken, counts = outcome.taken, outcome.counts
-        rows_in = [taken.rows, *counts[:-1]]
-        weights = [c * (n or 1) for c, n in zip(self._costs, rows_in, strict=True)]
-        unit = cost_ns / (sum(weights) or 1.0)
+    def receipt(self, outcome: ChainOutcome, cost_ns: int) -> ChainReceipt:
+        """Return the receipt of one run."""
+        taken = outcome.taken
         head = self._head.inputs[0]
         consumed = EdgeCount(head.edge, taken.rows, taken.bytes, head.head_arrival_ns(), taken.controls)
-        receipts: list[StepReceipt] = []
-        for place, running in enumerate(self.operators):
-            share, rows = int(weights[place] * unit), counts[place]
-            running.statistics.add(rows_in[place], rows, share)
-            log = self._logs[place]
-            if running is self._last:
-                produced = tuple(
-                    [LogCount(o.id, n.rows, n.bytes, n.arrival_ns, n.controls) for o, n in zip(running.outputs, outcome.nodes, strict=True)]
-                )
-            else:
-                assert log is not None
-                produced = (LogCount(log, rows, rows * self._widths[place]),)
-            receipts.append(StepReceipt(running.id, (consumed,), produced, share, False))
-            if place + 1 < len(counts):
-                consumed = EdgeCount(self._edges[place + 1], rows, rows * self._widths[place])
-        return receipts
+        produced = tuple([LogCount(log.id, n.rows, n.bytes, n.arrival_ns, n.controls) for log, n in outcome.nodes])
+        made = ChainReceipt(self.shape, consumed, outcome.counts, produced, cost_ns)
+        self._untold.append(made)
+        if len(self._untold) >= TOLD_TOGETHER:
+            self.settle()
+        return made
+
+    def settle(self) -> None:
+        """Count what was done in the operators' statistics."""
+        receipts: list[ChainReceipt] = []
+        while self._untold:
+            receipts.append(self._untold.popleft())
+        if not receipts:
+            return
+        rows_out = [sum(column) for column in zip(*[r.rows_out for r in receipts], strict=True)]
+        rows_in = [sum(r.consumed.rows for r in receipts), *rows_out[:-1]]
+        cost = sum(r.cost_ns for r in receipts)
+        for running, taken, made, share in zip(self.operators, rows_in, rows_out, self.shape.shares(rows_in), strict=True):
+            running.counted.add(taken, made, int(share * cost), calls=len(receipts))
+
+    def leave(self) -> None:
+        """Settle for the last time: it will not run again."""
+        self.settle()
+        for running in self.operators:
+            running.chains.remove(self)
+
+
+_OPERATOR = attrgetter("operator")
 
 
 class ChainCache:
@@ -162,21 +189,53 @@ class ChainCache:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._known: dict[tuple[OperatorId, ...], FusedChain | None] = {}
+        self._known: dict[OperatorId, list[FusedChain]] = {}
+        self._none: set[OperatorId | tuple[OperatorId, ...]] = set()  # operators, and pairs of steps, where no chain begins
+        self._version = network.version
+
+    def _forget(self) -> None:
+        for chain in [chain for known in self._known.values() for chain in known]:
+            chain.leave()
+        self._known, self._none, self._version = {}, set(), self._network.version
 
     def find(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
         """Return the chain that starts at a step, None when there are not two operators to fuse."""
-        key = tuple([s.operator for s in steps[at:]])
-        try:
-            return self._known[key]
-        except KeyError:
-            chain = self._known[key] = self._build(key)
-            return chain
+        if self._version != self._network.version:  # a log may have got a second reader
+            self._forget()
+        head = steps[at].operator
+        for chain in self._known.get(head, ()):
+            end = at + len(chain.ids)
+            if tuple(map(_OPERATOR, steps[at:end])) == chain.ids and chain.ends_before(steps[end].operator if end < len(steps) else None):
+                return chain
+        pair = tuple(map(_OPERATOR, steps[at : at + 2]))
+        if head in self._none or pair in self._none:
+            return None
+        return self._find_new(head, pair, steps, at)
 
-    def _build(self, ids: tuple[OperatorId, ...]) -> FusedChain | None:
+    def _find_new(self, head: OperatorId, pair: tuple[OperatorId, ...], steps: tuple[Step, ...], at: int) -> FusedChain | None:
+        operators = self._reach(steps[at : at + CHAIN_LENGTH_MAX])
+        if len(operators) < 2:
+            running = self._network.operators.get(head)
+            self._none.add(head if running is not None and not can_fuse(running.recipe) else pair)
+            return None
+        end = at + len(operators)
+        following = steps[end].operator if end < len(steps) else None
+        ids = tuple([o.id for o in operators])
+        known = self._known.setdefault(head, [])
+        for chain in known:
+            if chain.ids == ids:
+                chain.note_end(following)
+                return chain
+        made = FusedChain(operators)
+        made.note_end(following)
+        known.append(made)
+        known.sort(key=len, reverse=True)
+        return made
+
+    def _reach(self, steps: Sequence[Step]) -> list[RunningOperator]:
         chain: list[RunningOperator] = []
-        for operator in ids:
-            running = self._network.operators.get(operator)
+        for step in steps:
+            running = self._network.operators.get(step.operator)
             if running is None or len(running.inputs) != 1 or not _continues(chain, running):
                 break
             if not can_fuse(running.recipe):
@@ -184,7 +243,7 @@ class ChainCache:
                     chain.append(running)
                 break
             chain.append(running)
-        return FusedChain(chain) if len(chain) > 1 else None
+        return chain
 
 
 def _continues(chain: list[RunningOperator], running: RunningOperator) -> bool:

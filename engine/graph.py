@@ -46,6 +46,7 @@ class OperatorNode:
     class_id: ClassId = DEFAULT_CLASS
     label: str = ""
     window_ns: int | None = None  # V of a windowed join (Sharaf 2007, 3.5)
+    hub: bool = False  # feeds many queries, few of them at a time: an order that runs it ends with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,13 @@ class ClassNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphDelta:
-    """What one added query brings: only the operators and edges that were not running before."""
+    """What one added query brings: only the operators and edges that were not running before.
+
+    `ports` are new outputs of running operators (operator, log): a shared aggregate has one for each query.
+    """
 
     query: QueryNode
     operators: tuple[OperatorNode, ...] = ()
     edges: tuple[Edge, ...] = ()
     classes: tuple[ClassNode, ...] = field(default=())
+    ports: tuple[tuple[OperatorId, LogId], ...] = field(default=())

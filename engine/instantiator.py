@@ -7,15 +7,19 @@ Nothing runs and nothing is attached until `Blueprint.attach`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from millstream.engine.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryId, QueryNode
 from millstream.engine.operators.build import build_operator, kind_of, prior_of
-from millstream.engine.operators.recipes import JoinRecipe, Recipe, SinkRecipe
+from millstream.engine.operators.recipes import AggregateRecipe, JoinRecipe, ProjectRecipe, Recipe, SinkRecipe
+from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
 from millstream.engine.running import RunningOperator
-from millstream.engine.sources import Source
+from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
+from millstream.engine.sharing.ports import Port, Subscription, Wire
+from millstream.engine.sharing.registry import Key, Registry, Shared
+from millstream.engine.sharing.splicing import awaken, put_in_force
 from millstream.engine.train import Train
 
 NS_PER_US = 1_000
@@ -49,32 +53,13 @@ class Ids:
         return QueryId(self._query)
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
-    """An output that can be read: its log, who fills it, the source if it is a stream's, the streams and base streams behind it."""
-
-    log: OutputLog
-    producer: OperatorId
-    source: Source | None
-    base_streams: frozenset[str]
-    derived: str | None = None
-    streams: frozenset[str] = frozenset()
-    raw: bool = True
-
-
-@dataclass(slots=True)
-class Wire:
-    """An input to be: which port of the consumer reads which log through which edge. `stream` names an external log's stream."""
-
-    consumer: RunningOperator
-    edge: EdgeId
-    port: Port
-    stream: str | None
-
-
 @dataclass(slots=True)
 class Blueprint:
-    """All that one query brings, ready to be attached."""
+    """All that one query needs, ready to be attached.
+
+    `operators` are all that serve it, children before parents; `used` those among them that run already. `subscriptions` are its outputs
+    of shared aggregates, `offers` what others may share once it is in force, `awaken` logs that must carry progress from now on.
+    """
 
     query: QueryNode
     root: Port
@@ -85,45 +70,78 @@ class Blueprint:
     source_nodes: tuple[OperatorNode, ...]
     streams: frozenset[str]
     base_streams: frozenset[str]
-    cursors: list[tuple[str, Cursor]] = field(default_factory=list)
+    used: list[RunningOperator] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
+    offers: list[Shared] = field(default_factory=list)
+    awaken: list[OutputLog] = field(default_factory=list)
+    with_state: list[Shared] = field(default_factory=list)
 
     @property
     def external_logs(self) -> list[OutputLog]:
         """Logs of streams that the query reads."""
-        return [w.port.log for w in self.wires if w.stream is not None]
+        return [w.port.log for w in self.wires if w.stream is not None] + [c.log for _, c in self.stream_cursors()]
 
-    def attach(self, at: int) -> tuple[tuple[EdgeId, int], ...]:
-        """Open all cursors at the arrival number `at`; return for each edge on an external log its rows ever appended."""
+    @property
+    def ports(self) -> tuple[tuple[OperatorId, LogId], ...]:
+        """New outputs of operators that run already."""
+        return tuple((s.running.id, s.log.id) for s in self.subscriptions if s.running in self.used)
+
+    def attach(self, at: int, newest_us: int | None = None) -> tuple[tuple[EdgeId, int], ...]:
+        """Open all cursors at the arrival number `at`; return for each edge on a log that existed before its rows ever appended.
+
+        `newest_us` is the greatest event time that its base streams have seen.
+        """
         before: list[tuple[EdgeId, int]] = []
+        for log in self.awaken:
+            awaken(log)
         for running in self.operators:
-            wires = [w for w in self.wires if w.consumer is running]
-            for wire in wires:
-                cursor = wire.port.log.open_cursor(wire.edge, from_seq=at)
-                running.inputs.append(cursor)
-                if wire.stream is not None:
-                    before.append((wire.edge, wire.port.log.rows_total))
-                    self.cursors.append((wire.stream, cursor))
-            logs = [w.port.log for w in wires]
-            watermark = running.logic.attached([log.watermark_us for log in logs], [log.idle for log in logs])
-            for place, wire in enumerate(wires):
-                source = wire.port.source
-                if source is not None and source.table is not None:
-                    running.logic.preload(place, source.table.content(at))
-            for log in running.outputs:
-                log.hi, log.watermark_us, log.idle = at, watermark, all(x.idle for x in logs)
+            if running not in self.used:
+                before.extend(self._attach_operator(running, at))
+            for subscription in self.subscriptions:
+                if subscription.running is running:
+                    put_in_force(subscription, at, newest_us)
         return tuple(before)
+
+    def _attach_operator(self, running: RunningOperator, at: int) -> list[tuple[EdgeId, int]]:
+        before: list[tuple[EdgeId, int]] = []
+        wires = [w for w in self.wires if w.consumer is running]
+        for wire in wires:
+            cursor = wire.port.log.open_cursor(wire.edge, from_seq=at)
+            running.inputs.append(cursor)
+            if wire.stream is not None:
+                running.external.append((wire.stream, cursor))
+            if wire.stream is not None or any(wire.port.producer == u.id for u in self.used):
+                before.append((wire.edge, wire.port.log.rows_total))
+        logs = [w.port.log for w in wires]
+        watermark = running.logic.attached([log.watermark_us for log in logs], [log.idle for log in logs])
+        for place, wire in enumerate(wires):
+            source = wire.port.source
+            if source is not None and source.table is not None:
+                running.logic.preload(place, source.table.content(at))
+        for log in running.outputs:
+            log.hi, log.watermark_us, log.idle = at, watermark, all(x.idle for x in logs)
+        return before
 
     def stream_cursors(self) -> list[tuple[str, Cursor]]:
         """Return the cursors on external logs with the stream's name."""
-        return self.cursors
+        return [pair for running in self.operators for pair in running.external]
 
 
 class Instantiator:
-    """Builds the blueprint of one query. `find_port` tells where a stream of a name can be read."""
+    """Builds the blueprint of one query. `find_port` tells where a stream of a name can be read.
 
-    def __init__(self, ids: Ids, find_port: Callable[[str], Port]) -> None:
+    With a `registry` it puts the plan on top of what runs (see `sharing/`); without `with_state` only of what keeps no state.
+    """
+
+    def __init__(self, ids: Ids, find_port: Callable[[str], Port], registry: Registry | None = None, *, with_state: bool = True) -> None:
         self._ids = ids
         self._find_port = find_port
+        self._merging = None if registry is None else Merging(registry, with_state=with_state)
+        self._used: list[RunningOperator] = []
+        self._offers: list[Shared] = []
+        self._subscriptions: list[Subscription] = []
+        self._with_state: list[Shared] = []
+        self._private: set[LogId] = set()
         self._operators: list[RunningOperator] = []
         self._nodes: list[OperatorNode] = []
         self._wires: list[Wire] = []
@@ -146,9 +164,10 @@ class Instantiator:
             self._add(PhysicalNode(recipe, ()), [root], class_node, deliver)
         if deliver is not None and not keep_progress:
             self._mark_quiet()
-        streams = frozenset(w.stream for w in self._wires if w.stream is not None)
         source_nodes = tuple(self._source_node(p) for p in self._sources.values() if p.source is not None)
         node = self._query_node(name, query, source_nodes, class_node)
+        for running in self._used:
+            running.queries += 1
         return Blueprint(
             node,
             root,
@@ -157,16 +176,28 @@ class Instantiator:
             tuple(self._nodes),
             tuple(Edge(w.edge, w.port.log.id, w.port.producer, w.consumer.id, _place(self._wires, w)) for w in self._wires),
             source_nodes,
-            streams,
+            frozenset(self._sources),
             frozenset().union(*(p.base_streams for p in self._sources.values())),
+            self._used,
+            self._subscriptions,
+            self._offers,
+            self._to_awaken(),
+            self._with_state,
         )
+
+    def _to_awaken(self) -> list[OutputLog]:
+        """Return the logs of running operators behind which progress matters from now on."""
+        used = {running.id for running in self._used}
+        read = [w for w in self._wires if w.port.producer in used and not _ignores_progress(w.consumer)]
+        return [w.port.log for w in read if w.port.log.id not in self._private]
 
     def _mark_quiet(self) -> None:
         """Mark logs behind which only selections, projections and the sink stand: a moving W alone means nothing to those."""
-        for running in reversed(self._operators):
-            for log in running.outputs:
-                readers = [w.consumer for w in self._wires if w.port.log is log]
-                log.quiet = bool(readers) and all(_ignores_progress(r) for r in readers)
+        joined = [s.log for s in self._subscriptions if s.running in self._used]
+        own = [log for running in self._operators if running not in self._used for log in running.outputs]
+        for log in (*reversed(own), *joined):
+            readers = [w.consumer for w in self._wires if w.port.log is log]
+            log.quiet = bool(readers) and all(_ignores_progress(r) for r in readers)
 
     def _query_node(self, name: str, query: PhysicalQuery, sources: Iterable[OperatorNode], class_node: ClassNode) -> QueryNode:
         options = query.options
@@ -185,16 +216,83 @@ class Instantiator:
     def _visit(self, ref: InputRef, class_node: ClassNode) -> Port:
         node = ref.node
         if isinstance(node, SourceNode):
-            if node.stream not in self._sources:
-                self._sources[node.stream] = self._find_port(node.stream)
-            return self._sources[node.stream]
+            return self._source(node.stream)
         if id(node) not in self._ports:
-            inputs = [self._visit(child, class_node) for child in node.inputs]
-            self._ports[id(node)] = self._add(node, inputs, class_node, None)
+            self._ports[id(node)] = self._placed(node, class_node)
         return self._ports[id(node)][ref.output]
 
-    def _add(self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None) -> list[Port]:
-        logic = build_operator(node.recipe, [p.log.schema for p in inputs], deliver)
+    def _source(self, stream: str) -> Port:
+        if stream not in self._sources:
+            self._sources[stream] = self._find_port(stream)
+        return self._sources[stream]
+
+    def _placed(self, node: PhysicalNode, class_node: ClassNode) -> list[Port]:
+        """Put a node on top of its inputs: use what runs where it can be used, else build it."""
+        if self._merging is None:
+            return self._add(node, [self._visit(child, class_node) for child in node.inputs], class_node, None)
+        if self._is_carried(node):
+            return self._aggregated(node, class_node)
+        inputs = [self._visit(child, class_node) for child in node.inputs]
+        placing = self._merging.place(node, inputs, class_node.id)
+        for shared in placing.used:
+            self._use(shared)
+        if placing.node is None:
+            return placing.used[-1].ports
+        return self._add(placing.node, placing.inputs, class_node, None, placing.key)
+
+    def _use(self, shared: Shared) -> None:
+        if shared.running not in self._operators:
+            self._operators.append(shared.running)
+            self._used.append(shared.running)
+        if shared.running.logic.stateful:
+            self._with_state.append(shared)
+
+    def _is_carried(self, node: PhysicalNode) -> bool:
+        """Whether a shared aggregate can answer: its windows fit, and silence does not flush its streams (it has one W for all)."""
+        if not isinstance(node.recipe, AggregateRecipe) or not SharedAggregate.carries(node.recipe):
+            return False
+        return not any(self._source(leaf.stream).flushes for leaf in leaves(node))
+
+    def _aggregated(self, node: PhysicalNode, class_node: ClassNode) -> list[Port]:
+        """Subscribe to a running synopsis of the same rows by the same keys, or begin one."""
+        assert self._merging is not None
+        recipe, child = without_picks(node)
+        port, recipe = self._argument_port(child, recipe, class_node)
+        running = self._merging.synopsis(port, recipe, class_node.id)
+        if running is None:
+            made = self._add(replace(node, recipe=recipe), [port], class_node, None)
+            operator = self._operators[-1]
+            self._subscriptions.append(Subscription(operator, recipe, operator.outputs[0], 0))
+            self._private.add(made[0].log.id)
+            key = (class_node.id, SYNOPSIS_RECIPE, (port.log.id,))
+            self._offers.append(Shared(key, operator, made))
+            return made
+        if running.running not in self._operators:
+            self._operators.append(running.running)
+            self._used.append(running.running)
+        log = OutputLog(self._ids.log(), recipe.schema)
+        log.producer = running.running
+        self._subscriptions.append(Subscription(running.running, recipe, log))
+        self._private.add(log.id)
+        first = running.ports[0]
+        return [replace(first, log=log)]
+
+    def _argument_port(self, child: InputRef, recipe: AggregateRecipe, class_node: ClassNode) -> tuple[Port, AggregateRecipe]:
+        """Return where the keys and arguments of an aggregate stand, and the aggregate with their places there."""
+        assert self._merging is not None
+        if isinstance(child.node, PhysicalNode) and isinstance(child.node.recipe, ProjectRecipe):
+            below = self._visit(child.node.inputs[0], class_node)
+            wider = self._merging.wider(child.node.recipe, below, class_node.id)
+            if wider is not None:
+                self._use(wider[0])
+                return wider[0].ports[0], moved(recipe, wider[1])
+        return self._visit(child, class_node), recipe
+
+    def _add(
+        self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None, key: Key | None = None
+    ) -> list[Port]:
+        carried = self._merging is not None and deliver is None and self._is_carried(node)
+        logic = build_operator(node.recipe, [p.log.schema for p in inputs], deliver, shared=carried)
         running = RunningOperator(self._ids.operator(), logic, node.recipe)
         kind = kind_of(node.recipe)
         running.raw = all(p.raw for p in inputs)
@@ -211,7 +309,12 @@ class Instantiator:
         self._operators.append(running)
         self._nodes.append(self._operator_node(running, node, kind, class_node))
         raw = running.raw and kind in STATELESS_KINDS
-        return [Port(log, running.id, None, base, None, streams, raw) for log in running.outputs]
+        ports = [Port(log, running.id, None, base, None, streams, raw) for log in running.outputs]
+        if any(p.log.id in self._private for p in inputs):
+            self._private.update(p.log.id for p in ports)  # behind an output of its own nothing can be shared
+        elif key is not None:
+            self._offers.append(Shared(key, running, ports))
+        return ports
 
     def _stream_of(self, port: Port) -> str | None:
         if port.source is not None:
@@ -235,6 +338,7 @@ class Instantiator:
             class_node.id,
             label=kind,
             window_ns=window_ns(node.recipe),
+            hub=running.logic.sparse,
         )
 
     def _source_node(self, port: Port) -> OperatorNode:

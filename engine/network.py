@@ -16,17 +16,21 @@ from typing import Protocol
 
 from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.column import Column
-from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, UnknownName
+from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName
 from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
-from millstream.engine.instantiator import Blueprint, Ids, Instantiator, Port
+from millstream.engine.instantiator import Blueprint, Ids, Instantiator
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.queues import OutputLog
 from millstream.engine.relations import TableContent, change_schema
 from millstream.engine.running import RunningOperator
 from millstream.engine.schema import StreamDefinition, TableDefinition
+from millstream.engine.sharing.ports import Port
+from millstream.engine.sharing.registry import Registry, Shared, counts_of
+from millstream.engine.sharing.splicing import take_out_of_force
 from millstream.engine.sources import Ingested, Ingress, Reservation, ShedLog, Source
 from millstream.engine.train import Train
+from millstream.engine.watermarks import TIME_MIN
 
 Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
@@ -61,11 +65,12 @@ class NoHooks:
 
 @dataclass(slots=True)
 class RunningQuery:
-    """A query with its operators (post-order, without sources) and the ledgers of its input streams."""
+    """A query with its operators (post-order, without sources) and the ledgers of its input streams. It sees rows from `from_seq` on."""
 
     node: QueryNode
     blueprint: Blueprint
     attached: bool = False
+    from_seq: int = 0
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
 
 
@@ -75,6 +80,8 @@ class Network:
     def __init__(self, hooks: Hooks | None = None, *, sharing: bool = False, seed: int = 0, next_seq: int = 0) -> None:
         self.hooks: Hooks = hooks or NoHooks()
         self.sharing = sharing
+        self.version = 0  # grows with every query that comes or goes
+        self.registry = Registry()
         self.ingress = Ingress(seed, next_seq)
         self.sources: dict[str, Source] = {}
         self.operators: dict[OperatorId, RunningOperator] = {}
@@ -83,6 +90,7 @@ class Network:
         self._ids = Ids()
         self._announced: set[OperatorId] = set()
         self._served: dict[OperatorId, list[RunningQuery]] = {}
+        self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
 
     # Streams -----------------------------------------------------------------------------------------------------------
 
@@ -99,17 +107,24 @@ class Network:
     def create_table(self, definition: TableDefinition) -> OperatorId:
         """Open a stored relation: a stream of changes (its columns, then `op`) whose standing rows a new query finds."""
         log_schema = change_schema(definition.schema)
-        operator = self.create_stream(StreamDefinition(definition.name, log_schema))
+        operator = self.create_stream(StreamDefinition(definition.name, log_schema, durability=definition.durability))
         key = [definition.schema.names.index(name) for name in definition.key]
         self.sources[definition.name].table = TableContent(definition.schema, key)
         return operator
 
     def create_derived(
-        self, name: str, query: PhysicalQuery, *, class_node: ClassNode = DEFAULT_CLASS_NODE, deliver: Deliver | None = None
+        self,
+        name: str,
+        query: PhysicalQuery,
+        *,
+        class_node: ClassNode = DEFAULT_CLASS_NODE,
+        deliver: Deliver | None = None,
+        share_state: bool = True,
+        share: bool = True,
     ) -> GraphDelta:
         """Plan a derived stream (CREATE STREAM name AS SELECT): a query whose rows others may read under its name."""
         self._must_be_free(name)
-        delta = self._plan(name, query, deliver, class_node, keep_progress=True)
+        delta = self._plan(name, query, deliver, class_node, keep_progress=True, share_state=share_state, share=share)
         self._derived[name] = (delta.query.id, self.queries[delta.query.id].blueprint.root)
         return delta
 
@@ -129,6 +144,17 @@ class Network:
         """Free the name of a derived stream whose query has been taken out."""
         self._derived.pop(name, None)
 
+    def standing_rows(self, table: str) -> int:
+        """Return how many rows stand in a table."""
+        content = self._source(table).table
+        assert content is not None
+        with self.ingress.lock:
+            return content.content(self.ingress.next_seq).rows
+
+    def derived_logs(self) -> list[tuple[str, OutputLog]]:
+        """Return the output of each derived stream."""
+        return [(name, port.log) for name, (_, port) in self._derived.items()]
+
     def readers(self, stream: str) -> list[str]:
         """Return the names of the queries that read a stream, in order of their coming."""
         return [q.node.name for q in self.queries.values() if stream in q.blueprint.streams and q.node.name != stream]
@@ -136,56 +162,122 @@ class Network:
     # Queries -----------------------------------------------------------------------------------------------------------
 
     def add_query(
-        self, name: str, query: PhysicalQuery, deliver: Deliver | None, *, class_node: ClassNode = DEFAULT_CLASS_NODE
+        self,
+        name: str,
+        query: PhysicalQuery,
+        deliver: Deliver | None,
+        *,
+        class_node: ClassNode = DEFAULT_CLASS_NODE,
+        share_state: bool = True,
+        share: bool = True,
     ) -> GraphDelta:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
 
-        Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out.
+        Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
+        operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
         """
-        return self._plan(name, query, deliver, class_node, keep_progress=False)
+        return self._plan(name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share)
 
-    def _plan(self, name: str, query: PhysicalQuery, deliver: Deliver | None, class_node: ClassNode, *, keep_progress: bool) -> GraphDelta:
-        instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node))
+    def _plan(
+        self,
+        name: str,
+        query: PhysicalQuery,
+        deliver: Deliver | None,
+        class_node: ClassNode,
+        *,
+        keep_progress: bool,
+        share_state: bool,
+        share: bool,
+    ) -> GraphDelta:
+        registry = self.registry if self.sharing and share else None
+        instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node), registry, with_state=share_state)
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
         self._announced.update(n.id for n in source_nodes)
         self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint)
-        return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,))
+        return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 
     def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, int], ...]:
         """Bring a query into force: from here on it sees every row.
 
-        Returns for each edge that reads a log of others the rows ever appended to that log, for the scheduler's cursors.
+        Returns for each edge that reads a log of others the rows ever appended to that log, for the scheduler's cursors. SharingLost when
+        rows have come, since it was planned, to an operator with state that it was to share: take it out and plan it without.
         """
         query = self.queries[query_id]
+        blueprint = query.blueprint
         with self.ingress.lock:
             at = self.ingress.next_seq
-            for log in query.blueprint.external_logs:
-                if log.ended:
-                    raise InvalidDefinition(f"an input stream of query {query.node.name} has ended")
-            cursors = query.blueprint.attach(at)
-        for running in query.blueprint.operators:
+            if any(log.ended for log in blueprint.external_logs):
+                ended = [name for name in sorted(blueprint.base_streams) if name in self.sources and self.sources[name].ended]
+                what = f"stream {', '.join(ended)}" if ended else f"an input of query {query.node.name}"
+                raise InvalidDefinition(
+                    f"{what} has ended, so a query would never see a row of it",
+                    hint="drop the stream and create it anew, or FETCH what is held of it",
+                )
+            if not all(shared.is_untouched() for shared in blueprint.with_state):
+                raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
+            cursors = blueprint.attach(at, self._newest_us(blueprint.base_streams))
+            for shared in blueprint.offers:
+                shared.base_logs = tuple(self.sources[name].log for name in sorted(self._base_of(blueprint, shared)))
+                shared.history = counts_of(shared.base_logs)
+                self.registry.add(shared)
+        query.from_seq = at
+        for running in blueprint.operators:
             self.operators[running.id] = running
             self._served.setdefault(running.id, []).append(query)
-        for stream, cursor in query.blueprint.stream_cursors():
+        for subscription in blueprint.subscriptions:
+            assert subscription.port is not None
+            self._outputs[subscription.running.id, subscription.port] = query
+        for stream, cursor in blueprint.stream_cursors():
             shed = self._shed_log(stream, query.node.class_id)
-            query.ledgers.setdefault(stream, StreamLedger(stream, cursor, shed, 0 if shed is None else shed.shed))
+            total = cursor.log.rows_total
+            ledger = StreamLedger(
+                stream, cursor, shed, 0 if shed is None else shed.shed, rows_before=total, older=total - cursor.rows_before
+            )
+            query.ledgers.setdefault(stream, ledger)
         query.attached = True
+        self.version += 1
         return cursors
+
+    def _base_of(self, blueprint: Blueprint, shared: Shared) -> frozenset[str]:
+        return frozenset[str]().union(*(p.base_streams for p in shared.ports)) or blueprint.base_streams
+
+    def _newest_us(self, streams: frozenset[str]) -> int | None:
+        """Return the greatest event time that these streams have seen; None before the first row."""
+        seen = [s.watermark_us + s.definition.time.delay_us for name in streams if (s := self.sources[name]).watermark_us > TIME_MIN]
+        return max(seen, default=None)
 
     def remove_query(self, query_id: QueryId) -> tuple[OperatorId, ...]:
         """Take a query out and return the operators that served nobody else."""
+        self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
         gone: list[OperatorId] = []
+        for subscription in query.blueprint.subscriptions:
+            place = (subscription.running.id, -1 if subscription.port is None else subscription.port)
+            if self._outputs.get(place) is query:
+                del self._outputs[place]
+                if subscription.running.queries > 1:
+                    take_out_of_force(subscription)
         for running in reversed(query.blueprint.operators):
             running.queries -= 1
+            served = self._served.get(running.id, [])
+            if query in served:
+                served.remove(query)
             if running.queries == 0:
                 gone.append(running.id)
+                self.registry.remove(running.id)
                 self.operators.pop(running.id, None)
                 self._served.pop(running.id, None)
                 for cursor in running.inputs:
                     cursor.log.close_cursor(cursor.edge)
+        self.version += 1
         return tuple(gone)
+
+    def sources_alone(self, query_id: QueryId) -> tuple[OperatorId, ...]:
+        """Return the sources that only this query reads: whoever schedules needs them no longer when it goes."""
+        mine = self.queries[query_id].blueprint.source_nodes
+        others = {node.id for q in self.queries.values() if q.node.id != query_id for node in q.blueprint.source_nodes}
+        return tuple(node.id for node in mine if node.id not in others)
 
     def conservation(self, query_id: QueryId) -> tuple[StreamAccount, ...]:
         """Return the accounts of a query, one per input stream (K10)."""
@@ -233,6 +325,11 @@ class Network:
 
     # Inside ------------------------------------------------------------------------------------------------------------
 
+    def queries_of_output(self, operator: OperatorId, output: int) -> list[RunningQuery]:
+        """Return the queries behind one output of an operator whose outputs belong to different queries."""
+        query = self._outputs.get((operator, output))
+        return [] if query is None else [query]
+
     def queries_served(self, operator: OperatorId) -> list[RunningQuery]:
         """Return the queries that an operator serves."""
         return self._served.get(operator, [])
@@ -240,7 +337,7 @@ class Network:
     def _tick_source(self, source: Source, now_us: int, arrival_ns: int) -> list[Ingested]:
         items: list[Ingested] = []
         rule = source.definition.time
-        if source.ended:
+        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
             return items
         if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
             items.append(self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us))
@@ -259,11 +356,11 @@ class Network:
     def _wakes(self, source: Source) -> list[int]:
         """Return the processing times for which operators downstream of a stream by ARRIVAL wait."""
         name = source.definition.name
-        found: list[int] = []
+        operators: dict[OperatorId, RunningOperator] = {}
         for query in list(self.queries.values()):
             if query.attached and name in query.blueprint.base_streams:
-                found.extend(w for op in query.blueprint.operators if (w := op.logic.wake_at_us()) is not None)
-        return found
+                operators.update((op.id, op) for op in query.blueprint.operators)
+        return [w for op in operators.values() if (w := op.logic.wake_at_us()) is not None]
 
     def _ticks_of(self, source: Source) -> list[int]:
         rule = source.definition.time
@@ -289,7 +386,10 @@ class Network:
     def _port(self, stream: str, class_node: ClassNode) -> Port:
         if stream in self._derived:
             query_id, port = self._derived[stream]
-            return Port(port.log, port.producer, None, self.queries[query_id].blueprint.base_streams, derived=stream)
+            base = self.queries[query_id].blueprint.base_streams
+            return Port(
+                port.log, port.producer, None, base, derived=stream, flushes=any(self.sources[b].definition.time.idle_flush for b in base)
+            )
         source = self._source(stream)
         log = source.log
         if class_node.may_shed and source.table is None:
@@ -297,7 +397,7 @@ class Network:
             if shed is None:
                 shed = self._open_shed_log(source, class_node.id)
             log = shed.log
-        return Port(log, source.id, source, frozenset((stream,)))
+        return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush)
 
     def _open_shed_log(self, source: Source, class_id: ClassId) -> ShedLog:
         with self.ingress.lock:

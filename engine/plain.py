@@ -74,12 +74,15 @@ def table_to_plain(definition: TableDefinition) -> dict[str, Any]:
         "schema": schema_to_plain(definition.schema),
         "key": list(definition.key),
         "file": definition.file,
+        "durability": definition.durability,
     }
 
 
 def table_from_plain(plain: Mapping[str, Any]) -> TableDefinition:
     """Return the table that `table_to_plain` wrote."""
-    return TableDefinition(plain["name"], schema_from_plain(plain["schema"]), tuple(plain["key"]), plain["file"])
+    return TableDefinition(
+        plain["name"], schema_from_plain(plain["schema"]), tuple(plain["key"]), plain["file"], plain.get("durability", "none")
+    )
 
 
 def class_to_plain(definition: ClassDefinition) -> dict[str, Any]:

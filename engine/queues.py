@@ -250,6 +250,15 @@ class Cursor:
         """Something waits: rows, or progress."""
         return self.node.next is not None
 
+    @property
+    def watermark_us(self) -> int:
+        """W as it stands before the next train that waits."""
+        with self.log._lock:
+            node = self.node.next
+            if node is None:
+                return self.log.watermark_us
+            return (self._rest if self._rest is not None else _train(node)).track.start
+
     def first_work(self) -> int | None:
         """Return the seq at or above which the first waiting row or control item lies; None when only bare progress waits."""
         with self.log._lock:
@@ -302,7 +311,7 @@ class Cursor:
         """Return the arrival numbers of the first waiting rows below `upto`, about `rows_max` of them, to find where to cut."""
         parts: list[Int64Array] = []
         total = 0
-        for train in self._waiting():
+        for train in self.waiting():
             if train.lo >= upto or total > rows_max:
                 break
             if train.rows:
@@ -311,7 +320,8 @@ class Cursor:
                 total += len(parts[-1])
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
-    def _waiting(self) -> list[Train]:
+    def waiting(self) -> list[Train]:
+        """Return the trains that wait, what is left of a cut one first."""
         with self.log._lock:
             trains: list[Train] = []
             node = self.node.next

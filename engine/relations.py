@@ -68,6 +68,11 @@ class TableContent:
         self._columns = [c.take(kept) for c in columns]
         self._pending, self._pending_rows = [], 0
 
+    def load(self, columns: Sequence[Column]) -> None:
+        """Let these rows stand, as `content` gave them."""
+        self._columns = list(columns[: len(self.schema)])
+        self._pending, self._pending_rows = [], 0
+
     def content(self, at: int) -> Train:
         """Return the standing rows as '+' changes that came just before the arrival number `at`."""
         self._merge()

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from millstream.engine.frontier import edge_frontier, interval_end
 from millstream.engine.graph import OperatorId
-from millstream.engine.operators.contract import Operator
+from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.recipes import Recipe
 from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
 from millstream.engine.train import Train
 
+if TYPE_CHECKING:
+    from millstream.engine.fused import FusedChain
+
+Appended = tuple[OutputLog, LogNode]
 ALL_ROWS = 1 << 62  # no limit; where an interval was chosen by row count already
 
 
@@ -29,9 +34,9 @@ class OperatorStatistics:
     rows_out: int = 0
     cost_ns: int = 0
 
-    def add(self, rows_in: int, rows_out: int, cost_ns: int) -> None:
-        """Count one call."""
-        self.calls += 1
+    def add(self, rows_in: int, rows_out: int, cost_ns: int, calls: int = 1) -> None:
+        """Count one call, or several together."""
+        self.calls += calls
         self.rows_in += rows_in
         self.rows_out += rows_out
         self.cost_ns += cost_ns
@@ -54,7 +59,8 @@ class Call:
 class RunningOperator:
     """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised.
 
-    `port_streams` names the streams behind each input; `raw` tells that its input rows still are the stream's rows, one by one.
+    `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
+    `raw` tells that its input rows still are the stream's rows, one by one.
     """
 
     id: OperatorId
@@ -66,11 +72,20 @@ class RunningOperator:
     raw: bool = True
     queries: int = 1
     failed: bool = False
-    statistics: OperatorStatistics = field(default_factory=OperatorStatistics)
+    counted: OperatorStatistics = field(default_factory=OperatorStatistics)
+    chains: list[FusedChain] = field(default_factory=list)
     started: int = 0
     finished: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
-    _early: dict[int, list[LogNode]] = field(default_factory=dict)
+    external: list[tuple[str, Cursor]] = field(default_factory=list)
+    _early: dict[int, list[Appended]] = field(default_factory=dict)
+
+    @property
+    def statistics(self) -> OperatorStatistics:
+        """What it has done so far, by itself and within fused chains."""
+        for chain in self.chains:
+            chain.settle()
+        return self.counted
 
     def begin(self, rows_max: int) -> Call | None:
         """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""
@@ -92,23 +107,19 @@ class RunningOperator:
             return None
         return [t for t in (cursor.take(ALL_ROWS, upto) for cursor in self.inputs) if t is not None]
 
-    def finish(self, call: Call, trains: list[Train]) -> list[LogNode]:
-        """Push what the call emitted, one train per output, in ticket order; return what was or will be appended."""
-        nodes = [LogNode(train, log) for train, log in zip(trains, self.outputs, strict=True)]
+    def finish(self, call: Call, trains: list[tuple[OutputLog, Train]]) -> list[Appended]:
+        """Push what the call emitted, at most one train per output, in ticket order; return what was or will be appended."""
+        nodes = [(log, LogNode(train, log)) for log, train in trains]
         with self.lock:
             if call.ticket == self.finished and not self._early:
-                self._push(nodes)
+                _push(nodes)
                 self.finished += 1
                 return nodes
             self._early[call.ticket] = nodes
             while (ready := self._early.pop(self.finished, None)) is not None:
-                self._push(ready)
+                _push(ready)
                 self.finished += 1
         return nodes
-
-    def _push(self, nodes: list[LogNode]) -> None:
-        for log, node in zip(self.outputs, nodes, strict=True):
-            log.push(node)
 
     def frontier(self, log: OutputLog) -> int:
         """Return the seq below which nothing more can come into an output (the argument is in frontier.py)."""
@@ -119,3 +130,15 @@ class RunningOperator:
         if self.started != started:
             return log.hi
         return max(bound, log.hi)
+
+
+def emitted(running: RunningOperator, out: Emitter) -> list[tuple[OutputLog, Train]]:
+    """Return what a call put out, by log. Only a sparse operator may leave outputs without a train."""
+    made = [(log, train) for log, train in zip(running.outputs, out.trains, strict=True) if train is not None]
+    assert len(made) == len(out.trains) or running.logic.sparse, f"{type(running.logic).__name__} put nothing on an output"
+    return made
+
+
+def _push(nodes: list[Appended]) -> None:
+    for log, node in nodes:
+        log.push(node)

@@ -89,3 +89,4 @@ class TableDefinition:
     schema: Schema
     key: tuple[str, ...]
     file: str | None = None
+    durability: str = "none"

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from millstream.engine import limits
@@ -27,17 +28,23 @@ from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, StepTrack, WatermarkTrack, jump_track
 
 NOTHING_RESERVED = 1 << 62
+Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None], None]
+"""Writes down (lo, hi, rows or None, a control item's arguments or None) before they enter; what it raises keeps them out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogArrival:
-    """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know."""
+    """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know.
+
+    `total` are the rows ever appended to the log, these included.
+    """
 
     log: LogId
     rows: int
     bytes: int
     arrival_ns: int
     controls: int
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,7 @@ class Source:
     time_position: int | None = None
     open_reservations: deque[int] = field(default_factory=deque)
     reserved_lo: int = NOTHING_RESERVED
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         self.time_position = time_position(self.definition)
@@ -142,6 +150,20 @@ class Ingress:
             self._publish()
             return Reservation(source.definition.name, lo, lo + rows)
 
+    def withdraw(self, source: Source, reservation: Reservation) -> None:
+        """Give up the newest reservation of a source: its rows will not come. The numbers stay unused."""
+        with self.lock:
+            taken = source.open_reservations.pop()
+            assert taken == reservation.lo
+            source.reserved_lo = source.open_reservations[0] if source.open_reservations else NOTHING_RESERVED
+            self._publish()
+
+    def advance_to(self, seq: int) -> None:
+        """Leave out the arrival numbers below `seq` that were not given: a replay gives rows the numbers that they had."""
+        with self.lock:
+            self._reserved = max(self._reserved, seq)
+            self._publish()
+
     def push(
         self,
         source: Source,
@@ -161,6 +183,8 @@ class Ingress:
         with self.lock:
             woken = self._wake(source, now_us, arrival_ns) if source.idle and reservation is None else ()
             lo, hi = self._numbers(rows, reservation)
+            if source.recorder is not None and reservation is None:
+                source.recorder(lo, hi, columns, None)
             if times is None:
                 times, moving = _arrival_times(source, rows, now_us)
             start = source.log.hi
@@ -221,6 +245,9 @@ class Ingress:
         """Append a control item: W moved by a clock, the end of the stream, an idle mark, a flush."""
         with self.lock:
             seq, hi = self._numbers(1, None)
+            if source.recorder is not None:
+                said = {"watermark_us": watermark_us, "ended": ended, "idle": idle, "flush": flush}
+                source.recorder(seq, hi, None, said)
             start = source.log.hi
             target = TIME_MAX if ended else source.watermark_us if watermark_us is None else watermark_us
             track = jump_track(start, hi, source.watermark_us, seq, target)
@@ -283,7 +310,7 @@ class Ingress:
 def _push(log: OutputLog, train: Train, arrival_ns: int) -> LogArrival:
     node = LogNode(train.over(log.hi, train.hi), log)
     log.push(node)
-    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls)
+    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total)
 
 
 def _arrival_times(source: Source, rows: int, now_us: int) -> tuple[Int64Array, Int64Array]:

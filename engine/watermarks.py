@@ -117,7 +117,8 @@ class RowsTrack(WatermarkTrack):
     __slots__ = ("_delay_us", "_first", "_in_order", "_times", "_values")
 
     def __init__(self, lo: int, hi: int, start: int, times: Int64Array, delay_us: int, first: int | None = None) -> None:
-        newest = int(times.max()) if len(times) else TIME_MIN
+        rows = len(times)
+        newest = times.item(0) if rows == 1 else int(times.max()) if rows else TIME_MIN
         super().__init__(lo, hi, start, max(start, less_delay(newest, delay_us)))
         self._first = lo if first is None else first
         self._times = times

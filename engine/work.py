@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
@@ -85,13 +86,70 @@ class StepReceipt:
     blocked: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class ChainShape:
+    """Operators that run as one, the first one first, with the edge before each and the log behind each; shared by all their receipts.
+
+    The last one may have no log, or several. `row_bytes` is what a row in each log counts, `costs` what a row costs each of them (ns, as
+    last sampled; 0.0 where nothing was): how a receipt's cost is shared out.
+    """
+
+    operators: tuple[OperatorId, ...]
+    edges: tuple[EdgeId, ...]
+    logs: tuple[LogId | None, ...]
+    row_bytes: tuple[int, ...]
+    costs: list[float]
+
+    def shares(self, rows_in: Sequence[int]) -> list[float]:
+        """Return each operator's part of the cost of a run that brought so many rows to each."""
+        weights = [cost * (rows or 1) for cost, rows in zip(self.costs, rows_in, strict=True)]
+        total = sum(weights) or 1.0
+        return [weight / total for weight in weights]
+
+
+@dataclass(slots=True)
+class ChainReceipt:
+    """What one run of a fused chain did, in one record: rows out of each operator, what the first took and what the last one appended."""
+
+    shape: ChainShape
+    consumed: EdgeCount
+    rows_out: list[int]
+    produced: tuple[LogCount, ...]
+    cost_ns: int
+
+    def steps(self) -> list[StepReceipt]:
+        """Return the same as one receipt an operator."""
+        shape, rows_out = self.shape, self.rows_out
+        rows_in = [self.consumed.rows, *rows_out[:-1]]
+        shares = shape.shares(rows_in)
+        receipts: list[StepReceipt] = []
+        taken, last = self.consumed, len(rows_out) - 1
+        for place, operator in enumerate(shape.operators):
+            rows = rows_out[place]
+            log = shape.logs[place]
+            size_bytes = rows * shape.row_bytes[place]
+            made = self.produced if place == last or log is None else (LogCount(log, rows, size_bytes),)
+            receipts.append(StepReceipt(operator, (taken,), made, int(shares[place] * self.cost_ns), False))
+            if place < last:
+                taken = EdgeCount(shape.edges[place + 1], rows, size_bytes)
+        return receipts
+
+
 @dataclass(frozen=True, slots=True)
 class WorkReceipt:
-    """What one order did: a receipt per step done, the steps not done, results that left, start and end on the worker's clock."""
+    """What one order did: receipts of the steps done, those not done, results that left, start and end on the worker's clock."""
 
     order: OrderId
-    steps: tuple[StepReceipt, ...]
+    steps: tuple[StepReceipt | ChainReceipt, ...]
     unfinished: tuple[Step, ...]
     emissions: tuple[Emission, ...]
     started_ns: int
     finished_ns: int
+
+    def each_step(self) -> Iterator[StepReceipt]:
+        """Give one receipt a step, those of chains among them."""
+        for step in self.steps:
+            if isinstance(step, ChainReceipt):
+                yield from step.steps()
+            else:
+                yield step

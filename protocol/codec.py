@@ -98,14 +98,38 @@ class Encoder:
 
     def encode(self, message: Message) -> bytes:
         """Return the header of `message`. LocalProtocolError if a field is of the wrong type or too large."""
+        fields: dict[str, Any]
         if type(message) is Row:
-            fields: dict[str, Any] = {"kind": "row", "channel": message.channel, "number": message.number, "values": message.values}
+            fields = {"kind": "row", "channel": message.channel, "number": message.number, "values": message.values}
         else:
-            fields = _fields_of(message)
+            fields = _short_fields_of(message) or _fields_of(message)
         try:
             return self._pack(fields)
         except (OverflowError, ValueError, TypeError, UnicodeEncodeError) as error:
             raise LocalProtocolError(f"{KIND_OF[type(message)]}: cannot be written as msgpack: {error}") from error
+
+
+def _short_fields_of(message: Message) -> dict[str, Any] | None:
+    """Return the fields of the two messages that go out for every row that comes in, in their plain form; None for any other."""
+    if type(message) is Ack:
+        channel, through, accepted, position = message.channel, message.through, message.accepted, message.position
+        if message.rejected_rows or message.rejected or not type(channel) is type(through) is type(accepted) is type(position) is int:
+            return None
+        if channel < 0 or through < 0 or accepted <= 0 or position < 0:
+            return None
+        return {"kind": "ack", "channel": channel, "through": through, "accepted": accepted, "position": position}
+    if type(message) is Result:
+        subscription, rows, meta = message.subscription, message.rows, message.meta
+        if (
+            type(message.values) is not list
+            or message.values
+            or not type(subscription) is type(rows) is int
+            or subscription < 0
+            or rows < 0
+        ):
+            return None
+        return {"kind": "result", "subscription": subscription, "rows": rows, "meta": meta} if meta and _is_text_map(meta) else None
+    return None
 
 
 def _fields_of(message: Message) -> dict[str, Any]:

@@ -55,6 +55,10 @@ def build_frame(header: bytes, payload: Payload | None, frame_bytes_max: int) ->
     """Return the buffers of a frame in order, payload buffers as they are, and the frame's length on the wire."""
     if len(header) > limits.HEADER_BYTES_MAX:
         raise LocalProtocolError(f"header of {len(header)} bytes is over the limit of {limits.HEADER_BYTES_MAX}", "limit")
+    if payload is None:
+        length = limits.PREFIX_BYTES + len(header)
+        if length - _LENGTH.size <= frame_bytes_max:
+            return [_PREFIX.pack(length - _LENGTH.size, len(header)) + header], length
     pieces: list[BytesLike] = []
     if payload is not None:
         pieces = [piece for piece in (payload if isinstance(payload, list) else [payload]) if len(piece)]

@@ -1,19 +1,19 @@
 """The one door to the scheduler's state: events in, instructions out. No clock, no thread, no randomness.
 
-`handle` applies all events first and decides once after. The same core runs under `live.LiveScheduler` and
-`simulation.driver.VirtualDriver`, and again from a saved story.
+`handle` applies all events first and decides once after. The same core runs live, simulated, and again from a saved story.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from millstream.engine.graph import QueryId
-from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
+from millstream.engine.work import ChainReceipt, OrderId, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
+from millstream.scheduler.chain_accounts import ChainAccounts
 from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
@@ -39,6 +39,7 @@ from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
+from millstream.scheduler.outstanding import Outstanding
 from millstream.scheduler.query_marks import QueryMarks
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
@@ -47,17 +48,8 @@ from millstream.scheduler.splices import Splices
 from millstream.scheduler.story import Story
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
-from numpy.typing import NDArray
 
 FALLBACK = PolicySpec("round-robin")
-
-
-@dataclass(slots=True)
-class _Outstanding:
-    order: WorkOrder
-    locked: NDArray[np.int64]
-    conflicts: NDArray[np.int64]
-    units: int
 
 
 class SchedulerCore:
@@ -68,11 +60,13 @@ class SchedulerCore:
         self.network = Network()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.estimates.set_aging(self.settings.window, self.settings.aging)
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
         self._policy = self._build(policy)
+        self._chains = ChainAccounts(self.ledger, self.estimates)
         self._splices = Splices(self.ledger, self.estimates)
-        self._outstanding: dict[OrderId, _Outstanding] = {}
+        self._outstanding: dict[OrderId, Outstanding] = {}
         self._marks = QueryMarks(self.ledger)
         self._moved: list[int] = []
         self._came: list[QueryId] = []
@@ -113,7 +107,8 @@ class SchedulerCore:
             take[type(event)](event, now_ns)
         instructions = self._reports
         self._reports = []
-        instructions.extend(self._splices.due())
+        if self._splices.waiting:
+            instructions.extend(self._splices.due({slot for one in self._outstanding.values() for slot in one.locked}))
         if len(self._outstanding) < self.settings.orders_max:
             self._decide(now_ns, instructions)
         if self._draining and self.idle:
@@ -239,10 +234,12 @@ class SchedulerCore:
     def _take_arrived(self, event: Arrived, now_ns: int) -> None:
         log = self.network.logs.slot_of.get(event.log)
         if log is None:
-            # The stream's last query left between the append and now: nobody reads the rows.
+            # The stream has no query yet, or its last one has left.
+            self.ledger.note_unread(event.log, event.rows)
             return
-        self.ledger.append(log, event.rows, event.bytes, event.arrival_ns, event.controls)
-        self.estimates.arrived(log, event.rows, now_ns)
+        rows = event.rows if event.total is None else max(0, event.total - int(self.ledger.log_rows[log]))
+        self.ledger.append(log, rows, event.bytes, event.arrival_ns, event.controls)
+        self.estimates.arrived(log, rows, now_ns)
 
     def _take_timer(self, event: TimerDue, now_ns: int) -> None:
         operator = self.network.operators.slot_of.get(event.operator)
@@ -253,17 +250,21 @@ class SchedulerCore:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
         self._apply_receipt(receipt)
-        self.ledger.unlock(outstanding.locked)
-        # Also where the network has changed since: the cut may be grown and not made anew, and then keeps its locks.
-        self._units.unlock(outstanding.conflicts)
-        self._moved.extend(outstanding.conflicts.tolist())
+        if outstanding.conflicts is None:
+            self._moved.extend(
+                outstanding.units if outstanding.cut is self._units else self._units.conflicts_of(outstanding.locked).tolist()
+            )
+        else:
+            self.ledger.unlock(outstanding.locked)
+            # Also where the network has changed since: the cut may be grown and not made anew, and then keeps its locks.
+            self._units.unlock(outstanding.conflicts)
+            self._moved.extend(outstanding.conflicts.tolist())
         if event.failure is not None:
             self._take_failure(event.failure, outstanding)
 
     def _apply_receipt(self, receipt: WorkReceipt) -> None:
         counts = self._counts
-        counts["rows_in"] += self.ledger.apply_steps(receipt.steps, self.estimates.record)
-        counts["steps"] += len(receipt.steps)
+        self._apply_steps(receipt.steps)
         counts["busy_ns"] += receipt.finished_ns - receipt.started_ns
         if self.estimates.has_ports:
             self._record_ports(receipt)
@@ -272,22 +273,38 @@ class SchedulerCore:
             if self.measures is not None:
                 self.measures.emitted(emission, self.estimates.ideal_of_query)
 
+    def _apply_steps(self, steps: Sequence[StepReceipt | ChainReceipt]) -> None:
+        """Count them in their order; steps between chains together. Rows in count once before each operator, in chains too."""
+        counts = self._counts
+        for _kind, group in groupby(steps, type):
+            plain: list[StepReceipt] = []
+            for step in group:
+                if isinstance(step, StepReceipt):
+                    plain.append(step)
+                    continue
+                counts["rows_in"] += self._chains.apply(step) + sum(step.rows_out[:-1])
+                counts["steps"] += len(step.rows_out)
+            counts["rows_in"] += self.ledger.apply_steps(plain, self.estimates.record)
+            counts["steps"] += len(plain)
+
     def _record_ports(self, receipt: WorkReceipt) -> None:
         """Tell what joins let through, where a step took tuples from one port alone."""
         for step in receipt.steps:
+            if not isinstance(step, StepReceipt):
+                continue  # what is in a chain has one input
             taken = [count for count in step.consumed if count.rows]
             if len(step.consumed) > 1 and len(taken) == 1:
                 edge = self.network.edges.slot_of[taken[0].edge]
                 self.estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
 
-    def _take_failure(self, failure: WorkFailure, outstanding: _Outstanding) -> None:
+    def _take_failure(self, failure: WorkFailure, outstanding: Outstanding) -> None:
         slot_of = self.network.operators.slot_of
-        operators: list[int] = outstanding.locked.tolist()
+        operators = outstanding.locked
         if failure.operator is not None and failure.operator in slot_of:
             operators = [slot_of[failure.operator]]
-        elif outstanding.units > 1:
+        elif len(outstanding.units) > 1:
             # Nobody knows whose fault it was: the next orders are given out one unit at a time until it shows.
-            self._single_orders = max(self._single_orders, 2 * outstanding.units)
+            self._single_orders = max(self._single_orders, 2 * len(outstanding.units))
             return
         self._counts["failures"] += 1
         queries_of = self.network.topology.queries_of
@@ -352,8 +369,9 @@ class SchedulerCore:
         units = self._units = policy.cutter(self.ledger, self.estimates)
         units.threshold = 0 if self._draining else policy.threshold
         for outstanding in self._outstanding.values():
-            outstanding.conflicts = units.conflicts_of(outstanding.locked.tolist())
-            units.lock(outstanding.conflicts)
+            if outstanding.conflicts is not None:
+                outstanding.conflicts = units.conflicts_of(outstanding.locked)
+                units.lock(outstanding.conflicts)
         self.ledger.touched = {}
         self._moved = []
         units.update_all()
@@ -377,7 +395,9 @@ class SchedulerCore:
             self._maker.query_came(slots)
         self._view.query_came()
         for outstanding in self._outstanding.values():
-            conflicts = self._units.conflicts_of(outstanding.locked.tolist())
+            if outstanding.conflicts is None:
+                continue
+            conflicts = self._units.conflicts_of(outstanding.locked)
             self._units.unlock(outstanding.conflicts)
             self._units.lock(conflicts)
             outstanding.conflicts = conflicts
@@ -443,13 +463,9 @@ class SchedulerCore:
                 picked = self._pick_behind_full(now_ns)
             if not picked:
                 return
-            order, locked = self._lock(picked)
-            instructions.append(Dispatch(order))
+            instructions.append(Dispatch(self._order(picked, now_ns)))
             free -= 1
             self._single_orders = max(0, self._single_orders - 1)
-            if self.settings.orders_max > 1:
-                # What shares an operator with this order must not be picked while it is out.
-                policy.selector.changed(self._view, locked.tolist(), now_ns)
 
     def _pick_behind_full(self, now_ns: int) -> list[int]:
         """Nothing runs and nothing could: full queues wait for one another. One unit may overshoot to break the ring."""
@@ -463,21 +479,22 @@ class SchedulerCore:
         selector.reset(self._view, now_ns)
         return picked
 
-    def _lock(self, picked: list[int]) -> tuple[WorkOrder, NDArray[np.int64]]:
+    def _order(self, picked: list[int], now_ns: int) -> WorkOrder:
+        """Make an order for these units, and lock what it shares with others if more than one may be out."""
         units = self._units
         identity = OrderId(self._next_order)
         self._next_order += 1
         order = self._maker.make(identity, picked, self.settings.budget_ns)
-        if len(picked) == 1:
-            (unit,) = picked
-            edges: Sequence[int] = units.open_edges(unit)
-            locked, conflicts = units.locks(unit), units.conflicts(unit)
-        else:
-            locked = np.unique(np.concatenate([units.locks(unit) for unit in picked]))
-            edges = [edge for unit in picked for edge in units.open_edges(unit)]
-            conflicts = np.unique(np.concatenate([units.conflicts(unit) for unit in picked]))
-        self.ledger.lock(locked, edges)
-        units.lock(conflicts)
-        self._outstanding[identity] = _Outstanding(order, locked, conflicts, len(picked))
+        outstanding = self._outstanding[identity] = Outstanding(order, units, picked)
         self._counts["orders"] += 1
-        return order, conflicts
+        for unit in picked:
+            self.ledger.open(units.open_edges(unit))
+        if self.settings.orders_max > 1:
+            outstanding.operators = outstanding.locked
+            self.ledger.lock(outstanding.operators)
+            found = [units.conflicts(unit) for unit in picked]
+            outstanding.conflicts = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+            units.lock(outstanding.conflicts)
+            # What shares an operator with this order must not be picked while it is out.
+            self._policy.selector.changed(self._view, outstanding.conflicts.tolist(), now_ns)
+        return order

@@ -45,6 +45,9 @@ PRIOR_TUPLES: Final = 20
 CHANGE_MIN: Final = 0.03
 """A measured value that moved by less than this share does not disturb the sums."""
 
+RUNS_PER_OPERATOR: Final = 4
+"""Measurements of operators in chains, for each operator of the network, after which the sums follow them."""
+
 _SINGLE_QUERIES_MAX = 4
 _GAINS_MAX = 4_096
 
@@ -78,10 +81,10 @@ class Measured:
     seen: int = 0
     rows_in: int = 0
     rows_out: int = 0
-    spent_ns: int = 0
+    spent_ns: float = 0
     calls: int = 0
     squares: int = 0
-    products: int = 0
+    products: float = 0
     due: int = 1
 
     @property
@@ -150,6 +153,8 @@ class Estimates:
         self._capacity = 0
         self._gains: dict[int, float] = {}
         self._dirty: dict[int, None] = {}
+        self._dirty_runs: dict[int, None] = {}  # what runs of chains have moved, which come fast: it waits for many of them
+        self._runs = 0
         self._new: list[QueryId] = []
         self._kept: dict[int, None] = {}
         self._paths: IdealPaths | None = None
@@ -186,13 +191,17 @@ class Estimates:
             selectivity = max(SELECTIVITY_MIN, node.selectivity)
             self.measured[slot] = Measured(selectivity, cost, product=cost)
             self.selectivity[slot], self.cost_ns[slot] = selectivity, cost
-            self._dirty.pop(slot, None)
+            self._not_dirty(slot)
             for edge in self.network.inputs[slot]:
                 if edge < len(self.edge_factor):
                     self.edge_factor[edge] = 1.0
             if is_join(self.network, slot):
                 self._start_ports(slot, selectivity)
         self._new.append(query)
+
+    def _not_dirty(self, slot: int) -> None:
+        self._dirty.pop(slot, None)
+        self._dirty_runs.pop(slot, None)
 
     def _start_ports(self, slot: int, selectivity: float) -> None:
         """Give a join's input ports the operator's own selectivity until more is known."""
@@ -275,7 +284,7 @@ class Estimates:
         """Forget a query and the slots of the operators that left with it; those that serve others are summed anew."""
         for slot in gone:
             self.measured[slot] = None
-            self._dirty.pop(slot, None)
+            self._not_dirty(slot)
             self._join_priors.pop(slot, None)
         self.ideal_of_query.pop(query, None)
         self._new = [one for one in self._new if one != query]
@@ -296,6 +305,24 @@ class Estimates:
         if rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED):
             self._take_window(slot, one)
 
+    def record_runs(self, slot: int, calls: int, rows_in: int, rows_out: int, cost_ns: float, squares: int, products: float) -> None:
+        """Take several steps' measurements in at once: sums of rows in, rows out and cost, of rows in squared and of rows in times cost."""
+        one = self.measured[slot]
+        if one is None or rows_in <= 0 or not self.adapt:
+            return
+        one.calls += calls
+        one.rows_in += rows_in
+        one.rows_out += rows_out
+        one.spent_ns += cost_ns
+        one.squares += squares
+        one.products += products
+        self._runs += calls
+        if one.rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED):
+            was_dirty = slot in self._dirty
+            self._take_window(slot, one)
+            if not was_dirty and self._dirty.pop(slot, 0) is None:
+                self._dirty_runs[slot] = None
+
     def _take_window(self, slot: int, one: Measured) -> None:
         rows_in, seen, calls = one.rows_in, one.seen, one.calls
         gain = self._gains.get(rows_in)
@@ -306,6 +333,8 @@ class Estimates:
         if seen < self.window:
             gain = max(gain, rows_in / (PRIOR_TUPLES + seen + rows_in))
         keep = 1.0 - gain
+        if not self.network.outputs[slot]:
+            one.rows_out = rows_in  # a sink: what it takes are results, though they enter no log
         selectivity = keep * one.selectivity + gain * one.rows_out / rows_in
         one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
         call, length = one.spent_ns / calls, rows_in / calls
@@ -336,8 +365,9 @@ class Estimates:
     def refresh(self, *, force: bool = False) -> bool:
         """Bring the sums up to date where that is due; return True when any changed.
 
-        New queries are summed at once. Measurements wait until a 64th of the operators have news, so that their cost stays a small
-        share of the work measured. Few queries are summed one by one, many all together in NumPy.
+        New queries are summed at once. Measurements wait until a 64th of the operators have news, those of chains until there are some for
+        each operator, so that their cost stays a small share of the work measured. Few queries are summed one by one, many all together in
+        NumPy.
         """
         kept, self._kept = self._kept, {}
         affected: dict[QueryId, None] = dict.fromkeys(self._new)
@@ -345,7 +375,13 @@ class Estimates:
         if self._join_priors and self._rates:
             for slot in self._apply_join_priors():
                 affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
-        if self._dirty and (force or len(self._dirty) * 64 >= len(self.network.topology.order)):
+        operators = len(self.network.topology.order)
+        if self._dirty_runs and (force or self._runs >= RUNS_PER_OPERATOR * operators):
+            self._runs = 0
+            self._dirty.update(self._dirty_runs)
+            self._dirty_runs.clear()
+            force = True
+        if self._dirty and (force or len(self._dirty) * 64 >= operators):
             for slot in self._dirty:
                 one = self.measured[slot]
                 assert one is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from millstream.engine.graph import EdgeId, GraphDelta, OperatorId, QueryId
+from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
 from millstream.engine.work import EdgeCount, LogCount, StepReceipt
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
@@ -71,8 +71,12 @@ class Ledger:
         self.full_count = 0
         self.halted_count = 0
         self.rows_discarded = 0
+        self.timer_count = 0
+        self.settle: Callable[[], None] = lambda: None
+        """Brings up to date the sums that others keep back for a while (chain_accounts.py)."""
         self.bytes_total = 0
         """Bytes before all operators, as a running sum."""
+        self._unread: dict[LogId, int] = {}
         self._capacity = {"log": 0, "edge": 0, "operator": 0}
         self._grow("log", _LOG_COLUMNS, 16)
         self._grow("edge", _EDGE_COLUMNS, 16)
@@ -117,6 +121,7 @@ class Ledger:
 
     def add(self, delta: GraphDelta, cursors: Mapping[EdgeId, int]) -> None:
         """Put a delta in force. `cursors` gives the starting cursor of edges on logs that existed before."""
+        self.settle()
         operators, edges = self.network.add(delta)
         self._grow("log", _LOG_COLUMNS, len(self.network.logs))
         self._grow("edge", _EDGE_COLUMNS, len(self.network.edges))
@@ -125,7 +130,16 @@ class Ledger:
             for name in _OPERATOR_COLUMNS:
                 getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
             for log in self.network.outputs[slot]:
-                self.log_rows[log] = self.log_bytes[log] = 0
+                self.log_rows[log] = self._unread.pop(self.network.logs.identity(log), 0)
+                self.log_bytes[log] = 0
+        for _, log_id in delta.ports:
+            log = self.network.logs.slot_of[log_id]
+            self.log_rows[log] = self.log_bytes[log] = 0
+        for slot in edges:
+            producer = self.network.edge_producer[slot]
+            if producer in operators:  # a source that is new here may have been filled before: what it holds is known by its readers
+                log = self.network.edge_log[slot]
+                self.log_rows[log] = max(int(self.log_rows[log]), cursors.get(self.network.edges.identity(slot), 0))
         for slot in edges:
             self._start_edge(slot, cursors)
         self.touched.update(dict.fromkeys(operators))
@@ -142,6 +156,10 @@ class Ledger:
 
     def remove(self, query: QueryId, gone: tuple[OperatorId, ...]) -> list[int]:
         """Take a query out; rows before its operators are dropped and counted in `rows_discarded`. Returns the slots now free."""
+        self.settle()
+        for slot in [self.network.operators.slot_of[one] for one in gone]:
+            for log in self.network.outputs[slot] if self.network.is_source(slot) else ():
+                self.note_unread(self.network.logs.identity(log), int(self.log_rows[log]))
         operators, edges = self.network.remove(query, gone)
         removed = set(operators)
         for edge in edges:
@@ -156,12 +174,17 @@ class Ledger:
         for slot in operators:
             self.stalled_count -= int(self.stalled[slot])
             self.halted_count -= int(self.halted[slot])
+            self.timer_count -= int(self.timers[slot])
             for name in _OPERATOR_COLUMNS:
                 getattr(self, name)[slot] = NEVER_NS if name in _NEVER_COLUMNS else 0
         self.touched = {slot: None for slot in self.touched if slot not in removed}
         return operators
 
     # ---- rows come and go
+
+    def note_unread(self, log: LogId, rows: int) -> None:
+        """Count rows of a source's log that nobody reads, so that it is known where a reader begins that comes later."""
+        self._unread[log] = self._unread.get(log, 0) + rows
 
     def append(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
         """Count rows and control items appended to a log, for every edge that reads it."""
@@ -230,15 +253,20 @@ class Ledger:
         self.full_count += change
         self.touched[producer] = None
 
-    def lock(self, operators: IntColumn, open_edges: Sequence[int]) -> None:
-        """Lock operators for an order. What arrives at `open_edges`, those fed from outside the order, is newer from now on."""
-        self.busy[operators] += 1
-        for edge in open_edges:
+    def open(self, edges: Sequence[int]) -> None:
+        """Note that an order goes out: what arrives at these edges, those fed from outside the order, is newer from now on."""
+        for edge in edges:
             self._fresh[edge] = NEVER_NS
 
-    def unlock(self, operators: IntColumn) -> None:
+    def lock(self, operators: Sequence[int]) -> None:
+        """Lock operators for an order, where several may be out."""
+        for operator in operators:
+            self.busy_at[operator] += 1
+
+    def unlock(self, operators: Sequence[int]) -> None:
         """The order came back."""
-        self.busy[operators] -= 1
+        for operator in operators:
+            self.busy_at[operator] -= 1
 
     def apply_steps(self, steps: Sequence[StepReceipt], record: Callable[[int, int, int, int], None]) -> int:
         """Count what these steps did and hand each one's slot, rows in, rows out and cost to `record`; return all rows in.
@@ -271,7 +299,7 @@ class Ledger:
                 total += rows_in
                 continue
             if passed is None:
-                self._consume(operator, taken)
+                self.consume(operator, edge_of[taken.edge], taken)
                 self.touched[operator] = None
             passed, rows_out = None, 0
             if produced:
@@ -311,7 +339,7 @@ class Ledger:
         rows_in = moved = rows_out = 0
         for taken in step.consumed:
             if taken.rows:
-                self._consume(operator, taken)
+                self.consume(operator, self.network.edges.slot_of[taken.edge], taken)
                 rows_in += taken.rows
             if taken.controls:
                 self._edge_controls[self.network.edges.slot_of[taken.edge]] -= taken.controls
@@ -320,6 +348,7 @@ class Ledger:
         timers = self.timers_at[operator]
         if timers:
             self.timers_at[operator] = 0
+            self.timer_count -= timers
             self.controls_at[operator] -= timers
             moved = 1
         for made in step.produced:
@@ -336,8 +365,9 @@ class Ledger:
             self.stalled_count += 1
         return operator, rows_in, rows_out
 
-    def _consume(self, operator: int, taken: EdgeCount) -> None:
-        edge, rows = self.network.edges.slot_of[taken.edge], taken.rows
+    def consume(self, operator: int, edge: int, taken: EdgeCount) -> None:
+        """Count rows that an operator took from an edge."""
+        rows = taken.rows
         waiting = self._edge_rows[edge] - rows
         self._edge_rows[edge] = waiting
         self._edge_bytes[edge] -= taken.bytes
@@ -358,9 +388,17 @@ class Ledger:
         if self.full_count and self._edge_full[edge] and waiting < self.edge_rows_max:
             self._set_full(edge, 0)
 
+    def pass_through(self, edges: Sequence[int], logs: Sequence[int], rows: Sequence[int], row_bytes: Sequence[int]) -> None:
+        """Count rows that were appended to logs and consumed over the one edge of each at once."""
+        for edge, log, count, size_bytes in zip(edges, logs, rows, row_bytes, strict=False):
+            self._consumed[edge] += count
+            self._log_rows[log] += count
+            self._log_bytes[log] += count * size_bytes
+
     def timer_due(self, operator: int) -> None:
         """Count a due timer: the operator is runnable until its next step."""
         self.timers_at[operator] += 1
+        self.timer_count += 1
         self.controls_at[operator] += 1
         self.unstall(operator)
         self.touched[operator] = None
@@ -415,6 +453,7 @@ class Ledger:
 
         `settled` False allows an edge to be ahead of the arrivals told so far, as happens while a live driver runs.
         """
+        self.settle()
         network = self.network
         for edge_id, edge in network.edges.slot_of.items():
             produced = int(self.log_rows[network.edge_log[edge]])

@@ -25,6 +25,21 @@ SCHEDULE_UNITS_LIVE: Final = 16
 ORDER_BUDGET_NS: Final = 5_000_000
 """An order gives the worker back after this time at the next step's end, so that an urgent unit is not kept waiting for long."""
 
+OFFER_ROWS_MAX: Final = 256
+"""Rows that the thread which brings them may run at once: with more, the hand-over to the scheduler thread weighs little."""
+
+OFFER_NS_MAX: Final = 1_000_000
+"""Then whatever is left goes to the scheduler thread, so that reading from sockets goes on."""
+
+OFFER_COST_NS_MAX: Final = 2_000_000
+"""While such turns have cost more than this on average, rows go to the scheduler thread."""
+
+OFFER_COST_FADE: Final = 0.95
+"""Weight of the past in that average."""
+
+CHAIN_RUNS_TOGETHER: Final = 32
+"""Runs of a fused chain whose inner counts enter the books together: that makes them cheap, and estimates follow within as many trains."""
+
 TRAIN_ROWS_MAX: Final = 65_536
 """Rows in one live step: larger trains gain nothing from vectorised kernels and hold the worker longer."""
 

@@ -3,36 +3,83 @@
 An order is run on the scheduler thread itself when it is the only one and no worker is busy: that saves the hand-off, some 20 µs. With
 one worker that is always so, and no other thread is started: deciding and running would only take turns at the interpreter's lock
 (measured on small orders: a quarter to two fifths less processor time an order than with a thread of its own).
+
+For a few rows even the way to the scheduler thread and back costs more than they do. So deciding is a turn that whoever has work may
+take (`offer`): while the scheduler thread sleeps and nothing is under way, the thread that brings a few rows decides and runs at once
+what they call for. The core still sees one batch of events after another, and an order runs while no other is out, as ever.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.scheduler import catalog
 from millstream.scheduler.core import FALLBACK, CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.errors import GraphError, SchedulerError
-from millstream.scheduler.events import DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
+from millstream.scheduler.events import Arrived, DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.limits import (
+    AGING,
+    OFFER_COST_FADE,
+    OFFER_COST_NS_MAX,
+    OFFER_NS_MAX,
+    OFFER_ROWS_MAX,
     ORDER_BUDGET_NS,
     ORDERS_PER_WORKER,
     SCHEDULE_UNITS_LIVE,
     USER_DECISION_NS_MAX,
     USER_SLOW_DECISIONS_MAX,
+    WINDOW_TUPLES,
 )
 from millstream.scheduler.mailbox import Mailbox
-from millstream.scheduler.measures import Measures, MeasuresReport
+from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 from millstream.scheduler.trains import Train
 from millstream.scheduler.workers import WorkerPool, run_order
 
 _NS_PER_S = 1_000_000_000
+_COUNT_EVERY_NS = 10_000_000
+_ANSWER_S = 0.05  # how often a question is looked after, should the thread have ended with it unanswered
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the scheduler thread has spent its time on up to `at_ns`: waiting, deciding; and how many orders it gave out."""
+
+    at_ns: int
+    waiting_ns: int
+    deciding_ns: int
+    orders: int
+
+
+@dataclass(slots=True)
+class _Question:
+    """Someone waits for what a function makes of the core."""
+
+    ask: Callable[[SchedulerCore], Any]
+    answered: threading.Event = field(default_factory=threading.Event)
+    answer: Any = None
+    problem: Exception | None = None
+
+    def settle(self, core: SchedulerCore) -> None:
+        """Ask, and let the asker go on."""
+        try:
+            self.answer = self.ask(core)
+        except Exception as problem:
+            self.problem = problem
+        self.answered.set()
 
 
 @dataclass(slots=True)
@@ -63,9 +110,12 @@ class LiveScheduler:
         on_instruction: InstructionHandler | None = None,
         settings: CoreSettings | None = None,
         record: bool = False,
+        window: int = WINDOW_TUPLES,
+        aging: float = AGING,
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
+        self.workers = workers
         self._executor = executor
         self._clock_ns = clock_ns
         self._on_splice = on_splice
@@ -81,8 +131,12 @@ class LiveScheduler:
                 budget_ns=ORDER_BUDGET_NS,
                 record=record,
                 measure=True,
+                window=window,
+                aging=aging,
             ),
         )
+        if self._core.measures is not None:
+            self._core.measures.epoch_ns = time.time_ns() - clock_ns()
         self._mailbox = Mailbox()
         self._pool = WorkerPool(executor, 0 if self._core.settings.orders_max == 1 else workers, clock_ns, self._mailbox.post)
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
@@ -92,14 +146,19 @@ class LiveScheduler:
         self._changes: dict[QueryId, _Change] = {}
         self._orders_out = 0
         self._slow_decisions = 0
-        self._report: MeasuresReport | None = None
-        self._report_wanted = False
+        self._questions: deque[_Question] = deque()
         self._stopping = False
-        self._statistics = self._core.statistics()
+        self._statistics, self._counted_ns = self._core.statistics(), 0
+        self._turn = threading.Lock()  # who holds it decides
+        self._own: list[Event] = []  # events that deciding itself made, to be handled next
+        self._offer_cost_ns = 0.0
         self._fatal: BaseException | None = None
         self.scheduling_ns = 0
         """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
+        self.waiting_ns = 0
+        """Time it waited for something to happen."""
         self.inline_orders = 0
+        self.offers_taken = 0  # how often the thread that brought rows took the turn
 
     # ---- life
 
@@ -125,27 +184,96 @@ class LiveScheduler:
         """Leave an event for the scheduler thread. Cheap, from any thread."""
         self._mailbox.post(event)
 
+    def offer(self, events: Sequence[Event]) -> None:
+        """Leave arrivals; where they are few and nothing is under way, decide and run at once what they call for, on this thread.
+
+        Results are then delivered, and failures reported, before this returns. For threads that would otherwise wait for just that.
+        """
+        if not self._may_take_turn(events) or not self._turn.acquire(blocking=False):
+            for event in events:
+                self._mailbox.post(event)
+            return
+        try:
+            if self._own or self._orders_out or not self._mailbox.is_quiet:
+                for event in events:
+                    self._mailbox.post(event)
+            else:
+                self._take_turn(list(events))
+        except BaseException as problem:
+            self._end(problem)
+        finally:
+            self._turn.release()
+
+    def _may_take_turn(self, events: Sequence[Event]) -> bool:
+        if self._offer_cost_ns > OFFER_COST_NS_MAX:
+            self._offer_cost_ns *= OFFER_COST_FADE  # so that it is tried again some time
+            return False
+        return all(type(event) is Arrived and event.rows <= OFFER_ROWS_MAX for event in events)
+
+    def _take_turn(self, events: list[Event]) -> None:
+        started_ns = time.thread_time_ns()  # what others do with the processor meanwhile does not count
+        self.offers_taken += 1
+        spent_ns = 0
+        while events and spent_ns <= OFFER_NS_MAX:
+            events = self._step(events)
+            spent_ns = time.thread_time_ns() - started_ns
+        self._offer_cost_ns += (spent_ns - self._offer_cost_ns) * (1.0 - OFFER_COST_FADE)
+        for event in events:
+            self._mailbox.post(event)
+        if not events and self._core.next_wake_ns() is not None:
+            self._mailbox.post(Tick())  # the scheduler thread does not know when to wake up
+
     def set_policy(self, spec: PolicySpec) -> None:
         """Use another policy from the next decision on; raises `PolicyError` when it cannot be put together."""
         catalog.build(spec, default_train=self._core.settings.train)
         self.post(PolicyChanged(spec))
 
     def statistics(self) -> SchedulerStatistics:
-        """Return the counts as of the last time the scheduler thread went to sleep or took a breath (at most some ms old)."""
-        return self._statistics
+        """Return the counts; while someone decides, those of some ms ago. `idle` is False then, and while events wait."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._statistics = self._core.statistics()
+                waits = bool(self._own) or not (self._mailbox.is_quiet or self._stopping)
+            finally:
+                self._turn.release()
+        else:
+            waits = True
+        return replace(self._statistics, idle=False) if waits else self._statistics
 
-    def measures(self) -> MeasuresReport | None:
-        """Return what was measured so far, None when nothing is. Taken on the scheduler thread, so it is consistent; may wait for it."""
-        if self._core.measures is None:
-            return None
-        if not self._thread.is_alive():
-            return self._core.measures.report(self._clock_ns())
-        with self._lock:
-            self._report_wanted = True
-            self._report = None
-            self._mailbox.post(Tick())
-            self._drained.wait_for(lambda: self._report is not None or self._fatal is not None)
-            return self._report
+    def ask(self, question: Callable[[SchedulerCore], Answer]) -> Answer:
+        """Let the scheduler thread, between two decisions, make something of its core; returns that, or raises what it raised.
+
+        Keep it short: nothing is decided meanwhile.
+        """
+        asked = _Question(question)
+        if self._thread.is_alive():
+            self._questions.append(asked)
+            with suppress(SchedulerError):  # a mailbox that is closed: the thread answers before it ends, or is found dead below
+                self._mailbox.post(Tick())
+            while not asked.answered.wait(_ANSWER_S) and self._thread.is_alive():
+                pass
+        if not asked.answered.is_set():
+            with self._lock:
+                asked.settle(self._core)
+        if asked.problem is not None:
+            raise asked.problem
+        answer: Answer = asked.answer
+        return answer
+
+    def spent(self) -> Spent:
+        """Return what the scheduler thread has spent its time on so far."""
+        return self.ask(lambda core: Spent(self._clock_ns(), self.waiting_ns, self.scheduling_ns, core.counters()[3]))
+
+    def measures(self) -> Measures | None:
+        """Return a copy of what was measured so far, None when nothing is."""
+
+        def copied(core: SchedulerCore) -> Measures | None:
+            if core.measures is None:
+                return None
+            core.measures.scheduling_ns = self.scheduling_ns
+            return core.measures.copy()
+
+        return self.ask(copied)
 
     @property
     def settings(self) -> CoreSettings:
@@ -211,30 +339,52 @@ class LiveScheduler:
         self._tell(Report("fatal", f"the scheduler thread ended: {type(problem).__name__}: {problem}"))
 
     def _loop(self) -> None:
-        own: list[Event] = []
-        while not (self._stopping and not self._orders_out and not own):
-            events = self._mailbox.take(0 if own else self._timeout_s())
-            events.extend(own)
-            own = self._step(events)
+        timeout_s: float | None = None
+        while self._fatal is None:
+            if not self._own:
+                began_ns = self._clock_ns()
+                self._mailbox.wait(timeout_s)
+                self.waiting_ns += self._clock_ns() - began_ns
+            with self._turn:
+                events = self._mailbox.take(0)
+                events.extend(self._own)
+                self._own = self._step(events)
+                if self._stopping and not self._orders_out and not self._own:
+                    return
+                timeout_s = None if self._own else self._timeout_s()
+
+    def step(self, own: Sequence[Event] = ()) -> list[Event]:
+        """Take one step in the caller's thread, where none was started: for rigs that keep a clock of their own.
+
+        Handles what was posted and `own`, what the step before returned; returns likewise.
+        """
+        events = self._mailbox.take(0)
+        events.extend(own)
+        made = self._step(events)
         self._statistics = self._core.statistics()
+        return made
 
     def _timeout_s(self) -> float | None:
-        self._statistics = self._core.statistics()
         wake_ns = self._core.next_wake_ns()
         return None if wake_ns is None else max(0.0, (wake_ns - self._clock_ns()) / _NS_PER_S)
 
     def _step(self, events: list[Event]) -> list[Event]:
         """Handle one batch; return events that this thread made itself."""
+        asked = False
         for event in events:
             kind = type(event)
             if kind is WorkDone:
                 self._orders_out -= 1
             elif kind is DrainRequested:
                 self._drains_taken += 1
+            elif kind is Tick:
+                asked = True
         started_ns = self._clock_ns()
         instructions = self._core.handle(events, started_ns)
         spent_ns = self._clock_ns() - started_ns
         self.scheduling_ns += spent_ns
+        if started_ns - self._counted_ns > _COUNT_EVERY_NS:
+            self._counted_ns, self._statistics = started_ns, self._core.statistics()
         own: list[Event] = []
         if self._core.policy.name == "user" and spent_ns > USER_DECISION_NS_MAX:
             self._replace_slow_policy(spent_ns, own)
@@ -244,8 +394,8 @@ class LiveScheduler:
                 orders.append(instruction.order)
             else:
                 self._carry_out(instruction, own)
-        if self._report_wanted and self._core.measures is not None:
-            self._hand_out_report(self._core.measures)
+        if asked:  # not whenever a question waits: what its asker posted before it must have been handled
+            self._answer()
         if not orders:
             return own
         self._orders_out += len(orders)
@@ -257,11 +407,10 @@ class LiveScheduler:
             self._pool.give(order)
         return own
 
-    def _hand_out_report(self, measures: Measures) -> None:
-        report = measures.report(self._clock_ns())
-        with self._lock:
-            self._report, self._report_wanted = report, False
-            self._drained.notify_all()
+    def _answer(self) -> None:
+        self._statistics = self._core.statistics()
+        while self._questions:
+            self._questions.popleft().settle(self._core)
 
     def _replace_slow_policy(self, spent_ns: int, own: list[Event]) -> None:
         self._slow_decisions += 1
@@ -276,6 +425,7 @@ class LiveScheduler:
             own.append(self._splice(instruction))
             return
         if isinstance(instruction, Report):
+            self._statistics = self._core.statistics()
             self._settle(instruction)
         self._tell(instruction)
 

@@ -18,7 +18,7 @@ class Mailbox:
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._events: list[Event] = []
-        self._arrivals: dict[LogId, list[int]] = {}
+        self._arrivals: dict[LogId, Arrived] = {}
         self._sleeping = False
         self._closed = False
         self.merged = 0
@@ -46,28 +46,37 @@ class Mailbox:
         waiting = self._arrivals.get(event.log)
         if waiting is None:
             self._check_room()
-            self._arrivals[event.log] = [event.rows, event.bytes, event.arrival_ns, event.controls]
+            self._arrivals[event.log] = event
             return
         self.merged += 1
+        oldest_ns = waiting.arrival_ns
         if event.rows:
-            waiting[2] = min(waiting[2], event.arrival_ns) if waiting[0] else event.arrival_ns
-        waiting[0] += event.rows
-        waiting[1] += event.bytes
-        waiting[3] += event.controls
+            oldest_ns = min(oldest_ns, event.arrival_ns) if waiting.rows else event.arrival_ns
+        totals = [t for t in (waiting.total, event.total) if t is not None]
+        rows, controls = waiting.rows + event.rows, waiting.controls + event.controls
+        self._arrivals[event.log] = Arrived(event.log, rows, waiting.bytes + event.bytes, oldest_ns, controls, max(totals, default=None))
 
-    def take(self, timeout_s: float | None) -> list[Event]:
-        """Return all events, waiting for the first up to `timeout_s` (None: for ever, 0: not at all)."""
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits and the box is open."""
+        return not (self._events or self._arrivals or self._closed)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Sleep until something waits, up to `timeout_s` (None: for ever)."""
         with self._lock:
-            if not self._events and not self._arrivals and timeout_s != 0 and not self._closed:
+            if not self._events and not self._arrivals and not self._closed:
                 self._sleeping = True
                 self._ready.wait(timeout_s)
                 self._sleeping = False
+
+    def take(self, timeout_s: float | None) -> list[Event]:
+        """Return all events, waiting for the first up to `timeout_s` (None: for ever, 0: not at all)."""
+        if timeout_s != 0:
+            self.wait(timeout_s)
+        with self._lock:
             events = self._events
             if self._arrivals:
-                arrivals: list[Event] = [
-                    Arrived(log, rows, size_bytes, arrival_ns, controls)
-                    for log, (rows, size_bytes, arrival_ns, controls) in self._arrivals.items()
-                ]
+                arrivals: list[Event] = list(self._arrivals.values())
                 self._arrivals = {}
                 # Arrivals first: a receipt in the same batch may speak of rows that one of them brings.
                 arrivals.extend(events)

@@ -8,21 +8,35 @@ utility         of the QoS graph at R; averaged per tuple, and per application (
 memory          bytes in queues over time: greatest, and mean weighted by time
 throughput      outputs of each second: mean and standard deviation
 loss            share of tuples shed, per class
+
+The columns are computed in `outputs`; here they are gathered. An output costs a live scheduler four appends: some dozens are kept per
+query and then counted together.
 """
 
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from typing import Final
 
+import numpy as np
 from millstream.engine.graph import NS_PER_S, ClassId, OperatorId, QueryId, QueryNode
 from millstream.engine.work import Emission
+from millstream.scheduler import outputs
 from millstream.scheduler.histogram import Histogram
-from millstream.scheduler.qos import first_critical_ns, utility
+from millstream.scheduler.measure_reports import MeasuresReport, OutputReport
+from millstream.scheduler.qos import late_from_ns, utilities
+from numpy.typing import NDArray
 
-_GAPS_MAX = 128
+_GAPS_MAX: Final = 128
+
+_WAITING_MAX: Final = 64
+"""Outputs of a query that wait to be counted together: NumPy's own cost is shared by them, and they take 2 KiB."""
+
+_LEFT_MAX: Final = 256
+"""Queries that have left whose report can still be had."""
 
 
 class Staleness:
@@ -32,6 +46,12 @@ class Staleness:
         self.stale_ns = 0
         self._end_ns = -(2**62)
         self._gaps: list[tuple[int, int]] = []
+
+    def copy(self) -> Staleness:
+        """Return one that measures on by itself."""
+        found = Staleness()
+        found.stale_ns, found._end_ns, found._gaps = self.stale_ns, self._end_ns, self._gaps[:]
+        return found
 
     def add(self, start_ns: int, end_ns: int) -> None:
         """Add [start, end)."""
@@ -43,6 +63,20 @@ class Staleness:
             self.stale_ns += end_ns - begin
             self._end_ns = end_ns
         self._fill(start_ns, end_ns)
+
+    def add_many(self, starts_ns: NDArray[np.int64], ends_ns: NDArray[np.int64]) -> None:
+        """Add disjoint intervals in order."""
+        early = int(np.searchsorted(starts_ns, self._end_ns, "right"))
+        for interval in zip(starts_ns[:early].tolist(), ends_ns[:early].tolist(), strict=True):
+            self.add(*interval)
+        starts_ns, ends_ns = starts_ns[early:], ends_ns[early:]
+        if not len(starts_ns):
+            return
+        before = np.concatenate(([self._end_ns], ends_ns[:-1]))
+        self._gaps.extend(zip(before[-_GAPS_MAX:].tolist(), starts_ns[-_GAPS_MAX:].tolist(), strict=True))
+        del self._gaps[:-_GAPS_MAX]
+        self.stale_ns += int((ends_ns - starts_ns).sum())
+        self._end_ns = int(ends_ns[-1])
 
     def _fill(self, start_ns: int, end_ns: int) -> None:
         place = max(0, bisect_right(self._gaps, (start_ns, 0)) - 1)
@@ -58,71 +92,139 @@ class Staleness:
             place += len(rest)
 
 
-@dataclass(slots=True)
-class QueryMeasures:
-    """One query's outputs. Times in ns."""
+class Tally:
+    """Sums over outputs. Times in ns."""
 
-    query: QueryNode
-    response_ns: Histogram = field(default_factory=Histogram)
-    slowdown: Histogram = field(default_factory=lambda: Histogram(1e-3))
-    tardiness_ns: Histogram = field(default_factory=Histogram)
-    staleness: Staleness = field(default_factory=Staleness)
-    utility_total: float = 0.0
-    missed: int = 0
+    __slots__ = ("missed", "response_ns", "slowdown", "tardiness_ns", "utility_total")
 
-    def emitted(self, arrival_ns: int, finished_ns: int, count: int, ideal_ns: float) -> None:
-        """Count results of one arrival."""
-        response = max(0, finished_ns - arrival_ns)
-        self.response_ns.add(response, count)
-        self.slowdown.add(response / ideal_ns, count)
-        self.staleness.add(arrival_ns, finished_ns)
-        self.utility_total += utility(self.query.qos, response) * count
-        if response > first_critical_ns(self.query.qos):
-            self.missed += count
-        if self.query.period_ns:
-            deadline = (arrival_ns // self.query.period_ns + 1) * self.query.period_ns
-            self.tardiness_ns.add(max(0, finished_ns - deadline), count)
+    def __init__(self) -> None:
+        self.response_ns = Histogram()
+        self.slowdown = Histogram(1e-3)
+        self.tardiness_ns = Histogram()
+        self.utility_total = 0.0
+        self.missed = 0
+
+    def merge(self, other: Tally) -> None:
+        """Count everything that another one counted."""
+        self.response_ns.merge(other.response_ns)
+        self.slowdown.merge(other.slowdown)
+        self.tardiness_ns.merge(other.tardiness_ns)
+        self.utility_total += other.utility_total
+        self.missed += other.missed
+
+    def copy(self) -> Tally:
+        """Return one that counts on by itself."""
+        found = Tally.__new__(Tally)
+        found.response_ns, found.slowdown, found.tardiness_ns = self.response_ns.copy(), self.slowdown.copy(), self.tardiness_ns.copy()
+        found.utility_total, found.missed = self.utility_total, self.missed
+        return found
 
     @property
     def utility(self) -> float:
         """Mean utility of the outputs, 0 when there are none."""
         return self.utility_total / self.response_ns.count if self.response_ns.count else 0.0
 
+    def report(self, staleness: float) -> OutputReport:
+        """Return the measures of these outputs."""
+        response, slowdown, tardiness, milli = self.response_ns, self.slowdown, self.tardiness_ns, 1e-6
+        return OutputReport(
+            outputs=response.count,
+            response_ms_mean=response.average * milli,
+            response_ms_max=response.maximum * milli,
+            response_ms_norm=response.norm * milli,
+            response_ms_p50=response.quantile(0.5) * milli,
+            response_ms_p95=response.quantile(0.95) * milli,
+            response_ms_p99=response.quantile(0.99) * milli,
+            slowdown_mean=slowdown.average,
+            slowdown_max=slowdown.maximum,
+            slowdown_norm=slowdown.norm,
+            tardiness_ms_mean=tardiness.average * milli,
+            tardiness_ms_max=tardiness.maximum * milli,
+            staleness=staleness,
+            utility=self.utility,
+            missed_deadlines=self.missed,
+        )
 
-@dataclass(frozen=True, slots=True)
-class MeasuresReport:
-    """All measures at one moment; times in ms where the name says so."""
 
-    outputs: int
-    response_ms_mean: float
-    response_ms_max: float
-    response_ms_norm: float
-    response_ms_p50: float
-    response_ms_p95: float
-    response_ms_p99: float
-    slowdown_mean: float
-    slowdown_max: float
-    slowdown_norm: float
-    tardiness_ms_mean: float
-    staleness_mean: float
-    staleness_weighted: float
-    utility_per_tuple: float
-    utility_per_application: float
-    missed_deadlines: int
-    memory_bytes_mean: float
-    memory_bytes_max: int
-    throughput_mean: float
-    throughput_deviation: float
-    scheduling_share: float
-    loss_share: Mapping[ClassId, float]
+class QueryMeasures:
+    """One query's outputs. The last ones wait in columns (arrival, finish, rows, ideal time) until `settle` counts them."""
+
+    __slots__ = ("_arrivals", "_counts", "_epoch_ns", "_finished", "_ideals", "_late_from_ns", "query", "staleness", "tally")
+
+    def __init__(self, query: QueryNode, epoch_ns: int = 0) -> None:
+        self.query = query
+        self._epoch_ns = epoch_ns
+        self.tally = Tally()
+        self.staleness = Staleness()
+        self._late_from_ns = late_from_ns(query.qos)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._arrivals, self._finished, self._counts, self._ideals = array("q"), array("q"), array("q"), array("d")
+
+    def copy(self) -> QueryMeasures:
+        """Return one that counts on by itself; what waits is counted there anew, so that copying takes microseconds."""
+        found = QueryMeasures.__new__(QueryMeasures)
+        found.query, found._epoch_ns, found._late_from_ns = self.query, self._epoch_ns, self._late_from_ns
+        found.tally, found.staleness = self.tally.copy(), self.staleness.copy()
+        found._arrivals, found._finished, found._counts, found._ideals = (
+            self._arrivals[:], self._finished[:], self._counts[:], self._ideals[:]
+        )  # fmt: skip
+        return found
+
+    def emitted(self, emission: Emission, ideal_ns: float) -> None:
+        """Note the results of a call."""
+        arrivals = emission.arrivals_ns
+        if len(arrivals) == 1:
+            self._arrivals.append(arrivals[0])
+            self._counts.append(emission.counts[0])
+            self._finished.append(emission.finished_ns)
+            self._ideals.append(ideal_ns)
+        else:
+            self._arrivals.extend(arrivals)
+            self._counts.extend(emission.counts)
+            self._finished.extend((emission.finished_ns,) * len(arrivals))
+            self._ideals.extend((ideal_ns,) * len(arrivals))
+        if len(self._arrivals) >= _WAITING_MAX:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what waits."""
+        if not self._arrivals:
+            return
+        arrival, finished = np.frombuffer(self._arrivals, np.int64), np.frombuffer(self._finished, np.int64)
+        count, ideal = np.frombuffer(self._counts, np.int64), np.frombuffer(self._ideals, np.float64)
+        self._clear()
+        response = outputs.responses_ns(arrival, finished)
+        self._count(response, count, outputs.slowdowns(response, ideal))
+        if self.query.period_ns:
+            late = outputs.tardiness_ns(arrival + self._epoch_ns, finished + self._epoch_ns, self.query.period_ns)
+            self.tally.tardiness_ns.add_many(late.astype(np.float64), count)
+        _, begin, end = outputs.unions(np.zeros(len(arrival), np.int64), arrival, finished)
+        self.staleness.add_many(begin, end)
+
+    def _count(self, response: NDArray[np.int64], count: NDArray[np.int64], slowdown: NDArray[np.float64]) -> None:
+        tally, latencies = self.tally, response.astype(np.float64)
+        tally.response_ns.add_many(latencies, count)
+        tally.slowdown.add_many(slowdown, count)
+        tally.utility_total += float((utilities(self.query.qos, latencies) * count).sum())
+        tally.missed += int(count[response > self._late_from_ns].sum())
 
 
 class Measures:
-    """Takes emissions, samples of memory and counts of shed tuples in."""
+    """Takes emissions, samples of memory and counts of shed tuples in. Outputs of queries that left still count for their class."""
 
-    def __init__(self, start_ns: int = 0) -> None:
+    def __init__(self, start_ns: int = 0, epoch_ns: int = 0) -> None:
         self.start_ns = start_ns
+        self.epoch_ns = epoch_ns
+        """What a time of this clock is short of the time since 1970: boundaries of SLIDE are multiples of it there."""
         self.queries: dict[QueryId, QueryMeasures] = {}
+        self.left: dict[QueryId, OutputReport] = {}
+        """The last reports of queries that left, the latest some hundred."""
+        self.scheduling_ns = 0
+        """Time spent deciding, told by whoever drives the core."""
+        self._left_of_class: dict[ClassId, Tally] = {}
+        self._left_utility: tuple[float, int] = (0.0, 0)  # sum over queries that left with outputs, and their number
         self._of_root: dict[OperatorId, list[QueryMeasures]] = {}
         self._memory_max = 0
         self._memory_area = 0.0
@@ -133,37 +235,43 @@ class Measures:
         self._outputs_sum = self._outputs_square = 0.0
         self._arrived: dict[ClassId, int] = {}
         self._shed: dict[ClassId, int] = {}
-        self.scheduling_ns = 0
 
     def query_came(self, query: QueryNode) -> None:
         """Begin to measure a query."""
-        one = self.queries[query.id] = QueryMeasures(query)
+        one = self.queries[query.id] = QueryMeasures(query, self.epoch_ns)
         self._of_root.setdefault(query.root, []).append(one)
 
-    def query_left(self, query: QueryId) -> None:
-        """Stop measuring a query and forget it."""
+    def query_left(self, query: QueryId, now_ns: int) -> None:
+        """Stop measuring a query; its outputs stay in the sums of its class."""
         one = self.queries.pop(query)
         self._of_root[one.query.root].remove(one)
+        if not self._of_root[one.query.root]:
+            del self._of_root[one.query.root]
+        one.settle()
+        self.left[query] = one.tally.report(self._staleness(one, now_ns))
+        if len(self.left) > _LEFT_MAX:
+            del self.left[next(iter(self.left))]
+        self._left_of_class.setdefault(one.query.class_id, Tally()).merge(one.tally)
+        if one.tally.response_ns.count:
+            self._left_utility = (self._left_utility[0] + one.tally.utility, self._left_utility[1] + 1)
 
     def follow(self, query: QueryId, node: QueryNode | None, now_ns: int) -> None:
         """A query came into force (with its description), left (None), or its change was refused. Time counts from the first on."""
         if node is not None and query not in self.queries:
-            if not self.queries and not self._memory_max:
+            if not self.queries and not self.left and not self._memory_max:
                 self.start_ns, self._second = now_ns, now_ns // NS_PER_S
                 self._memory_last = (now_ns, 0)
             self.query_came(node)
         elif node is None and query in self.queries:
-            self.query_left(query)
+            self.query_left(query, now_ns)
 
     def emitted(self, emission: Emission, ideal_of_query: Mapping[QueryId, float]) -> None:
         """Count the results that left at a root."""
         self._count_seconds(emission.finished_ns, emission.rows)
         for one in self._of_root.get(emission.operator, ()):
-            ideal_ns = ideal_of_query.get(one.query.id, 1.0)
-            for arrival_ns, count in zip(emission.arrivals_ns, emission.counts, strict=True):
-                one.emitted(arrival_ns, emission.finished_ns, count, ideal_ns)
+            one.emitted(emission, ideal_of_query.get(one.query.id, 1.0))
 
-    def _count_seconds(self, now_ns: int, outputs: int) -> None:
+    def _count_seconds(self, now_ns: int, count: int) -> None:
         second = now_ns // NS_PER_S
         if second > self._second:
             self._seconds += second - self._second
@@ -171,7 +279,7 @@ class Measures:
             self._outputs_square += self._second_outputs * self._second_outputs
             self._second_outputs = 0
             self._second = second
-        self._second_outputs += outputs
+        self._second_outputs += count
 
     def sample_memory(self, now_ns: int, size_bytes: int) -> None:
         """Note the bytes in queues from now on."""
@@ -185,37 +293,62 @@ class Measures:
         self._arrived[class_id] = self._arrived.get(class_id, 0) + rows
         self._shed[class_id] = self._shed.get(class_id, 0) + shed
 
+    # ---- reports
+
+    def copy(self) -> Measures:
+        """Return everything measured so far, so that another thread can make reports of it."""
+        found = Measures(self.start_ns, self.epoch_ns)
+        found.scheduling_ns, found._left_utility = self.scheduling_ns, self._left_utility
+        found._memory_max, found._memory_area, found._memory_last = self._memory_max, self._memory_area, self._memory_last
+        found._second, found._second_outputs, found._seconds = self._second, self._second_outputs, self._seconds
+        found._outputs_sum, found._outputs_square = self._outputs_sum, self._outputs_square
+        found._arrived, found._shed, found.left = dict(self._arrived), dict(self._shed), dict(self.left)
+        for class_id, tally in self._left_of_class.items():
+            found._left_of_class[class_id] = tally.copy()
+        found.queries = {query: one.copy() for query, one in self.queries.items()}
+        return found
+
+    def _staleness(self, one: QueryMeasures, now_ns: int) -> float:
+        return one.staleness.stale_ns / max(1, now_ns - self.start_ns)
+
+    def of_queries(self, now_ns: int) -> dict[QueryId, OutputReport]:
+        """Return the measures of every query in force, and of the last ones that left."""
+        found = dict(self.left)
+        for query, one in self.queries.items():
+            one.settle()
+            found[query] = one.tally.report(self._staleness(one, now_ns))
+        return found
+
+    def of_classes(self, now_ns: int) -> dict[ClassId, OutputReport]:
+        """Return the measures of every class that has or had queries; staleness is the mean over those in force."""
+        members: dict[ClassId, list[QueryMeasures]] = {one: [] for one in self._left_of_class}
+        for query in self.queries.values():
+            query.settle()
+            members.setdefault(query.query.class_id, []).append(query)
+        return {one: self._of_class(one, queries, now_ns) for one, queries in members.items()}
+
+    def _of_class(self, class_id: ClassId, queries: list[QueryMeasures], now_ns: int) -> OutputReport:
+        tally = _sum([one.tally for one in queries])
+        if class_id in self._left_of_class:
+            tally.merge(self._left_of_class[class_id])
+        stale = sum(self._staleness(one, now_ns) for one in queries)
+        return tally.report(stale / max(1, len(queries)))
+
     def report(self, now_ns: int) -> MeasuresReport:
         """Return everything measured up to now."""
         self.sample_memory(now_ns, self._memory_last[1])
         self._count_seconds(now_ns, 0)
-        response, slowdown, tardiness = Histogram(), Histogram(1e-3), Histogram()
         for one in self.queries.values():
-            response.merge(one.response_ns)
-            slowdown.merge(one.slowdown)
-            tardiness.merge(one.tardiness_ns)
+            one.settle()
+        stale = [(self._staleness(one, now_ns), one.query.weight) for one in self.queries.values()]
+        active = [one.tally for one in self.queries.values() if one.tally.response_ns.count]
+        left_utility, left = self._left_utility
         elapsed = max(1, now_ns - self.start_ns)
-        stale = [(one.staleness.stale_ns / elapsed, one.query.weight) for one in self.queries.values()]
-        active = [one for one in self.queries.values() if one.response_ns.count]
         seconds, mean = max(1, self._seconds), self._outputs_sum / max(1, self._seconds)
-        milli = 1e-6
         return MeasuresReport(
-            outputs=response.count,
-            response_ms_mean=response.average * milli,
-            response_ms_max=response.maximum * milli,
-            response_ms_norm=response.norm * milli,
-            response_ms_p50=response.quantile(0.5) * milli,
-            response_ms_p95=response.quantile(0.95) * milli,
-            response_ms_p99=response.quantile(0.99) * milli,
-            slowdown_mean=slowdown.average,
-            slowdown_max=slowdown.maximum,
-            slowdown_norm=slowdown.norm,
-            tardiness_ms_mean=tardiness.average * milli,
-            staleness_mean=sum(share for share, _ in stale) / max(1, len(stale)),
+            output=_sum([*active, *self._left_of_class.values()]).report(sum(share for share, _ in stale) / max(1, len(stale))),
             staleness_weighted=sum(share * weight for share, weight in stale) / (sum(weight for _, weight in stale) or 1.0),
-            utility_per_tuple=sum(one.utility_total for one in active) / max(1, response.count),
-            utility_per_application=sum(one.utility for one in active) / max(1, len(active)),
-            missed_deadlines=sum(one.missed for one in self.queries.values()),
+            utility_per_application=(sum(one.utility for one in active) + left_utility) / max(1, len(active) + left),
             memory_bytes_mean=self._memory_area / elapsed,
             memory_bytes_max=self._memory_max,
             throughput_mean=mean,
@@ -223,3 +356,10 @@ class Measures:
             scheduling_share=self.scheduling_ns / elapsed,
             loss_share={one: self._shed[one] / rows if rows else 0.0 for one, rows in self._arrived.items()},
         )
+
+
+def _sum(tallies: Iterable[Tally]) -> Tally:
+    found = Tally()
+    for one in tallies:
+        found.merge(one)
+    return found

@@ -127,6 +127,8 @@ class Network:
         self.queries: dict[QueryId, QueryNode] = {}
         self.query_order: list[QueryId] = []
         self.classes: dict[ClassId, ClassNode] = {}
+        self._ports: dict[LogId, None] = {}
+        """Outputs that a running operator got for one query; they go with their readers."""
         self.topology = Topology(self)
 
     def node(self, slot: int) -> OperatorNode:
@@ -143,7 +145,7 @@ class Network:
     def check(self, delta: GraphDelta) -> None:
         """Raise `GraphError` when the delta does not fit the running network."""
         new_operators = {node.id for node in delta.operators}
-        new_logs = {log for node in delta.operators for log in node.outputs}
+        new_logs = {log for node in delta.operators for log in node.outputs} | {log for _, log in delta.ports}
         if delta.query.id in self.queries:
             raise GraphError(f"query {delta.query.id} is in the network already")
         for operator in (node.id for node in delta.operators):
@@ -154,6 +156,9 @@ class Network:
                 raise GraphError(f"edge {edge.id} reads log {edge.log}, which nobody writes")
             if edge.consumer not in new_operators:
                 raise GraphError(f"edge {edge.id} leads to operator {edge.consumer}, which the same delta does not bring")
+        for operator, log in delta.ports:
+            if operator not in self.operators.slot_of:
+                raise GraphError(f"log {log} is to be an output of operator {operator}, which does not run")
         self._check_order(delta, new_operators)
 
     def _check_order(self, delta: GraphDelta, new_operators: set[OperatorId]) -> None:
@@ -169,14 +174,18 @@ class Network:
             raise GraphError(f"operator {min(missing)} is in the delta of query {delta.query.id} but not in its list")
 
     def touched(self, delta: GraphDelta) -> list[int]:
-        """Return the slots of running operators whose logs the new edges read."""
+        """Return the slots of running operators whose logs the new edges read, and of those that are to serve the query too."""
         slots = self.operators.slot_of
-        return sorted({slots[edge.producer] for edge in delta.edges if edge.producer in slots})
+        shared = {slots[one] for one in delta.query.operators if one in slots and not self.is_source(slots[one])}
+        return sorted({slots[edge.producer] for edge in delta.edges if edge.producer in slots} | shared)
 
     def add(self, delta: GraphDelta) -> tuple[list[int], list[int]]:
         """Put the delta in force; return the slots of its operators and edges."""
         self.check(delta)
         new_operators = [self._add_operator(node) for node in delta.operators]
+        for operator, log in delta.ports:
+            self._add_log(self.operators.slot_of[operator], log)
+            self._ports[log] = None
         new_edges = [self._add_edge(edge) for edge in delta.edges]
         for class_node in delta.classes:
             self.classes[class_node.id] = class_node
@@ -196,14 +205,17 @@ class Network:
         self.inputs[slot] = []
         self.outputs[slot] = []
         for log in node.outputs:
-            place = self.logs.take(log)
-            if place == len(self.log_producer):
-                self.log_producer.append(slot)
-                self.log_readers.append(Readers())
-            self.log_producer[place] = slot
-            self.log_readers[place] = Readers()
-            self.outputs[slot].append(place)
+            self._add_log(slot, log)
         return slot
+
+    def _add_log(self, slot: int, log: LogId) -> None:
+        place = self.logs.take(log)
+        if place == len(self.log_producer):
+            self.log_producer.append(slot)
+            self.log_readers.append(Readers())
+        self.log_producer[place] = slot
+        self.log_readers[place] = Readers()
+        self.outputs[slot].append(place)
 
     def _add_edge(self, edge: Edge) -> int:
         slot = self.edges.take(edge.id)
@@ -235,10 +247,18 @@ class Network:
             self.operators.free(self.operators.identity(slot))
             self.nodes[slot] = None
             self.inputs[slot], self.outputs[slot] = [], []
+        self._close_ports()
         del self.queries[query]
         self.query_order.remove(query)
         self.version += 1
         return operators, edges
+
+    def _close_ports(self) -> None:
+        for log in [log for log in self._ports if log not in self.logs.slot_of or not self.log_readers[self.logs.slot_of[log]].edges]:
+            del self._ports[log]
+            if log in self.logs.slot_of:
+                place = self.logs.free(log)
+                self.outputs[self.log_producer[place]].remove(place)
 
     def _edges_from(self, operators: list[int]) -> set[int]:
         return {edge for slot in operators for log in self.outputs[slot] for edge in self.log_readers[log].edges}
@@ -328,6 +348,20 @@ class Topology:
     def downstream(self, slot: int) -> list[int]:
         """Return `slot` and every operator below it on the way to the outputs, children before parents."""
         return self._closure((slot,), self.consumers)
+
+    def downstream_to_hub(self, slot: int) -> list[int]:
+        """Return what `downstream` does, without what lies behind a hub."""
+        node = self._network.node
+        found, stack = {slot}, [slot]
+        while stack:
+            one = stack.pop()
+            if node(one).hub:
+                continue
+            for consumer in self.consumers[one]:
+                if consumer not in found:
+                    found.add(consumer)
+                    stack.append(consumer)
+        return sorted(found, key=self.place.__getitem__)
 
     def upstream(self, slots: Iterable[int]) -> list[int]:
         """Return the slots and every operator above them that can run, children before parents."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 from millstream.engine.graph import NS_PER_S
+from numpy.typing import NDArray
 
 Graph = Sequence[tuple[float, float]]
 
@@ -23,6 +25,32 @@ def utility(graph: Graph, latency_ns: float) -> float:
         if latency <= end:
             return before + (after - before) * (latency - start) / (end - start) if end > start else before
     return graph[-1][1]
+
+
+def utilities(graph: Graph, latencies_ns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return `utility` of every latency."""
+    at = np.array([latency for latency, _ in graph])
+    value = np.array([one for _, one in graph])
+    latencies = latencies_ns / NS_PER_S
+    after = np.searchsorted(at, latencies)
+    before = np.maximum(after - 1, 0)
+    after = np.minimum(after, len(at) - 1)
+    width = at[after] - at[before]
+    share = np.divide(latencies - at[before], width, out=np.zeros_like(latencies), where=width > 0.0)
+    found: NDArray[np.float64] = value[before] + (value[after] - value[before]) * share
+    return found
+
+
+def late_from_ns(graph: Graph) -> float:
+    """Return the latency, in ns, after which an output has missed its deadline: where utility begins to fall.
+
+    A graph that falls from 0 on has its first bend for a deadline; one that never falls has none (infinite).
+    """
+    first = graph[0][1]
+    for (at, value), (_, following) in pairwise(graph):
+        if value >= first and following < first:
+            return at * NS_PER_S if at > 0.0 else first_critical_ns(graph)
+    return float("inf")
 
 
 def critical_points_ns(graph: Graph) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from millstream.scheduler.limits import EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX
+from millstream.scheduler.limits import AGING, EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX, WINDOW_TUPLES
 from millstream.scheduler.trains import Train
 
 
@@ -16,7 +16,8 @@ class CoreSettings:
     none; `schedule` the units one decision gives out, likewise;
     `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
     `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept; `measure` whether
-    results and memory are measured (`measures`).
+    results and memory are measured (`measures`); `window` the tuples over which costs and selectivities are measured, `aging` the weight
+    of the newest window (α).
     """
 
     orders_max: int = 1
@@ -28,6 +29,8 @@ class CoreSettings:
     head_wait_ns_max: int = HEAD_WAIT_NS_MAX
     record: bool = False
     measure: bool = False
+    window: int = WINDOW_TUPLES
+    aging: float = AGING
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from millstream.scheduler.errors import GraphError
 from millstream.scheduler.estimates import Estimates
@@ -35,8 +36,8 @@ class Splices:
         """Queue a change."""
         self._waiting.append(change)
 
-    def due(self) -> list[Splice | Report]:
-        """Return what can be done now: refusals, then at most one splice."""
+    def due(self, busy: Collection[int]) -> list[Splice | Report]:
+        """Return what can be done now: refusals, then at most one splice. `busy` are the operators of orders that are out."""
         found: list[Splice | Report] = []
         while self._waiting and self._flying is None:
             change = self._waiting[0]
@@ -47,7 +48,7 @@ class Splices:
                 query = change.delta.query.id if isinstance(change, QueryAdded) else change.query
                 found.append(Report("refused", str(problem), query))
                 continue
-            if any(self._ledger.busy_at[slot] for slot in touched):
+            if any(slot in busy for slot in touched):
                 break
             self._flying = self._waiting.popleft()
             found.append(self._splice(change))

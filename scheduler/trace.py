@@ -6,7 +6,7 @@ decisions and reports, `C` events (counter) for what waits. Times are in µs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from millstream.engine.graph import OperatorId
@@ -18,9 +18,9 @@ from millstream.scheduler.story import Entry
 _ORDERS, _STEPS, _DECISIONS = 1, 2, 3
 
 
-def chrome_trace(entries: Iterable[Entry]) -> dict[str, Any]:
-    """Return the trace as an object for `json.dump`."""
-    labels: dict[OperatorId, str] = {}
+def chrome_trace(entries: Iterable[Entry], known: Mapping[OperatorId, str] | None = None) -> dict[str, Any]:
+    """Return the trace as an object for `json.dump`; `known` names operators that were there before the first entry."""
+    labels: dict[OperatorId, str] = dict(known or {})
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": name}}
         for tid, name in ((_ORDERS, "orders"), (_STEPS, "steps"), (_DECISIONS, "decisions"))
@@ -28,7 +28,8 @@ def chrome_trace(entries: Iterable[Entry]) -> dict[str, Any]:
     for entry in entries:
         for event in entry.events:
             if isinstance(event, QueryAdded):
-                labels.update((node.id, node.label or f"{node.kind} {node.id}") for node in event.delta.operators)
+                for node in event.delta.operators:
+                    labels.setdefault(node.id, node.label or f"{node.kind} {node.id}")
             elif isinstance(event, WorkDone):
                 events.extend(_receipt(event.receipt, lambda operator: labels.get(operator, f"operator {operator}")))
             elif isinstance(event, Arrived):
@@ -50,7 +51,7 @@ def _receipt(receipt: WorkReceipt, label: Callable[[OperatorId], str]) -> list[d
     duration_ns = receipt.finished_ns - receipt.started_ns
     found = [_span(receipt.started_ns, duration_ns, _ORDERS, f"order {receipt.order}", {})]
     start_ns = receipt.started_ns
-    for step in receipt.steps:
+    for step in receipt.each_step():
         rows = {"rows": sum(count.rows for count in step.consumed), "out": sum(count.rows for count in step.produced)}
         found.append(_span(start_ns, step.cost_ns, _STEPS, label(step.operator), rows))
         start_ns += step.cost_ns

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.engine.errors import UnknownName
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import Describe, Explain, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.protocol.messages import Submit
@@ -26,15 +27,21 @@ from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.engine_host import Context, EngineHost
+from millstream.server.errors import ServerError
 from millstream.server.fed_streams import base_streams
 from millstream.server.intake import StreamIntake
+from millstream.server.journal.journaling import JournalBounds
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
+from millstream.server.once.held import KeptResults
+from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
 from millstream.server.runtime import Runtime
 from millstream.server.security import Role, require
+from millstream.server.statements.fetch import prepare as prepare_fetch
+from millstream.server.statements.recording import release as release_recordings
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
@@ -49,7 +56,7 @@ FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 WAITING_RESULTS_MAX = 1024  # trains on the bridge at which publishers wait for the loop
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 NS_PER_S = 1_000_000_000
-_READER_STATEMENTS = (SelectStatement, Show, Describe, Explain)
+_READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
 Given = TypeVar("Given")
 
@@ -76,7 +83,9 @@ class Application:
         self.sessions: dict[int, Session] = {}
         self.feeds: dict[str, QueryFeed] = {}
         self.held: dict[Channel, None] = {}
+        self.outbox = Outbox()
         self.unbalanced_total = 0
+        self.policies_failed = 0
         self.ready = False
         self.stopping = False
         self._connections = 0
@@ -87,17 +96,28 @@ class Application:
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
-        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item())
+        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
         spec = PolicySpec.parse(self.config.policy)
         self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise)
+        self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
+        if self.config.data_dir:
+            bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
+            try:
+                self.host.open_journal(Path(self.config.data_dir), bounds)
+            except ServerError:
+                self._executor.shutdown()
+                self.store.close()
+                raise
         self.host.runtime.start()
         for problem in await self.call(restoring.restore, self.host):
             self.log.error("not_restored", reason=problem)
         self.ready = True
 
     def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
-        return lambda executor, network, told: LiveRuntime(executor, network, spec, max(1, self.config.workers), told)
+        return lambda executor, network, told: LiveRuntime(
+            executor, network, spec, max(1, self.config.workers), told, window=self.config.estimate_rows, aging=self.config.estimate_aging
+        )
 
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
@@ -114,6 +134,9 @@ class Application:
                 subscription.finish("stopping", "the server is about to stop")
             session.say_goodbye("the server is about to stop")
         self._executor.shutdown(wait=True)
+        if self.host.journaling is not None:
+            await self.loop.run_in_executor(None, self.host.journaling.stop)
+        self.host.close_functions()
         self.store.close()
         return drained
 
@@ -157,6 +180,7 @@ class Application:
     async def _release(self, session: Session) -> None:
         if self.stopping:
             return
+        await self.call(release_recordings, self.host, session)
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)
@@ -171,6 +195,9 @@ class Application:
         """Execute one statement for a session."""
         statement = parse_statement(text)
         require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
+        if isinstance(statement, Fetch):
+            answer = await self.call(prepare_fetch, self.host, statement)
+            return await self.loop.run_in_executor(None, answer)
         return await self.call(self.host.execute, statement, Context(owner=session, text=text))
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
@@ -193,10 +220,22 @@ class Application:
 
     async def finish_stream(self, name: str) -> None:
         """End a stream and wait until every running query that reads it has seen the end."""
+        await self._written_out(name)
         seq = await self.call(self.host.end_stream, name)
         while seq is not None and not self.host.have_seen(name, seq):
             await asyncio.sleep(SEEN_S)
         self.bridge.drain()
+
+    async def _written_out(self, name: str) -> None:
+        """Wait until rows that wait for the disk have entered: what comes next on the stream comes after them."""
+        intake = self.host.intakes.get(name)
+        if intake is not None and intake.is_sync and self.host.journaling is not None:
+            await self.loop.run_in_executor(None, self.host.journaling.journal.wait_safe)
+
+    async def checkpoint(self) -> None:
+        """Let the journal's segment end and old ones go, when it is time."""
+        if self.host.journaling is not None and not self.stopping and self.host.journaling.wants_checkpoint:
+            await self.call(self.host.journaling.checkpoint)
 
     # --- credit held back ---
 
@@ -226,7 +265,7 @@ class Application:
     def query_began(self, query: Query) -> None:
         """Make the feed of a run, before its first result."""
         if query.kind is not QueryKind.DERIVED:
-            self.bridge.post(partial(self._open_feed, query, secrets.token_hex(6)))
+            self.bridge.post(partial(self._open_feed, query, query.identity or secrets.token_hex(6), query.rows_before, query.earlier))
 
     def results(self, query: Query, train: Train) -> None:
         """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
@@ -238,6 +277,19 @@ class Application:
         if query.kind is not QueryKind.DERIVED:
             self.bridge.post(partial(self._close_feed, query, query.run, reason, message, counts))
 
+    def kept(self, query: Query) -> KeptResults:
+        """Read the feed on the loop's thread, after all results that are on their way to it."""
+        return asyncio.run_coroutine_threadsafe(self._kept(query.name), self.loop).result()
+
+    async def _kept(self, name: str) -> KeptResults:
+        self.bridge.drain()
+        found = self.feeds.get(name)
+        if found is None:
+            return KeptResults()
+        entries = found.feed.log.kept()
+        missing = entries[0].rows_before if entries else 0
+        return KeptResults([(e.meta["position"], e.batch) for e in entries if e.batch is not None], missing)
+
     def stream_dropped(self, name: str) -> None:
         """Close the channels into a stream that is gone."""
         self.bridge.post(partial(self._revoke_channels, name))
@@ -245,11 +297,13 @@ class Application:
     def reported(self, kind: str, message: str) -> None:
         """Log it."""
         self.log.error(kind, reason=message)
+        if kind == "policy_failed":
+            self.policies_failed += 1
 
-    def _open_feed(self, query: Query, identity: str) -> None:
+    def _open_feed(self, query: Query, identity: str, rows_before: int, earlier: dict[str, int]) -> None:
         config = self.config
         kept = config.results_kept_bytes_max if query.is_durable else 0
-        log = ResultLog(identity, kept, int(config.results_kept_s * NS_PER_S))
+        log = ResultLog(identity, kept, int(config.results_kept_s * NS_PER_S), rows_before, earlier)
         bounds = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
         feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
         self._forget_feed(query.name)

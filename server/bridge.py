@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 
 
 class Bridge(Generic[Item]):
-    """Any thread posts; `deliver` is called on the loop's thread with each item, in the order of the posts.
+    """Made on the loop's thread. Any thread posts; `deliver` is called on the loop's with each item, in order, in the context `around`.
 
     `waiting` counts the items not yet delivered: whoever fills the bridge faster than the loop empties it can be told to wait.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Item], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Item], None], around: AbstractContextManager[None] | None = None
+    ) -> None:
         self._loop = loop
         self._deliver = deliver
+        self._around = nullcontext() if around is None else around
         self._items: deque[Item] = deque()
         self._woken = False
+        self._home = threading.get_ident()
 
     @property
     def waiting(self) -> int:
@@ -32,10 +38,15 @@ class Bridge(Generic[Item]):
         self._items.append(item)
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self.drain)
+            if threading.get_ident() == self._home:
+                self._loop.call_soon(self.drain)
+            else:
+                self._loop.call_soon_threadsafe(self.drain)
 
     def drain(self) -> None:
         """Deliver what waits. Called by the loop; an item posted while this runs is delivered too or wakes the loop again."""
         self._woken = False  # before the first pop, so that no item can be left without a wake-up
-        while self._items:
-            self._deliver(self._items.popleft())
+        if self._items:
+            with self._around:
+                while self._items:
+                    self._deliver(self._items.popleft())

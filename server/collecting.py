@@ -7,6 +7,7 @@ from typing import Any
 
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
+from millstream.server.once.held import KeptResults
 from millstream.server.queries import Query, QueryKind
 from millstream.server.render import NamedResult
 
@@ -16,6 +17,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.batches: dict[str, list[Any]] = {}
+        self.placed: dict[str, list[tuple[int, Any]]] = {}
         self.schemas: dict[str, Schema] = {}
         self.counts: dict[str, dict[str, int]] = {}
         self.failures: list[str] = []
@@ -31,7 +33,9 @@ class Collector:
     def results(self, query: Query, train: Train) -> None:
         """Keep the rows."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
-            self.batches[query.name].append(query.shape.batch(train))
+            batch = query.shape.batch(train)
+            self.batches[query.name].append(batch)
+            self.placed.setdefault(query.name, []).append((train.hi - 1, batch))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """Keep the counts; a failed query fails the run."""
@@ -45,6 +49,10 @@ class Collector:
     def reported(self, kind: str, message: str) -> None:
         """Keep it for standard error."""
         self.messages.append(message)
+
+    def kept(self, query: Query) -> KeptResults:
+        """Everything is kept."""
+        return KeptResults(list(self.placed.get(query.name, ())))
 
     def is_pressed(self, stream: str) -> bool:
         """Nobody waits: results are kept in memory."""

@@ -37,6 +37,11 @@ class Config:
     data_dir: str = setting("", "server", "Directory of the catalogue and journals. Empty: nothing is kept over a restart.")
     workers: int = setting(1, "server", "Worker threads that run operators, beside the scheduler's own.", least=0)
     policy: str = setting("fcfs", "server", "Scheduling policy at start; `SHOW POLICIES` lists the names, SET POLICY changes it.")
+    policy_dir: str = setting("", "server", "Directory of policy files of one's own; SET POLICY takes such files from there alone.")
+    estimate_rows: int = setting(100, "server", "Rows an operator takes between two moves of its estimated cost and selectivity.", least=1)
+    estimate_aging: float = setting(
+        0.175, "server", "How far an estimate then moves towards what was measured: above 0, below 1.", least=0.001
+    )
     optimise: bool = setting(True, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
     metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0)
     drain_s: float = setting(10.0, "server", "On SIGTERM, how long queued rows may take to be answered before the server leaves.", least=0)
@@ -69,6 +74,14 @@ class Config:
         512 * 2**20, "limits", "Results kept for all queries together; with many queries each keeps less.", least=0
     )
     results_kept_s: float = setting(3600.0, "limits", "How long they are kept at most.", least=0)
+
+    journal_bytes_max: int = setting(
+        2**30, "journal", "Bytes the journal keeps, of all durable streams together; the oldest rows go first.", least=2**20
+    )
+    journal_kept_s: float = setting(86_400.0, "journal", "How long it keeps rows at most.", least=1)
+    journal_fsync_s: float = setting(
+        0.1, "journal", "DURABILITY journal: within which time a written row is forced to disk; sync does not wait.", least=0.001
+    )
 
     log_level: str = setting("info", "logging", "Least level that is written.", choices=("debug", "info", "warning", "error"))
     log_format: str = setting(
@@ -177,6 +190,8 @@ def _check_together(config: Config) -> None:
             f"listening on {config.host} lets other machines in and no token is set",
             hint=f"set {variable_of('admin_token')}, or listen on 127.0.0.1",
         )
+    if not config.estimate_aging < 1.0:
+        raise ConfigError(f"--estimate-aging is {config.estimate_aging:g}", hint="it must be below 1")
     if config.policy == "":
         raise ConfigError("--policy is empty", hint="SHOW POLICIES lists the names")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,10 @@ REASONS_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What to run: the script's text and the name to show for it, inputs as (stream, file), a timeline, how."""
+    """What to run: the script's text and the name to show for it, inputs as (stream, file), a timeline, how.
+
+    `rules_off` names rewrites of plans to leave out ("all" for every one), `sharing` lets queries share equal operators (K15).
+    """
 
     script: str
     script_name: str = "script"
@@ -53,6 +56,8 @@ class Replay:
     policy: str = "fcfs"
     workers: int = 1
     train: int | None = None
+    rules_off: frozenset[str] = frozenset()
+    sharing: bool = True
 
 
 @dataclass(slots=True)
@@ -83,6 +88,8 @@ class _Run:
         self.collector = Collector()
         policy = PolicySpec.parse(replay.policy)
         self.host = EngineHost(self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy)
+        self.host.is_durable = False
+        self.host.rules_off, self.host.network.sharing = replay.rules_off, replay.sharing
         self.feeder = DeferredFeeder(self.host.feed)
         self.host.feeder = self.feeder
         self.shown: list[str | NamedResult] = []
@@ -95,6 +102,12 @@ class _Run:
 
     def run(self) -> None:
         """Do it all."""
+        try:
+            self._run()
+        finally:
+            self.host.close_functions()
+
+    def _run(self) -> None:
         for statement, span in parse_script(self.replay.script):
             self._execute(statement, span.text)
             self._settle()
@@ -115,6 +128,9 @@ class _Run:
         outcome = self.host.execute(statement, Context(self.owner, text, name))
         if isinstance(statement, SelectStatement | CreateQuery) and "query" in outcome.info:
             self.shown.append(str(outcome.info["query"]))
+        elif outcome.answer is not None:
+            self.shown.append(replace(outcome.answer, name=" ".join(text.split())))
+            self.outcomes.messages += outcome.notices
         elif outcome.columns:
             self.shown.append(outcome_result(" ".join(text.split()), outcome))
         self._note(outcome)
@@ -257,4 +273,4 @@ class _Run:
         query = self.host.queries.find(name)
         counts = self.host.counts(query) if query is not None and query.state is not QueryState.STOPPED else {}
         counts = counts or self.collector.counts.get(name, {})
-        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "shed")}
+        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "failed_results", "shed")}

@@ -6,20 +6,23 @@ to an `Observer`, from worker threads.
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
 from millstream.engine.column import Column
-from millstream.engine.errors import UnknownName
+from millstream.engine.errors import InvalidDefinition, UnknownName
 from millstream.engine.executor import Executor
 from millstream.engine.frontier import edge_frontier
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import ClassDefinition, Statement
+from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
@@ -29,15 +32,24 @@ from millstream.engine.train import Int64Array, Train
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
+from millstream.server.fed_streams import base_streams
 from millstream.server.feeding import DirectFeeder, Feeder
+from millstream.server.functions.process import FunctionProcess
 from millstream.server.intake import StreamIntake
+from millstream.server.journal.checkpoints import key_of
+from millstream.server.journal.journaling import JournalBounds, Journaling
+from millstream.server.journal.recovery import Recovery
 from millstream.server.lifecycle import QueryState
+from millstream.server.once.held import HeldRows, KeptResults
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
+from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
-from millstream.server.store import Store
+from millstream.server.store import Store, StoredRun
 
-COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued")
+SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
+SEEN_STEP_S = 0.001
+COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
 
 
 class Observer(Protocol):
@@ -58,6 +70,9 @@ class Observer(Protocol):
     def reported(self, kind: str, message: str) -> None:
         """Something for whoever operates the server."""
 
+    def kept(self, query: Query) -> KeptResults:
+        """The results of a query that are kept now."""
+
     def is_pressed(self, stream: str) -> bool:
         """Whether results that come from a stream wait for their readers, so that its publishers should too."""
 
@@ -66,13 +81,14 @@ class Observer(Protocol):
 class Context:
     """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
 
-    `restoring`: the statement comes from the store, so it is not stored again.
+    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there.
     """
 
     owner: object | None = None
     text: str = ""
     name: str | None = None
     restoring: bool = False
+    number: int | None = None
 
 
 class EngineHost:
@@ -84,10 +100,16 @@ class EngineHost:
         self.catalog = Catalog()
         self.queries = QueryBook()
         self.derived: dict[str, Query] = {}
+        self.functions: dict[str, FunctionProcess] = {}
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
+        self.journaling: Journaling | None = None
+        self.recovery: Recovery | None = None
+        self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
+        self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
+        self.policy_dir: Path | None = None
         self.rules_off = frozenset() if optimise else frozenset(("all",))
         self.network = Network(self, sharing=optimise)
         self.executor = Executor(self.network)
@@ -109,6 +131,11 @@ class EngineHost:
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
         node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
         self.class_nodes[definition.name] = node
+
+    def close_functions(self) -> None:
+        """End the processes of users' functions."""
+        for process in self.functions.values():
+            process.close()
 
     def class_node(self, options: QueryOptions) -> ClassNode:
         """Return the node of a query's class; UnknownName when there is none such."""
@@ -140,6 +167,30 @@ class EngineHost:
         """Whether publishers of a stream should wait for those who read results."""
         return self.observer.is_pressed(stream)
 
+    # --- what is held ---
+
+    def holds(self, stream: str) -> bool:
+        """Whether rows of a stream are held beyond what its queries have yet to read."""
+        return self.journaling is not None and stream in self.journaling.numbers
+
+    def held(self, definition: StreamDefinition) -> HeldRows:
+        """Return the rows of a stream that are held. To be called under the ingress lock, and read afterwards."""
+        assert self.journaling is not None
+        return self.journaling.held(definition)
+
+    def kept(self, query: Query) -> KeptResults:
+        """Return the kept results of a query, once it has seen what arrived before."""
+        self.let_see(query)
+        return self.observer.kept(query)
+
+    def let_see(self, query: Query) -> None:
+        """Wait, SEEN_S at most, until a running query has seen all that has arrived."""
+        at = self.network.ingress.next_seq - 1
+        deadline = time.monotonic() + SEEN_S
+        streams = base_streams(self, query.reads)
+        while query.state is QueryState.RUNNING and not all(self.have_seen(s, at) for s in streams) and time.monotonic() < deadline:
+            time.sleep(SEEN_STEP_S)
+
     # --- time ---
 
     def tick(self) -> None:
@@ -160,10 +211,13 @@ class EngineHost:
         """Whether all that has arrived on a stream up to `seq` has passed through every running query that reads it."""
         for query in (*self.queries, *self.derived.values()):
             running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
-            if running is None or not running.attached or stream not in running.blueprint.base_streams:
+            if running is None or not running.attached or query.failure is not None or stream not in running.blueprint.base_streams:
                 continue
             # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
             if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
+                return False
+            # What has been taken may still be on its way out; a call counts as begun before it takes anything.
+            if any(operator.started != operator.finished for operator in running.blueprint.operators):
                 return False
         return True
 
@@ -174,11 +228,57 @@ class EngineHost:
             self.intakes[ingested.stream].note_accepted(part.positions + ingested.lo, numbers)
             self.runtime.arrived(ingested)
 
-    def feed(self, stream: str, columns: Sequence[Column]) -> None:
-        """Let rows that the server itself made into a stream; nothing when it has been dropped meanwhile."""
+    def feed(self, stream: str, columns: Sequence[Column], cause: tuple[int, int] | None = None) -> None:
+        """Let rows that the server itself made into a stream; nothing when it has been dropped meanwhile.
+
+        `cause`: the order of the query that made them, and the arrival number of the last row that caused them.
+        """
         intake = self.intakes.get(stream)
         if intake is not None:
-            intake.feed(columns)
+            query = None if cause is None or not self.holds(stream) else self.query_of_order(cause[0])
+            intake.feed(columns, None if query is None or cause is None else (query, cause[1]))
+
+    def query_of_order(self, order: int) -> str | None:
+        """Return the query that has a place among all that were ever made."""
+        return next((name for name, place in self._orders.items() if place == order), None)
+
+    # --- durability ---
+
+    def open_journal(self, directory: Path, bounds: JournalBounds) -> None:
+        """Use the journal of a data directory. StoreError when it cannot be used or is corrupt."""
+        self.journaling = Journaling(self, directory, bounds)
+
+    def check_durable(self, what: str, level: str) -> None:
+        """Refuse what is to be durable when nothing is kept."""
+        if level != "none" and self.is_durable and self.journaling is None:
+            raise InvalidDefinition(f"{what} says DURABILITY {level} and the server keeps nothing", hint="start it with --data-dir DIR")
+
+    def keep(self, name: str, level: str, number: int | None) -> None:
+        """Journal a stream or table from now on, if it says so; during a recovery only afterwards."""
+        if level != "none" and self.journaling is not None and number is not None:
+            self.journaling.add(name, number, record=self.recovery is None)
+
+    def identify(self, query: Query, *, recovering: bool) -> None:
+        """Give a run's results an identity, which outlives the server where the run can be rebuilt."""
+        rows, query.rows_out, query.rows_before, query.earlier, query.identity = query.rows_out, 0, 0, {}, ""
+        if self.journaling is None or not self.journaling.keeps_all_of(query):
+            return
+        query.identity = secrets.token_hex(6)
+        before = self.store.runs().get(key_of(query)) if recovering else None
+        if before is not None:
+            query.rows_out = query.rows_before = rows
+            # A change log's rows depend on how trains were cut, so it is not continued in the middle.
+            query.earlier = {} if query.planned.physical.change_kind is not None else {**before.earlier, before.identity: -1}
+
+    def remember_run(self, query: Query) -> None:
+        """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
+        before = self.store.runs().get(key_of(query))
+        began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
+        if query.earlier and before is not None:
+            began_at = before.began_at
+            for identity, rows in query.earlier.items():
+                query.earlier[identity] = query.rows_out if rows < 0 else min(rows, query.rows_out)
+        self.store.set_run(key_of(query), StoredRun(began_at, query.identity, query.earlier))
 
     def order_of(self, query: str) -> int:
         """Return the place of a query among all that were ever made, to order what several of them feed to one stream."""
@@ -213,6 +313,7 @@ class EngineHost:
         """Take a result train of a run from the network."""
         if run != query.run:
             return
+        query.rows_out += train.rows
         self.observer.results(query, train)
         if train.ended and query.ended_run < run:
             query.ended_run = run

@@ -15,7 +15,8 @@ import numpy as np
 from millstream.engine.column import Column, concat_columns
 from millstream.engine.train import Int64Array
 
-Push = Callable[[str, Sequence[Column]], None]
+Push = Callable[[str, Sequence[Column], tuple[int, int] | None], None]
+"""Lets rows into a stream; with the order of the query that made them and the arrival number of the last row that caused them."""
 
 
 class Feeder(Protocol):
@@ -34,7 +35,7 @@ class DirectFeeder:
 
     def feed(self, stream: str, order: int, seqs: Int64Array, columns: Sequence[Column]) -> None:
         """Let the rows in."""
-        self._push(stream, columns)
+        self._push(stream, columns, (order, int(seqs[-1])) if len(seqs) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class DeferredFeeder:
         """Let in what is held; returns whether there was anything."""
         held, self._held = self._held, {}
         for stream in sorted(held):
-            self._push(stream, _in_order(held[stream]))
+            self._push(stream, _in_order(held[stream]), None)
         return bool(held)
 
 

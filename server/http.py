@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_S_MAX = 5.0
@@ -31,12 +31,23 @@ def _response(status: int, kind: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-async def serve_pages(host: str, port: int, pages: dict[str, Page]) -> asyncio.Server:
-    """Listen; raises OSError when the port is taken."""
+Prepare = Callable[[], Awaitable[None]]
+
+
+def _path(request: bytes) -> str:
+    words = request.split(b"\r\n", 1)[0].split(b" ")
+    return words[1].split(b"?", 1)[0].decode("latin-1") if len(words) == 3 else ""
+
+
+async def serve_pages(host: str, port: int, pages: dict[str, Page], prepare: Mapping[str, Prepare] | None = None) -> asyncio.Server:
+    """Listen; raises OSError when the port is taken. `prepare` is waited for before the page of that path is made."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S_MAX)
+            before = (prepare or {}).get(_path(request))
+            if before is not None:
+                await before()
             writer.write(answer(request, pages))
             await asyncio.wait_for(writer.drain(), REQUEST_S_MAX)
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):

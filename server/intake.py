@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import column_to_arrow
 from millstream.engine.column import Column
 from millstream.engine.errors import EngineError
 from millstream.engine.ingest.checks import finish
-from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
+from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.train import Int64Array
@@ -56,10 +56,12 @@ class StreamIntake:
         self.offered: StreamDefinition | TableDefinition = definition
         if table is not None:
             self.offered = replace(table, schema=Schema((*table.schema.fields, Field("op", TEXT))))
+        self._coercer = coercer_for(self.offered, False)
         self.spelled_schema = spell(self.offered.schema)
         self.channels: list[Channel] = []
         self.accepted_total = 0
         self.refused_total = 0
+        self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
         self._places = Places() if definition.errors_into is not None else None
 
     @property
@@ -75,14 +77,14 @@ class StreamIntake:
     def take_batch(self, batch: Any) -> Taken:
         """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
         try:
-            return self._take(coerce_batch(batch, self.offered))
+            return self._take(self._coercer.arrow(batch))
         except EngineError as error:
             return self._refused_whole(batch.num_rows, str(error))
 
     def take_rows(self, rows: Sequence[Any]) -> Taken:
         """Take rows, each a list in the order of the stream's columns or a map by column name."""
         try:
-            return self._take(coerce_rows(rows if self.table is None else self._with_op(rows), self.offered))
+            return self._take(self._coercer.rows(rows if self.table is None else self._with_op(rows)))
         except EngineError as error:
             return self._refused_whole(len(rows), str(error))
 
@@ -101,6 +103,8 @@ class StreamIntake:
         `places` are the rows' numbers among all rows offered to the stream, where they are not simply the next ones.
         """
         host = self.host
+        if self.is_sync:
+            return self._take_sync(columns, places)
         with host.network.ingress.lock:
             ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
             if self._places is None:
@@ -109,6 +113,18 @@ class StreamIntake:
                 self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
         return ingested.hi - 1
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether rows enter, and are acked, only once the disk has them."""
+        return self.definition.durability == "sync" and self.host.journaling is not None
+
+    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None) -> int:
+        assert self.host.journaling is not None
+        with self.host.network.ingress.lock:
+            lo, hi = self.host.journaling.take_sync(self, columns)
+            self.note_accepted(np.arange(lo, hi, dtype=np.int64), places)
+        return hi - 1
 
     def note_accepted(self, seqs: Int64Array, places: Int64Array | None) -> None:
         """Count rows that were let in, and remember their places if an error output will want them."""
@@ -121,10 +137,15 @@ class StreamIntake:
         """Return the numbers of rows, by arrival number, among all rows offered to the stream."""
         return [None] * len(seqs) if self._places is None else self._places.of(seqs)
 
-    def feed(self, columns: Sequence[Column]) -> None:
-        """Let in rows that the server itself made, nothing once the stream has ended."""
-        if not self.host.network.sources[self.name].ended:
-            self.take_columns(columns)
+    def feed(self, columns: Sequence[Column], fed: tuple[str, int] | None = None) -> None:
+        """Let in rows that the server itself made, nothing once the stream has ended. `fed`: by which query, from which row."""
+        with self.host.network.ingress.lock:
+            if not self.host.network.sources[self.name].ended:
+                self.fed = fed
+                try:
+                    self.take_columns(columns)
+                finally:
+                    self.fed = None
 
     def checked(self, columns: Sequence[Column], reasons: Reasons) -> Coerced:
         """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
@@ -133,6 +154,8 @@ class StreamIntake:
     def _take(self, coerced: Coerced) -> Taken:
         if self.table is not None and coerced.rows:
             refuse_unknown_op(coerced)
+        if not coerced.rejected and coerced.rows:
+            return Taken(coerced.rows, position=self.take_columns(coerced.columns))
         rejections = [(r.index, r.reason) for r in coerced.rejected]
         offered = self.accepted_total + self.refused_total
         places = None

@@ -82,7 +82,11 @@ class LiveServer:
             self.application.store.close()
             raise _cannot_listen(config.host, config.port, error) from error
         self.port = self._server.sockets[0].getsockname()[1]
-        await self.application.start()
+        try:
+            await self.application.start()
+        except ServerError:  # the data directory cannot be used
+            self._server.close()
+            raise
         await self._server.start_serving()
         if config.metrics_port:
             await self._start_pages()
@@ -99,10 +103,12 @@ class LiveServer:
 
     async def _start_pages(self) -> None:
         from millstream.server.http import serve_pages
-        from millstream.server.metrics import pages
+        from millstream.server.metrics import ApplicationCollector, pages
 
+        collector = ApplicationCollector(self.application)
+        prepare = {"/metrics": collector.measure}
         try:
-            self._pages = await serve_pages(self.config.host, self.config.metrics_port, pages(self.application))
+            self._pages = await serve_pages(self.config.host, self.config.metrics_port, pages(collector), prepare)
         except OSError as error:
             raise _cannot_listen(self.config.host, self.config.metrics_port, error) from error
         self.metrics_port = self._pages.sockets[0].getsockname()[1]

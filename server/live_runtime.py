@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import AbstractContextManager
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import QueryPaused, QueryResumed
-from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
+from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.gate import Gate
+from millstream.server.measured import Measured
+from millstream.server.recordings import ArrivalRecording
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
 
 
 class LiveRuntime:
-    """The scheduler's thread and its workers."""
+    """The scheduler's thread and its workers, and the loop's thread for a few rows."""
 
     def __init__(
-        self, executor: OrderExecutor, network: Network, policy: PolicySpec, workers: int, on_instruction: InstructionHandler
+        self,
+        executor: OrderExecutor,
+        network: Network,
+        policy: PolicySpec,
+        workers: int,
+        on_instruction: InstructionHandler,
+        clock_ns: ClockNs = time.monotonic_ns,
+        *,
+        window: int = WINDOW_TUPLES,
+        aging: float = AGING,
     ) -> None:
-        self.scheduler = LiveScheduler(executor, policy=policy, workers=workers, on_splice=splicer(network), on_instruction=on_instruction)
+        self.clock_ns = clock_ns
+        self.recording: ArrivalRecording | None = None
+        self._gate = Gate(executor)
+        self.scheduler = LiveScheduler(
+            self._gate,
+            policy=policy,
+            workers=workers,
+            clock_ns=clock_ns,
+            on_splice=splicer(network),
+            on_instruction=on_instruction,
+            window=window,
+            aging=aging,
+        )
+        self._home = 0  # the thread that started this one: the event loop's
 
     def start(self) -> None:
         """Start the threads."""
+        self._home = threading.get_ident()
         self.scheduler.start()
 
     def stop(self, drain_s: float) -> bool:
@@ -38,12 +67,18 @@ class LiveRuntime:
         return time.time_ns() // NS_PER_US
 
     def arrival_ns(self) -> int:
-        """Return the monotonic clock."""
-        return time.monotonic_ns()
+        """Return the scheduler's clock, which is monotonic."""
+        return self.clock_ns()
 
     def arrived(self, ingested: Ingested) -> None:
-        """Post it to the scheduler's mailbox."""
-        for event in arrivals(ingested):
+        """Tell the scheduler; on the event loop's thread a few rows are run at once."""
+        events = arrivals(ingested)
+        if self.recording is not None:
+            self.recording.note(events)
+        if threading.get_ident() == self._home and not self._gate.is_closed:
+            self.scheduler.offer(events)
+            return
+        for event in events:
             self.scheduler.post(event)
 
     def add(self, delta: GraphDelta) -> None:
@@ -62,9 +97,19 @@ class LiveRuntime:
         """Post it."""
         self.scheduler.post(QueryResumed(query))
 
+    def still(self) -> AbstractContextManager[None]:
+        """Let the orders that run end, and the others wait."""
+        return self._gate.closed()
+
     def set_policy(self, spec: PolicySpec) -> None:
-        """Check it here and post it."""
+        """Check it here, post it, and return once it is in force."""
         self.scheduler.set_policy(spec)
+        self.scheduler.ask(lambda core: core.policy)
+
+    def measures(self) -> Measured | None:
+        """Return what was measured up to now."""
+        measures = self.scheduler.measures()
+        return None if measures is None else Measured(measures, self.clock_ns())
 
     def statistics(self) -> SchedulerStatistics:
         """Return the counts as of the scheduler's last breath."""

@@ -7,9 +7,26 @@ from __future__ import annotations
 
 import logging
 import sys
+from types import ModuleType
 from typing import Any, TextIO
 
-import structlog
+
+def _without_rich() -> ModuleType:
+    """Load structlog without rich, which it would use for the colours of tracebacks alone: a twelfth of the server's start."""
+    absent = object()
+    before = sys.modules.get("rich", absent)
+    sys.modules["rich"] = None  # type: ignore[assignment]  # an import of it fails
+    try:
+        import structlog
+    finally:
+        if before is absent:
+            del sys.modules["rich"]
+        else:
+            sys.modules["rich"] = before  # type: ignore[assignment]
+    return structlog
+
+
+structlog: Any = _without_rich()
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from millstream.server.http import Page
+from millstream.server.measured import Measured
+from millstream.server.measured_families import measured_families
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -13,13 +16,14 @@ if TYPE_CHECKING:
     from millstream.server.app import Application
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed")
+_ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed", "failed_results")
 
 
-def pages(application: Application) -> dict[str, Page]:
+def pages(collector: ApplicationCollector) -> dict[str, Page]:
     """Return the pages of the metrics port."""
     registry = CollectorRegistry()
-    registry.register(ApplicationCollector(application))
+    registry.register(collector)
+    application = collector.application
     return {
         "/metrics": lambda: (200, TEXT, generate_latest(registry)),
         "/healthz": lambda: (200, "text/plain", b"ok\n"),
@@ -32,6 +36,11 @@ class ApplicationCollector:
 
     def __init__(self, application: Application) -> None:
         self.application = application
+        self._measured: Measured | None = None
+
+    async def measure(self) -> None:
+        """Get the scheduler's measures, off the loop: the scheduler answers between two decisions."""
+        self._measured = await asyncio.to_thread(self.application.host.runtime.measures)
 
     def describe(self) -> list[Any]:
         """Nothing ahead of time: families depend on what there is."""
@@ -43,6 +52,8 @@ class ApplicationCollector:
         yield from self._streams()
         yield from self._queries()
         yield from self._scheduler()
+        if self._measured is not None:
+            yield from measured_families(self.application.host, self._measured)
 
     def _server(self) -> Iterator[Any]:
         application = self.application
@@ -88,6 +99,9 @@ class ApplicationCollector:
     def _scheduler(self) -> Iterator[Any]:
         statistics = self.application.host.runtime.statistics()
         yield CounterMetricFamily("millstream_scheduler_decisions", "Decisions taken", value=statistics.decisions)
+        yield CounterMetricFamily(
+            "millstream_policy_failures", "Policies that failed and gave way to round-robin", value=self.application.policies_failed
+        )
         yield CounterMetricFamily("millstream_scheduler_orders", "Work orders given out", value=statistics.orders)
         yield CounterMetricFamily("millstream_scheduler_busy_seconds", "Time spent in operators", value=statistics.busy_ns / 1e9)
         yield GaugeMetricFamily("millstream_scheduler_rows_waiting", "Rows in all queues", value=statistics.rows_waiting)

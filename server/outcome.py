@@ -7,16 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.engine.schema import Schema
+from millstream.server.render import NamedResult
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`columns` are [name, type, nullable] each; `values` the rows, plain values; `info` as in the Reply message."""
+    """`columns` are [name, type, nullable] each; `values` the rows, plain values; `info` as in the Reply message.
+
+    `answer` stands in the place of both where the rows are those of a query.
+    """
 
     columns: list[Any] = field(default_factory=list)
     values: list[list[Any]] = field(default_factory=list)
     notices: tuple[str, ...] = ()
     info: dict[str, Any] = field(default_factory=dict)
+    answer: NamedResult | None = None
 
 
 def said(*notices: str, **info: Any) -> Outcome:

@@ -6,6 +6,7 @@ stands in the stream's log. Credit is held back while the stream's readers are b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.schema import OnError
@@ -40,6 +41,8 @@ class Channel:
         self._position: int | None = None
         self._held_rows = 0
         self._held_bytes = 0
+        self._unsafe = 0  # acks that wait for the disk
+        self._when_acked: Callable[[], None] | None = None
         intake.channels.append(self)
 
     def set_schema(self, schema: Any) -> None:
@@ -86,15 +89,51 @@ class Channel:
         self._held_rows += rows
         self._held_bytes += frame_bytes
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether something was taken that has not been acked or granted anew."""
+        return self._through > self._acked or self._held_rows > 0 or self._held_bytes > 0
+
     def settle(self) -> None:
         """Ack what was taken since the last ack, and grant credit when there is room."""
         if self._through > self._acked:
-            self.session.send(Ack(self.number, self._through, self._accepted, self._rejected_rows, self._rejected, self._position))
+            ack = Ack(self.number, self._through, self._accepted, self._rejected_rows, self._rejected, self._position)
             self._acked = self._through
             self._accepted = self._rejected_rows = 0
             self._rejected = []
+            if self.intake.is_sync:
+                self._ack_when_safe(ack)
+                return
+            self.session.send(ack)
         if self._held_rows or self._held_bytes:
             self.release()
+
+    def _ack_when_safe(self, ack: Ack) -> None:
+        """Ack, and grant credit, once the disk has the rows; told by the journal's thread."""
+        loop, journaling = self.session.application.loop, self.intake.host.journaling
+        assert journaling is not None
+        self._unsafe += 1
+
+        def safe() -> None:
+            self._unsafe -= 1
+            self.session.send(ack)
+            if self._when_acked is not None and not self._unsafe:
+                self._when_acked()
+            else:
+                self.release()
+
+        def told() -> None:
+            loop.call_soon_threadsafe(safe)
+
+        journaling.when_safe(told)
+
+    def close_when_acked(self, call: Callable[[], None]) -> None:
+        """Leave the stream, and have `call` called once the last ack is out."""
+        self.settle()
+        self.close()
+        self._when_acked = call
+        if not self._unsafe:
+            call()
 
     def release(self) -> bool:
         """Grant credit for what was taken, unless readers are behind. Returns whether nothing is held back any more."""
@@ -114,7 +153,5 @@ class Channel:
 
     def revoke(self, message: str) -> None:
         """Close the channel from our side: the stream is gone."""
-        self.settle()
-        self.close()
         self.session.channels.pop(self.number, None)
-        self.session.send(ChannelClosed(self.number, "closed", message))
+        self.close_when_acked(lambda: self.session.send(ChannelClosed(self.number, "closed", message)))

@@ -6,6 +6,7 @@ never changed in place.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,9 +34,10 @@ class Query:
     """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
 
     `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None
-    while it is not in it. `target` is the stream that a derived or inserting query feeds. `shape` turns its
+    while it is not in it, `last_id` that of the last run. `target` is the stream that a derived or inserting query feeds. `shape` turns its
     results into batches. `last_counts` are the accounts' sums of a run
-    that has ended.
+    that has ended. `identity` is that of its present results, `earlier` those from before restarts that they continue (store.StoredRun),
+    `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Query:
     target: str | None = None
     state: QueryState = QueryState.SUBMITTED
     id: QueryId | None = None
+    last_id: QueryId | None = None
     run: int = 0
     shape: ResultShape | None = None
     ended_run: int = 0
@@ -58,6 +61,10 @@ class Query:
     started_us: int | None = None
     failure: str | None = None
     last_counts: dict[str, int] = field(default_factory=dict)
+    identity: str = ""
+    earlier: dict[str, int] = field(default_factory=dict)
+    rows_out: int = 0
+    rows_before: int = 0
 
     @property
     def is_durable(self) -> bool:
@@ -71,7 +78,9 @@ class Query:
 
     @property
     def shown_text(self) -> str:
-        """What SHOW QUERIES shows."""
+        """What SHOW QUERIES shows: the text, or the plan object as JSON."""
+        if self.plan is not None:
+            return json.dumps(self.plan, ensure_ascii=False)
         return self.text if self.text is not None else self.planned.text
 
 

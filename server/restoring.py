@@ -10,6 +10,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.server.config import Config
 from millstream.server.engine_host import Context
 from millstream.server.errors import ServerError
+from millstream.server.journal.recovery import Recovery
 from millstream.server.statements.policy import POLICY_NOTE
 from millstream.server.statements.selects import restore as restore_query
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 def restore(host: EngineHost) -> list[str]:
     """Bring back what is stored; returns a sentence for each thing that could not be, which stays stored."""
     problems: list[str] = []
+    if host.journaling is not None:
+        host.recovery = Recovery(host, host.journaling)
     for definition in host.store.definitions():
         try:
-            host.execute(definition.statement, Context(text=definition.statement, restoring=True))
+            host.execute(definition.statement, Context(text=definition.statement, restoring=True, number=definition.position))
         except (EngineError, ServerError, SchedulerError) as error:
             problems.append(f"{definition.kind} {definition.name}: {error}")
     for query in host.store.queries():
@@ -30,6 +33,8 @@ def restore(host: EngineHost) -> list[str]:
             restore_query(host, query, Context(name=query.name, text=query.text or "", restoring=True))
         except (EngineError, ServerError, SchedulerError) as error:
             problems.append(f"query {query.name}: {error}")
+    if host.recovery is not None:
+        problems += host.recovery.run()
     _restore_policy(host, problems)
     return problems
 

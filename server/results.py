@@ -49,16 +49,28 @@ class Entry:
         self.bytes_before = bytes_before
         self.recorded_ns = recorded_ns
 
+    def without(self, rows: int) -> Entry:
+        """Return the result less its first rows."""
+        rest = self.batch.slice(rows)
+        return Entry(rest, self.meta, self.number, self.rows_before + rows, self.bytes_before, self.recorded_ns)
+
 
 class ResultLog:
-    """Results number 1, 2, … of one run of a query. `identity` is part of its resume tokens."""
+    """Results number 1, 2, … of one run of a query. `identity` is part of its resume tokens.
 
-    def __init__(self, identity: str, kept_bytes_max: int, kept_ns_max: int) -> None:
+    After a restart a run goes on: `rows_before` rows came before the first result here, and tokens of the identities in `earlier` are
+    good for as many rows as it says (-1: for all there are).
+    """
+
+    def __init__(
+        self, identity: str, kept_bytes_max: int, kept_ns_max: int, rows_before: int = 0, earlier: dict[str, int] | None = None
+    ) -> None:
         self.identity = identity
+        self.earlier = earlier if earlier is not None else {}
         self.kept_bytes_max = kept_bytes_max
         self.kept_ns_max = kept_ns_max
         self.next_number = 1
-        self.rows_total = 0
+        self.rows_total = rows_before
         self.bytes_total = 0
         self._entries: list[Entry] = []
         self._dropped = 0  # entries at the front of the list that have been let go of
@@ -87,9 +99,26 @@ class ResultLog:
         assert self.first_number <= number < self.next_number, number
         return self._entries[number - self.next_number]
 
+    def kept(self) -> list[Entry]:
+        """Return the results that are kept, oldest first."""
+        return self._entries[self._dropped :]
+
     def rows_before(self, number: int) -> int:
         """Return how many rows there were before result `number`, which is kept or the next to come."""
         return self.rows_total if number == self.next_number else self.entry(number).rows_before
+
+    def number_at(self, rows: int) -> int:
+        """Return the number of the kept result that holds the row after the first `rows`, or that of the next to come."""
+        first = self._dropped
+        last = len(self._entries)
+        while first < last:
+            middle = (first + last) // 2
+            entry = self._entries[middle]
+            if entry.rows_before + entry.rows > rows:
+                last = middle
+            else:
+                first = middle + 1
+        return self.next_number - len(self._entries) + first
 
     def bytes_before(self, number: int) -> int:
         """Return how many bytes there were before result `number`, which is kept or the next to come."""

@@ -12,6 +12,7 @@ from millstream.engine.catalog import NamedQuery
 from millstream.engine.graph import OperatorId, QueryId
 from millstream.engine.language.syntax import Option
 from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
+from millstream.server.journal.checkpoints import key_of
 from millstream.server.lifecycle import QueryState, Verb, next_state
 from millstream.server.queries import Query, QueryKind
 from millstream.server.side_streams import forward
@@ -37,7 +38,7 @@ def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
     host.queries.add(query)
     try:
         if start and (query.start_at_us is None or query.start_at_us <= query.created_us):
-            begin(host, query)
+            begin_or_defer(host, query)
         elif not start:
             query.state = QueryState.STOPPED
     except BaseException:
@@ -46,8 +47,19 @@ def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
         raise
 
 
-def begin(host: EngineHost, query: Query) -> None:
-    """Start a run: plan anew when it has run before (the catalogue may have changed), splice in, return once in force."""
+def begin_or_defer(host: EngineHost, query: Query) -> None:
+    """Start a run, while the journal is being replayed at its place in that."""
+    if host.recovery is not None:
+        host.recovery.defer(query)
+    else:
+        begin(host, query)
+
+
+def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
+    """Start a run: plan anew when it has run before (the catalogue may have changed), splice in, return once in force.
+
+    `recovering`: it goes on with a run from before the server's restart, if there was one that can be rebuilt.
+    """
     if query.run:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
@@ -55,6 +67,7 @@ def begin(host: EngineHost, query: Query) -> None:
     query.run += 1
     query.failure = None
     query.last_counts = {}
+    host.identify(query, recovering=recovering)
     query.shape = ResultShape(query.planned.physical.schema)
     host.observer.query_began(query)
     run, physical = query.run, query.planned.physical
@@ -64,11 +77,12 @@ def begin(host: EngineHost, query: Query) -> None:
         else (lambda train: host.deliver(query, run, train))
     )
     node = host.class_node(physical.options)
+    share = not query.identity  # what a restart rebuilds has operators of its own, so that their state is its own
     if query.kind is QueryKind.DERIVED:
-        delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver)
+        delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver, share=share)
     else:
-        delta = host.network.add_query(query.name, physical, deliver, class_node=node)
-    query.id = delta.query.id
+        delta = host.network.add_query(query.name, physical, deliver, class_node=node, share=share)
+    query.id = query.last_id = delta.query.id
     try:
         host.runtime.add(delta)
     except BaseException:
@@ -76,6 +90,8 @@ def begin(host: EngineHost, query: Query) -> None:
         host.network.remove_query(delta.query.id)
         raise
     query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
+    if query.identity and not recovering:
+        host.remember_run(query)
 
 
 def end(host: EngineHost, query: Query, verb: Verb, target: QueryState, message: str = "") -> None:
@@ -125,6 +141,8 @@ def strike(host: EngineHost, query: Query, message: str = "") -> None:
     move(host, query, Verb.DROP, message)
     host.queries.remove(query)
     host.catalog.drop_query(query.name)
+    if query.identity:
+        host.store.forget_run(key_of(query))
 
 
 def release(host: EngineHost, owner: object) -> int:
@@ -167,8 +185,9 @@ def end_derived(host: EngineHost, query: Query, reason: str) -> None:
 
 
 def operators_alone(host: EngineHost, identity: QueryId) -> tuple[OperatorId, ...]:
-    """Return the operators that serve this run and nobody else: they leave with it."""
-    return tuple(o.id for o in host.network.queries[identity].blueprint.operators if o.queries == 1)
+    """Return the operators, sources too, that serve this run and nobody else: they leave with it."""
+    alone = tuple(o.id for o in host.network.queries[identity].blueprint.operators if o.queries == 1)
+    return (*host.network.sources_alone(identity), *alone)
 
 
 def finished(host: EngineHost, query: Query, run: int) -> None:

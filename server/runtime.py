@@ -6,6 +6,7 @@ Both run the same core over the same engine; they differ in who waits for what, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
@@ -16,6 +17,7 @@ from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Splice
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.measured import Measured
 
 NS_PER_US = 1_000
 
@@ -51,12 +53,20 @@ class Runtime(Protocol):
         """Let them go on."""
         ...
 
+    def still(self) -> AbstractContextManager[None]:
+        """Return a context in which no order runs: what operators hold can be looked at."""
+        ...
+
     def set_policy(self, spec: PolicySpec) -> None:
         """Use another scheduling policy; PolicyError when there is none such."""
         ...
 
     def statistics(self) -> SchedulerStatistics:
         """Return the scheduler's counts."""
+        ...
+
+    def measures(self) -> Measured | None:
+        """Return what was measured up to now, None where nothing is."""
         ...
 
 
@@ -74,7 +84,7 @@ def splicer(network: Network) -> SpliceHandler:
 
 def arrivals(ingested: Ingested) -> list[Event]:
     """Return what the scheduler is to be told of rows or control items that were let in."""
-    return [Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls) for a in ingested.arrivals if a.rows or a.controls]
+    return [Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total) for a in ingested.arrivals if a.rows or a.controls]
 
 
 RuntimeFactory = Callable[[OrderExecutor, Network, InstructionHandler], Runtime]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.connection import Connection
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import Failure, Goodbye, Ping
+from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
 from millstream.server import handlers
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from millstream.server.subscriptions import Subscription
 
 NS_PER_S = 1_000_000_000
+GATHERED_BYTES_MAX = 32 * 1024  # of small messages that wait to be written together
 BYTES_PER_FRAME_LIMIT = 1024 * 1024  # a frame may take the time limit once more for each of these that have come
 
 
@@ -45,6 +46,8 @@ class Session:
         self.requests: deque[Any] = deque()
         self.writing_paused = False
         self.closed = False
+        self._unsent: list[BytesLike] = []
+        self._unsent_bytes = 0
         self.began_ns = self.last_heard_ns = application.now_ns()
         self.frame_began_ns: int | None = None
         self.pinged_ns: int | None = None
@@ -64,6 +67,10 @@ class Session:
         now_ns = self.application.now_ns()
         self.last_heard_ns = now_ns
         self.pinged_ns = None
+        with self.application.outbox:
+            self._handle_read(count, now_ns)
+
+    def _handle_read(self, count: int, now_ns: int) -> None:
         try:
             for event in self.connection.buffer_updated(count):
                 if self.closed:
@@ -77,7 +84,9 @@ class Session:
             return
         self._note_partial_frame(now_ns)
         for channel in tuple(self.channels.values()):
-            channel.settle()
+            if channel.unsettled:
+                channel.settle()
+        self.application.bridge.drain()  # results that were made at once
 
     def _fail(self, error: Exception) -> None:
         """A fault of ours while rows were taken in: what became of them is not known, so the connection cannot go on."""
@@ -114,7 +123,20 @@ class Session:
         """Send a message; nothing when the connection is gone."""
         if self.closed or self.transport.is_closing():
             return
-        self.transport.writelines(self.connection.send(message))
+        buffers = self.connection.send(message)
+        if not self._unsent:
+            self.application.outbox.add(self)
+        self._unsent += buffers
+        for buffer in buffers:
+            self._unsent_bytes += len(buffer)
+        if self._unsent_bytes > GATHERED_BYTES_MAX or not self.application.outbox.is_open:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was said since the last time, all at once."""
+        buffers, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if buffers and not self.transport.is_closing():
+            self.transport.writelines(buffers)
 
     def can_send(self, subscription: int, rows: int) -> bool:
         """Whether a result may go now: the client has granted credit and reads its socket."""
@@ -154,6 +176,7 @@ class Session:
             self.send(Failure(code, message, fatal=True))
         except LocalProtocolError as error:
             self.log.debug("farewell_impossible", reason=error.message)
+        self.flush()
         self.closed = True
         self.transport.close()
         self.application.close_later(self)
@@ -164,6 +187,7 @@ class Session:
             return
         if self.connection.state is State.OPEN:
             self.send(Goodbye(reason))
+        self.flush()
         self.closed = True
         self.transport.close()
         self.application.close_later(self)

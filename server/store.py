@@ -29,12 +29,14 @@ CREATE TABLE IF NOT EXISTS definitions (
 CREATE TABLE IF NOT EXISTS queries (
     position INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, text TEXT, plan TEXT, options TEXT NOT NULL,
     desired TEXT NOT NULL, start_at_us INTEGER, lifetime_us INTEGER) STRICT;
+CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, began_at INTEGER NOT NULL, identity TEXT NOT NULL, earlier TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS sources (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
 """
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDefinition:
-    """One CREATE statement that is in force; `kind` is stream, table or class. `position` orders it among all that is stored."""
+    """One CREATE statement that is in force; `kind` is stream, table, class or function. `position` orders it among all that is stored."""
 
     position: int
     kind: str
@@ -53,6 +55,18 @@ class StoredQuery:
     desired: str = "running"
     start_at_us: int | None = None
     lifetime_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A query's run over journaled streams: where in arrival order it began, the identity of its results, those it had before restarts.
+
+    `earlier` has for each former identity how many rows of its results the present ones agree with.
+    """
+
+    began_at: int
+    identity: str
+    earlier: dict[str, int] = field(default_factory=dict)
 
 
 class Store:
@@ -99,9 +113,21 @@ class Store:
         rows = self._connection.execute("SELECT position, kind, name, statement FROM definitions ORDER BY position")
         return [StoredDefinition(*row) for row in rows]
 
-    def add_definition(self, kind: str, name: str, statement: str) -> None:
-        """Keep a definition."""
-        self._connection.execute("INSERT INTO definitions (kind, name, statement) VALUES (?, ?, ?)", (kind, name, statement))
+    def add_definition(self, kind: str, name: str, statement: str) -> int:
+        """Keep a definition; returns its number, which no other one ever has."""
+        cursor = self._connection.execute("INSERT INTO definitions (kind, name, statement) VALUES (?, ?, ?)", (kind, name, statement))
+        return int(cursor.lastrowid or 0)
+
+    def add_function(self, name: str, statement: str, source: str) -> None:
+        """Keep the definition of a function and the text of its file, both or neither."""
+        with self._transaction():
+            self.add_definition("function", name, statement)
+            self._connection.execute("INSERT INTO sources VALUES (?, ?)", (name, source))
+
+    def source(self, function: str) -> str | None:
+        """Return the text of a function's file."""
+        row = self._connection.execute("SELECT text FROM sources WHERE name = ?", (function,)).fetchone()
+        return None if row is None else str(row[0])
 
     def queries(self) -> list[StoredQuery]:
         """Return the durable queries in the order they were made."""
@@ -118,6 +144,21 @@ class Store:
             (query.name, query.text, plan, json.dumps(query.options), query.desired, query.start_at_us, query.lifetime_us),
         )
 
+    def runs(self) -> dict[str, StoredRun]:
+        """Return the runs that can be rebuilt, by key."""
+        rows = self._connection.execute("SELECT key, began_at, identity, earlier FROM runs")
+        return {r[0]: StoredRun(r[1], r[2], json.loads(r[3])) for r in rows}
+
+    def set_run(self, key: str, run: StoredRun) -> None:
+        """Remember a run in the place of the one before."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", (key, run.began_at, run.identity, json.dumps(run.earlier))
+        )
+
+    def forget_run(self, key: str) -> None:
+        """Forget a run: what it gave cannot be rebuilt."""
+        self._connection.execute("DELETE FROM runs WHERE key = ?", (key,))
+
     def set_desired(self, name: str, desired: str) -> None:
         """Keep the state that the user wants a query in."""
         self._connection.execute("UPDATE queries SET desired = ? WHERE name = ?", (desired, name))
@@ -126,6 +167,7 @@ class Store:
         """Drop definitions (kind, name) and queries, all or none of them: a CASCADE is one change."""
         with self._transaction():
             self._connection.executemany("DELETE FROM definitions WHERE kind = ? AND name = ?", definitions)
+            self._connection.executemany("DELETE FROM sources WHERE ? = 'function' AND name = ?", definitions)
             self._connection.executemany("DELETE FROM queries WHERE name = ?", [(name,) for name in queries])
 
     def _transaction(self) -> sqlite3.Connection:

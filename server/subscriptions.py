@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from millstream.protocol.messages import End, Gap, Result
-from millstream.server.results import Entry, ResultLog, read_token
+from millstream.server.results import Entry, ResultLog, ResumePoint, read_token
 
 STALLED_NS = 1_000_000_000
 
@@ -50,7 +50,7 @@ class Bounds:
 class Subscription:
     """One reader of one feed. `cursor` is the number of the next result to send."""
 
-    __slots__ = ("cursor", "encode", "ended", "feed", "number", "progress_ns", "reader", "replaces")
+    __slots__ = ("cursor", "encode", "ended", "feed", "number", "progress_ns", "reader", "replaces", "skip_rows")
 
     def __init__(
         self, feed: Feed, reader: Reader, number: int, cursor: int, encode: Callable[[Entry], dict[str, Any]], now_ns: int
@@ -62,6 +62,7 @@ class Subscription:
         self.encode = encode
         self.progress_ns = now_ns
         self.ended = False
+        self.skip_rows = 0  # of the first result, for a token that ends inside it
 
     @property
     def waiting_bytes(self) -> int:
@@ -75,6 +76,8 @@ class Subscription:
             entry = log.entry(self.cursor)
             if not self.reader.can_send(self.number, entry.rows):
                 return
+            if self.skip_rows:
+                entry, self.skip_rows = entry.without(self.skip_rows), 0
             self.cursor += 1
             self.progress_ns = now_ns
             meta = {"resume_token": log.token_before(self.cursor), **entry.meta}
@@ -129,6 +132,8 @@ class Feed:
         """Return (cursor, rows lost) for a new subscription. ValueError when the token is not of this run of the query."""
         if token is not None:
             point = read_token(token)
+            if point is not None and point.log in self.log.earlier:
+                return self._continued(point)
             if point is None or point.log != self.log.identity or point.number >= self.log.next_number:
                 raise ValueError("the resume token is not of this run of the query")
             cursor = max(point.number + 1, self.log.first_number)
@@ -137,6 +142,19 @@ class Feed:
             cursor = self.log.first_number
             return cursor, self.log.rows_before(cursor)
         return self.log.next_number, 0
+
+    def _continued(self, point: ResumePoint) -> tuple[int, int]:
+        """Return where a token from before a restart goes on: its rows are counted, as results may be cut otherwise now."""
+        known = self.log.earlier[point.log]
+        if 0 <= known < point.rows:
+            raise ValueError(f"the rows behind the last {point.rows - known} results of the resume token were lost when the server ended")
+        cursor = self.log.number_at(point.rows)
+        return cursor, max(0, self.log.rows_before(cursor) - point.rows)
+
+    def rows_to_skip(self, token: str | None, cursor: int) -> int:
+        """Return how many rows of the result at `cursor` a token has had already."""
+        point = None if token is None else read_token(token)
+        return 0 if point is None else max(0, point.rows - self.log.rows_before(cursor))
 
     def join(self, subscription: Subscription, rows_lost: int, now_ns: int) -> None:
         """Let a subscription begin. The same client's older one ends: it replaces itself, it does not get everything twice."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from millstream.server.app import Application
 
 SWEEP_S = 0.05
+JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
 LAW_ROUNDS = 200  # rounds between two looks at the conservation law
 
 
@@ -45,6 +46,8 @@ class Sweep:
         for found in tuple(application.feeds.values()):
             found.feed.check(now_ns)
         self._pass_time()
+        if self._round % JOURNAL_ROUNDS == 0:
+            application.loop.create_task(application.checkpoint())
         if self._round % LAW_ROUNDS == 0:
             self._check_law()
 

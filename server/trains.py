@@ -27,6 +27,8 @@ class ResultShape:
     def batches(self, train: Train) -> list[Any]:
         """Return a train in pieces of about RESULT_BYTES_MAX at most."""
         batch = self.batch(train)
+        if train.rows == 1:
+            return [batch]
         pieces = -(-batch.nbytes // RESULT_BYTES_MAX)
         if pieces <= 1:
             return [batch]

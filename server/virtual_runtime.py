@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
+from millstream.scheduler import catalog
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
+from millstream.server.measured import Measured
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
 
 
@@ -76,10 +80,19 @@ class VirtualRuntime:
         """Leave it for the next `run`."""
         self.driver.post(QueryResumed(query))
 
+    def still(self) -> AbstractContextManager[None]:
+        """Nothing runs between two calls of `run`."""
+        return nullcontext()
+
     def set_policy(self, spec: PolicySpec) -> None:
-        """Change it with the next `run`."""
+        """Change it with the next `run`; PolicyError when there is none such."""
+        catalog.build(spec, default_train=self.core.settings.train)
         self.driver.post(PolicyChanged(spec))
 
     def statistics(self) -> SchedulerStatistics:
         """Return the core's counts."""
         return self.core.statistics()
+
+    def measures(self) -> Measured | None:
+        """Nothing is: no time passes but what a timeline says."""
+        return None

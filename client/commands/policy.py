@@ -1,13 +1,15 @@
-"""`millstream policy`: list, show, set."""
+"""`millstream policy`: list, show, set, trace."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from millstream.client.commands.common import connection_options, courtesy, format_option, in_force, show_answer, show_table
+from millstream.client.commands.record import record
 from millstream.client.errors import MillstreamError
 from millstream.client.queries import quoted
 
@@ -21,7 +23,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @click.group(name="policy")
 def command() -> None:
-    """List, show and set the scheduling policy."""
+    """List, show, set and trace the scheduling policy."""
 
 
 @command.command(name="list")
@@ -54,11 +56,15 @@ def show(name: str | None, format: str | None, connect: Connect) -> None:
 
 @command.command(name="set")
 @click.argument("name")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of the policy. May be repeated.")
+@click.option("--set", "--option", "options", multiple=True, metavar="NAME=VALUE", help="A setting of the policy. May be repeated.")
 @connection_options
 def set_(name: str, options: tuple[str, ...], connect: Connect) -> None:
-    """Use policy NAME from now on."""
-    settings = ", ".join(_setting(option) for option in options)
+    """Use policy NAME from now on.
+
+    Settings may also follow the name: `bsd-log:clusters=12,level=operator`.
+    """
+    name, _, rest = name.partition(":")
+    settings = ", ".join(_setting(option) for option in (*(one for one in rest.split(",") if one), *options))
     with connect() as client:
         client.execute(f"SET POLICY {quoted(name)}{f' WITH ({settings})' if settings else ''}")
         courtesy(f"policy {name} is in use")
@@ -67,6 +73,19 @@ def set_(name: str, options: tuple[str, ...], connect: Connect) -> None:
 def _setting(option: str) -> str:
     name, equals, value = option.partition("=")
     if not equals or not _WORD.fullmatch(name):
-        raise click.BadParameter(f"{option!r} is not NAME=VALUE", param_hint="--option")
+        raise click.BadParameter(f"{option!r} is not NAME=VALUE", param_hint="--set")
     literal = value if _NUMBER.fullmatch(value) or value.lower() in ("true", "false") else "'" + value.replace("'", "''") + "'"
     return f"{name} = {literal}"
+
+
+@command.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="How long; without it until Ctrl-C.")
+@connection_options
+def trace(file: Path, seconds: float | None, connect: Connect) -> None:
+    """Write what is decided and run from now on into FILE, for a trace viewer.
+
+    FILE is in the trace-event format (chrome://tracing, Perfetto): orders, the operators they ran, arrivals, changes of policy.
+    """
+    with connect() as client:
+        record(client, "DECISIONS", file, seconds)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 from millstream.client.commands.common import connection_options, courtesy, warn
 from millstream.client.errors import MillstreamError
-from millstream.client.queries import name_of
+from millstream.client.queries import name_of, quoted
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingPublisher, Client
@@ -49,6 +50,8 @@ def command(stream: str, file: str | None, format: str | None, finish: bool, con
     with connect() as client, client.publisher(name) as publisher:
         account = Account()
         try:
+            if form == "parquet" and file not in (None, "-"):
+                _refuse_local_times(client, name, str(file))
             _send(publisher, form, file if file != "-" else None, account)
         except KeyboardInterrupt:
             account.settle(publisher.flush())
@@ -142,15 +145,51 @@ def _send_batches(publisher: BlockingPublisher, batches: Iterator[Any], account:
         account.settle(publisher.flush())
 
 
-def _parquet(file: str) -> Iterator[Any]:
+@contextmanager
+def _opened_parquet(file: str) -> Iterator[tuple[Any, set[str]]]:
+    """Open a Parquet file; with the names of its INT96 columns, which by custom are instants in UTC."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(file) as parquet:
-            yield from parquet.iter_batches()
+        # INT96 in nanoseconds ends in 2262; read as microseconds it reaches every year.
+        with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
+            columns = [parquet.schema.column(i) for i in range(len(parquet.schema))]
+            yield parquet, {c.path for c in columns if c.physical_type == "INT96"}
     except (pa.ArrowException, OSError) as error:
         raise MillstreamError("data", f"{file} is not a Parquet file: {str(error).partition(chr(10))[0]}") from error
+
+
+def _refuse_local_times(client: Client, stream: str, file: str) -> None:
+    """Refuse an event time that the file gives as local time without a zone, unless the stream names one."""
+    import pyarrow as pa
+
+    with _opened_parquet(file) as (parquet, instants):
+        local = {f.name for f in parquet.schema_arrow if pa.types.is_timestamp(f.type) and f.type.tz is None} - instants
+    if not local:
+        return
+    described = client.execute(f"DESCRIBE {quoted(stream)}")
+    event_time = {str(row["column"]) for row in described if row["note"] == "event time"}
+    zoned = any(" ZONE " in notice for notice in described.notices)
+    for column in sorted(local & event_time) if not zoned else ():
+        message = f"{file}: column {column} holds local time without a zone, which is no event time"
+        raise MillstreamError("data", f"{message}; create the stream with ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY")
+
+
+def _parquet(file: str) -> Iterator[Any]:
+    with _opened_parquet(file) as (parquet, instants):
+        for batch in parquet.iter_batches():
+            yield _as_instants(batch, instants)
+
+
+def _as_instants(batch: Any, names: set[str]) -> Any:
+    """Give INT96 columns the zone that they have by custom, though the file does not say so: UTC."""
+    import pyarrow as pa
+
+    for position, field in enumerate(batch.schema):
+        if field.name in names and pa.types.is_timestamp(field.type) and field.type.tz is None:
+            batch = batch.set_column(position, field.name, batch.column(position).cast(pa.timestamp(field.type.unit, "UTC")))
+    return batch
 
 
 def _arrow(source: IO[bytes]) -> Iterator[Any]:

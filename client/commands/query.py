@@ -1,27 +1,23 @@
-"""`millstream query`: submit, start, stop, pause, resume, drop, list, show, explain."""
+"""`millstream query`: submit, start, stop, pause, resume, drop, list, show, explain, fetch."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 from millstream.client.commands.common import connection_options, courtesy, format_option, show_answer, show_results
-from millstream.client.queries import name_of, quoted, statement
+from millstream.client.commands.objects import Connect, add_drop, add_list, add_show, add_verb
+from millstream.client.queries import name_of, quoted
 from millstream.client.statements import first_word
 
-if TYPE_CHECKING:
-    from millstream.client.blocking import Client
-
 SELECT_WORDS = ("SELECT", "WITH", "ISTREAM", "DSTREAM", "RSTREAM")
-Connect = Callable[[], "Client"]
 
 
 @click.group(name="query")
 def command() -> None:
-    """Submit, start, stop, drop, list, show and explain queries."""
+    """Submit, start, stop, drop, list, show, explain and fetch queries."""
 
 
 @command.command()
@@ -71,52 +67,23 @@ def _read_plan(file: IO[str]) -> dict[str, Any]:
     return plan
 
 
-def _verb_command(verb: str, done: str, summary: str) -> None:
-    @command.command(name=verb.lower(), help=summary)
-    @click.argument("names", nargs=-1, required=True)
-    @connection_options
-    def run(names: tuple[str, ...], connect: Connect) -> None:
-        with connect() as client:
-            for name in names:
-                client.execute(statement(verb, name_of(name)))
-                courtesy(f"query {name} {done}")
-
-
-_verb_command("START", "is running", "Start stopped queries; they begin anew.")
-_verb_command("STOP", "is stopped", "Stop queries and drop their state.")
-_verb_command("PAUSE", "is paused", "Let queries stand still, keeping their state.")
-_verb_command("RESUME", "goes on", "Let paused queries go on.")
+add_verb(command, "START", "QUERY", "is running", "Start stopped queries; they begin anew.")
+add_verb(command, "STOP", "QUERY", "is stopped", "Stop queries and drop their state.")
+add_verb(command, "PAUSE", "QUERY", "is paused", "Let queries stand still, keeping their state.")
+add_verb(command, "RESUME", "QUERY", "goes on", "Let paused queries go on.")
+add_drop(command, "QUERY", "Drop what reads them too.")
+add_list(command, "SHOW QUERIES", "List all queries.")
+add_show(command, "QUERY")
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
-@click.option("--cascade", is_flag=True, help="Drop what reads them too.")
-@connection_options
-def drop(names: tuple[str, ...], cascade: bool, connect: Connect) -> None:
-    """Drop queries."""
-    with connect() as client:
-        for name in names:
-            client.execute(statement("DROP", name_of(name), cascade=cascade))
-            courtesy(f"query {name} is dropped")
-
-
-@command.command(name="list")
+@click.argument("query")
 @format_option
 @connection_options
-def list_(format: str | None, connect: Connect) -> None:
-    """List all queries."""
+def fetch(query: str, format: str | None, connect: Connect) -> None:
+    """Print what the open windows of a query hold now, or the answer of a SELECT over what the server holds."""
     with connect() as client:
-        show_answer(client.execute("SHOW QUERIES"), format)
-
-
-@command.command()
-@click.argument("name")
-@format_option
-@connection_options
-def show(name: str, format: str | None, connect: Connect) -> None:
-    """Show one query."""
-    with connect() as client:
-        show_answer(client.execute(f"DESCRIBE {quoted(name_of(name))}"), format)
+        show_answer(client.execute(f"FETCH {query if _is_select(query) else 'QUERY ' + quoted(name_of(query))}"), format)
 
 
 @command.command()
@@ -128,14 +95,15 @@ def show(name: str, format: str | None, connect: Connect) -> None:
 @connection_options
 def explain(query: str, what: str | None, format: str | None, connect: Connect) -> None:
     """Explain a query by name, or a SELECT. With --format json: as a plan object."""
-    target = (
-        query
-        if first_word(query) in ("SELECT", "WITH", "ISTREAM", "DSTREAM", "RSTREAM") and " " in query.strip()
-        else quoted(name_of(query))
-    )
+    target = query if _is_select(query) else quoted(name_of(query))
     with connect() as client:
         answer = client.execute(" ".join(word for word in ("EXPLAIN", what, target) if word))
         if format == "json" and what is None and isinstance(answer.info.get("plan"), dict):
             click.echo(json.dumps(answer.info["plan"], indent=2, ensure_ascii=False))
         else:
             show_answer(answer, format)
+
+
+def _is_select(text: str) -> bool:
+    """Whether what was typed is a SELECT rather than a name."""
+    return first_word(text) in SELECT_WORDS and " " in text.strip()

@@ -25,7 +25,7 @@ def command(text: str | None, file: Any, format: str | None, connect: Callable[[
     """Run statements, or talk to the server in a shell.
 
     Results of a SELECT are printed until its inputs end or Ctrl-C. Several SELECTs of a script are printed one after the other, each
-    under a line with its name; queries made by CREATE QUERY run on without being printed.
+    under a line with its name; with --file those of CREATE QUERY too, which run on afterwards.
     """
     if text is not None and file is not None:
         raise click.UsageError("give -c or -f, not both")
@@ -37,24 +37,28 @@ def command(text: str | None, file: Any, format: str | None, connect: Callable[[
         return
     script = text if text is not None else (file or sys.stdin).read()
     with connect() as client:
-        run_script(client, script, format)
+        run_script(client, script, format, all_queries=file is not None)
 
 
-def run_script(client: Client, script: str, format: str | None) -> None:
-    """Run all statements in order, then print the results of each SELECT."""
+def run_script(client: Client, script: str, format: str | None, *, all_queries: bool = False) -> None:
+    """Run all statements in order, then print the results of each SELECT; with `all_queries` of each CREATE QUERY, too."""
     statements = split_script(script)
-    running: list[tuple[str, BlockingSubscription]] = []
+    running: list[tuple[str, BlockingSubscription, bool]] = []
+    bare = 0
     for statement in statements:
         answer = client.execute(statement)
-        if answer.continuous and answer.query is not None:
-            running.append((f"q{len(running) + 1}", follow(client, answer)))
+        if answer.continuous and answer.query is not None and (all_queries or not answer.durable):
+            bare += not answer.durable
+            name = answer.query.name if answer.durable else f"q{bare}"
+            running.append((name, follow(client, answer), answer.durable))
         else:
             show_answer(answer, format)
-    for name, subscription in running:
+    for name, subscription, durable in running:
         if len(running) > 1:
             output().write(f"-- {name}\n".encode())
         show_results(subscription, format)
-        stop_following(client, subscription)
+        if not durable:
+            stop_following(client, subscription)
 
 
 def follow(client: Client, answer: Answer) -> BlockingSubscription:

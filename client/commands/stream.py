@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import click
-from millstream.client.commands.common import connection_options, courtesy, format_option, show_answer
+from millstream.client.commands.common import connection_options, courtesy
+from millstream.client.commands.objects import Connect, add_drop, add_list, add_show
 from millstream.client.queries import name_of, quoted
-
-if TYPE_CHECKING:
-    from millstream.client.blocking import Client
-
-Connect = Callable[[], "Client"]
 
 
 @click.group(name="stream")
@@ -57,32 +50,6 @@ def create(
         courtesy(f"stream {name} is ready")
 
 
-@command.command(name="list")
-@format_option
-@connection_options
-def list_(format: str | None, connect: Connect) -> None:
-    """List all streams."""
-    with connect() as client:
-        show_answer(client.execute("SHOW STREAMS"), format)
-
-
-@command.command()
-@click.argument("name")
-@format_option
-@connection_options
-def show(name: str, format: str | None, connect: Connect) -> None:
-    """Show one stream with its columns."""
-    with connect() as client:
-        show_answer(client.execute(f"DESCRIBE {quoted(name_of(name))}"), format)
-
-
-@command.command()
-@click.argument("names", nargs=-1, required=True)
-@click.option("--cascade", is_flag=True, help="Stop and drop the queries that read them, too.")
-@connection_options
-def drop(names: tuple[str, ...], cascade: bool, connect: Connect) -> None:
-    """Drop streams."""
-    with connect() as client:
-        for name in names:
-            client.execute(f"DROP STREAM {quoted(name_of(name))}{' CASCADE' if cascade else ''}")
-            courtesy(f"stream {name} is dropped")
+add_list(command, "SHOW STREAMS", "List all streams.")
+add_show(command, "STREAM")
+add_drop(command, "STREAM", "Stop and drop the queries that read them, too.")

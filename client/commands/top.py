@@ -16,7 +16,10 @@ from millstream.client.render import WholeTable
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
 
-PARTS = (("queries", "SHOW QUERIES"), ("streams", "SHOW STREAMS"), ("classes", "SHOW CLASSES"), ("policy", "SHOW POLICIES"))
+PARTS = (
+    ("queries", "SHOW QUERIES"), ("streams", "SHOW STREAMS"), ("classes", "SHOW CLASSES"), ("policy", "SHOW POLICIES"),
+    ("scheduler", "SHOW DECISIONS"),
+)  # fmt: skip
 
 
 @click.command()

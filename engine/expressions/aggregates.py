@@ -24,6 +24,8 @@ from millstream.engine.types import (
     list_of,
 )
 
+APPROXIMATE_PLACES_MAX = 1000  # its memory grows with them
+
 
 @dataclass(frozen=True, slots=True)
 class AggregateSignature:
@@ -145,6 +147,8 @@ def _top(name: str, types: Types, options: Options) -> AggregateSignature:
     expect_count(name, types, 1, 1)
     if not options or isinstance(options[0], bool) or not isinstance(options[0], int) or options[0] < 1:
         raise TypeProblem(f"{name.upper()} needs how many as a constant of at least 1, as in {name.upper()}(x, 3)")
+    if name == "approx_top_k" and options[0] > APPROXIMATE_PLACES_MAX:
+        raise TypeProblem(f"APPROX_TOP_K gives at most {APPROXIMATE_PLACES_MAX} values, not {options[0]}")
     return AggregateSignature(name, (_ordered(name, types[0]),), list_of(types[0]), (options[0],))
 
 
@@ -190,6 +194,7 @@ ALIASES: dict[str, str] = {
     "mean": "avg", "average": "avg", "stddev_samp": "stddev", "stdev": "stddev", "var_samp": "variance", "var": "variance",
     "listagg": "string_agg", "group_concat": "string_agg", "first_value": "first", "last_value": "last", "collect_list": "array_agg",
     "list": "array_agg", "quantile_cont": "percentile_cont", "quantile_disc": "percentile_disc", "approx_quantile": "approx_percentile",
+    "approx_distinct": "approx_count_distinct", "quantile": "percentile_cont",
     "topk": "top", "approx_topk": "approx_top_k",
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ TOTAL = frozenset(
         "concat_ws", "upper", "lower", "initcap", "reverse", "trim", "ltrim", "rtrim", "left", "right", "length",
         "octet_length", "ascii", "replace", "translate", "strpos", "position", "starts_with", "ends_with", "contains", "coalesce",
         "greatest", "least", "nullif", "if", "sign", "isnan", "isinf", "isfinite", "pi", "current_watermark", "cbrt", "atan", "atan2",
-        "degrees", "radians",
+        "degrees", "radians", "&", "|", "#",
     )
 )  # fmt: skip
 

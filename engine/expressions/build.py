@@ -120,6 +120,11 @@ def _options_from_constants(name: str, arguments: list[Expression], options: tup
     if name in LEADING_OPTIONS and not options and len(arguments) > 1 and isinstance(arguments[0], Literal):
         zone = arguments[2].value if len(arguments) == 3 and isinstance(arguments[2], Literal) else None
         return arguments[1:2] if zone is not None else arguments[1:], (arguments[0].value, zone)
+    if name == "cardinality" and len(arguments) == 2 and arguments[1] == Literal(INT, 1):
+        return arguments[:1], options
+    if name == "to_char" and not options and len(arguments) > 1:
+        texts = [a.value for a in arguments[1:] if isinstance(a, Literal) and a.type == TEXT]
+        return (arguments[:1], tuple(texts)) if len(texts) == len(arguments) - 1 else (arguments, ())
     if name in ("like", "ilike") and len(arguments) == 3 and isinstance(arguments[2], Literal):
         return arguments[:2], (arguments[2].value,)
     if name in ("round", "trunc") and len(arguments) == 2 and isinstance(arguments[1], Literal) and arguments[1].type.is_integer:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import mask_from_arrow, validity_of
 from millstream.engine.column import Column, Mask
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
@@ -35,13 +35,13 @@ UFUNCS: dict[str, Any] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
-ARROW_COMPARE: dict[str, Any] = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+ARROW_COMPARE: dict[str, str] = {
+    "=": "equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
 
 
@@ -113,7 +113,7 @@ def _exact_operand(expression: Expression) -> Expression:
 def constant_test(function: str, type_: DataType, value: Any, value_type: DataType) -> Callable[[Column], Mask]:
     """Return the test of a column of `type_` against a constant that is not NULL."""
     if type_.kind is Kind.TEXT:
-        compare, scalar = ARROW_COMPARE[function], pa.scalar(value, pa.string())
+        compare, scalar = getattr(pc, ARROW_COMPARE[function]), pa.scalar(value, pa.string())
         return lambda column: mask_from_arrow(compare(column.values, scalar))
     if type_.kind is Kind.LIST:
         raise TypeError("a list has no constants")
@@ -163,7 +163,7 @@ def _scaled_constant_test(function: str, scale: int, value: int, value_scale: in
 def pair_test(function: str, left: DataType, right: DataType) -> PairCore:
     """Return the test of two columns of types that the binder let be compared."""
     if left.kind is Kind.TEXT:
-        compare = ARROW_COMPARE[function]
+        compare = getattr(pc, ARROW_COMPARE[function])
         return lambda a, b: mask_from_arrow(compare(a.values, b.values))
     if left.kind is Kind.DOUBLE:
         return _double_pair_test(function)

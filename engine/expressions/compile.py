@@ -13,6 +13,8 @@ import pyarrow as pa
 from millstream.engine.column import Column, Mask, null_column, numpy_dtype
 from millstream.engine.errors import Unsupported
 from millstream.engine.expressions.arithmetic import build_arithmetic, build_negation
+from millstream.engine.expressions.bitwise import OPERATIONS, build_bitwise
+from millstream.engine.expressions.calendar_functions import build_add_months, build_to_char
 from millstream.engine.expressions.casts import build_cast
 from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
 from millstream.engine.expressions.conditional import build_case, build_coalesce, build_extreme, build_if, build_nullif
@@ -22,6 +24,7 @@ from millstream.engine.expressions.decimals import build_decimal
 from millstream.engine.expressions.folding import fold_with
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, walk
 from millstream.engine.expressions.kernel import Builder
+from millstream.engine.expressions.lists import build_contains, build_element, build_length
 from millstream.engine.expressions.logic import build_connective, build_not, build_null_test, build_truth_test, connective_predicate
 from millstream.engine.expressions.membership import build_between, build_in
 from millstream.engine.expressions.numeric_functions import (
@@ -37,12 +40,14 @@ from millstream.engine.expressions.numeric_functions import (
 from millstream.engine.expressions.patterns import build_pattern, build_regex_replace
 from millstream.engine.expressions.strings import FAST, build_join, build_string_function
 from millstream.engine.expressions.text_functions import FUNCTIONS as TEXT_FUNCTIONS
+from millstream.engine.expressions.user_functions import build_user_function, user_function_of
 from millstream.engine.types import BOOLEAN, DataType, Kind
 
 BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((*FAST, *TEXT_FUNCTIONS), build_string_function),
     **dict.fromkeys(FLOAT_FUNCTIONS, build_float_function),
     **dict.fromkeys(("+", "-", "*", "/", "%"), build_arithmetic),
+    **dict.fromkeys(OPERATIONS, build_bitwise),
     "neg": build_negation,
     **dict.fromkeys(NEGATED, build_comparison),
     "is_distinct_from": build_distinct,
@@ -72,6 +77,11 @@ BUILDERS: dict[str, Builder] = {
     "extract": build_extract,
     "date_trunc": build_date_trunc,
     "to_timestamp": build_to_timestamp,
+    "cardinality": build_length,
+    "array_element": build_element,
+    "array_contains": build_contains,
+    "add_months": build_add_months,
+    "to_char": build_to_char,
     "current_watermark": build_current_watermark,
 }
 _TRUTH_TESTS = {"is_true": (True, False), "is_false": (False, False), "is_not_true": (True, True), "is_not_false": (False, True)}
@@ -113,6 +123,8 @@ class _Compiler:
         raise Unsupported(f"expressions of the kind {type(expression).__name__} cannot be compiled")
 
     def _call(self, call: Call) -> Kernel:
+        if user_function_of(call) is not None:
+            return build_user_function(call, self)
         builder = BUILDERS.get(call.function)
         if builder is None:
             raise Unsupported(f"the function {call.function.upper()} cannot be computed here")

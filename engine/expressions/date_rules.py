@@ -1,4 +1,4 @@
-"""Types of the functions over instants, dates and intervals: EXTRACT, DATE_TRUNC, TO_TIMESTAMP, CURRENT_WATERMARK."""
+"""Types of the functions over instants, dates and intervals: EXTRACT, DATE_TRUNC, ADD_MONTHS, TO_CHAR, TO_TIMESTAMP, CURRENT_WATERMARK."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from millstream.engine.errors import TypeProblem
 from millstream.engine.expressions.signature import Rule, Signature, expect_count, refuse_argument
-from millstream.engine.types import BIGINT, DATE, INTERVAL, NULL, TIMESTAMP, DataType, decimal
+from millstream.engine.types import BIGINT, DATE, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, decimal
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]
@@ -98,9 +98,37 @@ def current_watermark(name: str, types: Types, options: Options) -> Signature:
     return Signature(name, (), TIMESTAMP)
 
 
+def add_months(name: str, types: Types, options: Options) -> Signature:
+    """ADD_MONTHS(ts, n): what `ts + INTERVAL 'n months'` means."""
+    expect_count(name, types, 2, 2)
+    if types[0] not in (TIMESTAMP, DATE, NULL):
+        refuse_argument(name, 0, types[0], "a TIMESTAMP or DATE")
+    if not (types[1].is_integer or types[1] == NULL):
+        refuse_argument(name, 1, types[1], "a whole number of months")
+    return Signature(name, (TIMESTAMP, BIGINT), TIMESTAMP)
+
+
+def to_char(name: str, types: Types, options: Options) -> Signature:
+    """TO_CHAR(ts, 'pattern' [, 'zone']), options (pattern [, zone])."""
+    if types and types[0].is_numeric:
+        refuse_argument(name, 0, types[0], "a TIMESTAMP or DATE", "for a number use CAST(x AS TEXT), ROUND and LPAD")
+    if not options:
+        raise TypeProblem("TO_CHAR needs its pattern as a constant, as in TO_CHAR(ts, 'YYYY-MM-DD HH24:MI:SS')")
+    expect_count(name, types, 1, 1)
+    if types[0] not in (TIMESTAMP, DATE, NULL):
+        refuse_argument(name, 0, types[0], "a TIMESTAMP or DATE")
+    from millstream.engine.expressions.calendar_functions import pattern_parts  # that file's kernels build on this one's rules
+
+    pattern_parts(str(options[0]))
+    zone = (check_zone(options[1]),) if len(options) > 1 and options[1] is not None else ()
+    return Signature(name, (TIMESTAMP,), TEXT, (str(options[0]), *zone))
+
+
 DATE_RULES: dict[str, Rule] = {
     "extract": extract,
     "date_part": extract,
+    "add_months": add_months,
+    "to_char": to_char,
     "date_trunc": date_trunc,
     "to_timestamp": to_timestamp,
     "current_watermark": current_watermark,

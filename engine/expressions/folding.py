@@ -8,6 +8,7 @@ from typing import Any
 from millstream.engine.column import Column
 from millstream.engine.expressions.contract import EvaluationContext, Kernel
 from millstream.engine.expressions.ir import Call, Expression, Literal, children, transform
+from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.types import Kind
 
 NOT_CONSTANT = frozenset(("current_watermark",))
@@ -31,7 +32,7 @@ def fold_with(expression: Expression, compile_: Callable[[Expression], Kernel]) 
             return node
         if not operands and not isinstance(node, Call):
             return node
-        if node.type.kind is Kind.LIST or (isinstance(node, Call) and node.function in NOT_CONSTANT):
+        if node.type.kind is Kind.LIST or (isinstance(node, Call) and node.function in NOT_CONSTANT) or user_function_of(node) is not None:
             return node
         context = EvaluationContext()
         column = compile_(node)(_OneRow(), context)

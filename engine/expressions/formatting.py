@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import arrow_type, column_from_arrow, with_validity
 from millstream.engine.column import Column
 from millstream.engine.expressions.calendar import INT64_MIN

@@ -11,15 +11,17 @@ from typing import Any
 
 from millstream.engine.errors import UnknownName
 from millstream.engine.expressions.date_rules import DATE_RULES
+from millstream.engine.expressions.lists import LIST_RULES
 from millstream.engine.expressions.operator_rules import OPERATOR_RULES
 from millstream.engine.expressions.scalar_rules import SCALAR_RULES
 from millstream.engine.expressions.signature import Rule, Signature
 from millstream.engine.expressions.text_rules import TEXT_RULES
 from millstream.engine.types import DataType
 
-RULES: dict[str, Rule] = {**OPERATOR_RULES, **SCALAR_RULES, **TEXT_RULES, **DATE_RULES}
+RULES: dict[str, Rule] = {**OPERATOR_RULES, **SCALAR_RULES, **TEXT_RULES, **DATE_RULES, **LIST_RULES}
 
 ALIASES: dict[str, str] = {
+    "array_length": "cardinality", "list_contains": "array_contains",
     "!=": "<>", "==": "=", "add": "+", "subtract": "-", "multiply": "*", "divide": "/",
     "char_length": "length", "character_length": "length", "len": "length", "ceiling": "ceil", "pow": "power", "substr": "substring",
     "upper_case": "upper", "ucase": "upper", "lcase": "lower", "btrim": "trim", "instr": "strpos", "truncate": "trunc",
@@ -33,8 +35,15 @@ ALIASES: dict[str, str] = {
 REFUSED: dict[str, str] = {
     **dict.fromkeys(
         ("now", "current_timestamp", "localtimestamp", "current_date", "current_time", "getdate"),
-        "answers must not depend on the clock; use CURRENT_WATERMARK() or the event time",
+        "answers must not depend on the clock; use CURRENT_WATERMARK(), or the event time of a stream TIMESTAMP BY ARRIVAL",
     ),
+    **dict.fromkeys(("strftime", "date_format", "format_timestamp"), "use TO_CHAR(ts, 'YYYY-MM-DD HH24:MI:SS')"),
+    **dict.fromkeys(("format", "printf"), "join texts with ||"),
+    **dict.fromkeys(("date_add", "dateadd", "timestampadd", "date_sub"), "write ts + INTERVAL '1 hour'"),
+    **dict.fromkeys(("datediff", "date_diff", "timestampdiff", "age"), "subtract the instants; EXTRACT(EPOCH FROM …) gives seconds"),
+    **dict.fromkeys(("count_if", "countif"), "write COUNT(*) FILTER (WHERE …)"),
+    **dict.fromkeys(("bool_and", "every"), "write MIN(condition)"),
+    "bool_or": "write MAX(condition)",
     **dict.fromkeys(("random", "rand", "uuid", "gen_random_uuid"), "answers must be the same on every run"),
 }
 

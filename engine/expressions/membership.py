@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import mask_from_arrow
 from millstream.engine.column import Column, Mask
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows

@@ -165,8 +165,17 @@ def comparable(left: DataType, right: DataType) -> bool:
     return common_type(left, right) is not None
 
 
+def bitwise(name: str, types: Types, options: Options) -> Signature:
+    """`& | #` of integers."""
+    expect_count(name, types, 2, 2)
+    if not all(t.is_integer or t == NULL for t in types):
+        refuse(name, types, "the bits are those of integers")
+    return Signature(name, (BIGINT, BIGINT), BIGINT)
+
+
 OPERATOR_RULES: dict[str, Rule] = {
     **dict.fromkeys(("+", "-", "*", "/", "%"), arithmetic),
+    **dict.fromkeys(("&", "|", "#"), bitwise),
     "neg": negation,
     **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "is_distinct_from", "is_not_distinct_from"), comparison),
     "and": logic,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import arrow_type, column_from_arrow, mask_from_arrow, validity_of
 from millstream.engine.column import Column, Mask, numpy_dtype
 from millstream.engine.expressions.values import parse_value

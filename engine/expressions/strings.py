@@ -6,12 +6,13 @@ is a row error.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import mask_from_arrow, validity_of
 from millstream.engine.column import Column
 from millstream.engine.expressions import text_functions as by_row
@@ -52,8 +53,8 @@ def _replace(search: str, replacement: str) -> ArrowFunction:
     return lambda texts: pc.replace_substring(texts, search, replacement)
 
 
-def _trimmer(trim: Any) -> Maker:
-    return lambda characters=" ": (lambda texts: trim(texts, characters)) if characters else (lambda texts: texts)
+def _trimmer(trim: str) -> Maker:
+    return lambda characters=" ": (lambda texts: getattr(pc, trim)(texts, characters)) if characters else (lambda texts: texts)
 
 
 def _split_part(delimiter: str, part: int) -> ArrowFunction | None:
@@ -95,9 +96,9 @@ FAST: dict[str, Maker] = {
     "reverse": lambda: pc.utf8_reverse,
     "length": lambda: pc.utf8_length,
     "octet_length": lambda: pc.binary_length,
-    "trim": _trimmer(pc.utf8_trim),
-    "ltrim": _trimmer(pc.utf8_ltrim),
-    "rtrim": _trimmer(pc.utf8_rtrim),
+    "trim": _trimmer("utf8_trim"),
+    "ltrim": _trimmer("utf8_ltrim"),
+    "rtrim": _trimmer("utf8_rtrim"),
     "substring": _substring,
     "left": _left,
     "right": _right,
@@ -198,10 +199,20 @@ def build_join(call: Call, compiler: Compiler) -> Kernel:
         arrays = [p(rows, context) for p in parts]
         if not any(isinstance(a, pa.Array) for a in arrays):
             arrays[0] = pa.array([arrays[0]] * rows.rows, pa.string())
+        if handling == "skip":
+            arrays = _never_all_null(arrays)
         joined = pc.binary_join_element_wise(*arrays, between(rows, context), null_handling=handling)
         return Column(TEXT, joined)
 
     return kernel
+
+
+def _never_all_null(arrays: list[Any]) -> list[Any]:
+    """Put an empty text where every part is NULL, since Arrow's skipping join leaves such a row out of its result."""
+    if not all(isinstance(a, pa.Array) and a.null_count for a in arrays):
+        return arrays
+    missing = functools.reduce(pc.and_, [pc.is_null(a) for a in arrays])
+    return [pc.if_else(missing, "", arrays[0]), *arrays[1:]]
 
 
 def _text_operand(expression: Expression, compiler: Compiler) -> Callable[[Rows, EvaluationContext], Any]:

@@ -24,6 +24,7 @@ from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
 from millstream.engine.ingest.checks import Definition, LineOf, RawOf, RowChecks, is_needed
 from millstream.engine.ingest.outcome import Coerced, Converted, Reasons
 from millstream.engine.ingest.python_values import convert_values
+from millstream.engine.ingest.quick_rows import QuickRows
 from millstream.engine.schema import StreamDefinition, TimeRule
 from millstream.engine.types import TIMESTAMP, DataType
 
@@ -77,6 +78,7 @@ class Coercer:
         self._plan: _ArrowPlan | None = None
         self._folded: dict[str, list[str]] = {}
         self._checks = RowChecks(definition)
+        self._quick = QuickRows(self.schema, self._time_position, self._time.unit)
         self._rules = [[self._rules_for(i, bare) for i in range(len(self._names))] for bare in (False, True)]
         for name in self._names:
             self._folded.setdefault(name.lower(), []).append(name)
@@ -156,6 +158,8 @@ class Coercer:
 
         `bare_instants`: an integer is microseconds for TIMESTAMP and INTERVAL and days for DATE; without it those need text or a UNIT.
         """
+        if reasons is None and bare_instants and (quick := self._quick.columns(rows)) is not None:
+            return Coerced(quick, len(rows))
         reasons = Reasons(len(rows)) if reasons is None else reasons
         raw_of = raw_of or (lambda i: as_json(rows[i]))
         width = len(self._names)

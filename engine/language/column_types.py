@@ -17,18 +17,31 @@ TYPE_NAMES: dict[str, DataType] = {
     "BOOL": types.BOOLEAN,
     "INT": types.INT,
     "INTEGER": types.INT,
+    "SMALLINT": types.INT,
+    "TINYINT": types.INT,
+    "INT2": types.INT,
+    "INT4": types.INT,
     "BIGINT": types.BIGINT,
+    "INT8": types.BIGINT,
     "DOUBLE": types.DOUBLE,
     "DOUBLE PRECISION": types.DOUBLE,
     "FLOAT": types.DOUBLE,
     "REAL": types.DOUBLE,
+    "FLOAT4": types.DOUBLE,
+    "FLOAT8": types.DOUBLE,
     "TEXT": types.TEXT,
     "VARCHAR": types.TEXT,
     "STRING": types.TEXT,
+    "CHAR": types.TEXT,
+    "CHARACTER": types.TEXT,
+    "CHARACTER VARYING": types.TEXT,
     "TIMESTAMP": types.TIMESTAMP,
+    "TIMESTAMPTZ": types.TIMESTAMP,
+    "DATETIME": types.TIMESTAMP,
     "DATE": types.DATE,
     "INTERVAL": types.INTERVAL,
 }
+TIMESTAMP_DIGITS_MAX = 6
 DECIMAL_NAMES = ("DECIMAL", "NUMERIC")
 
 
@@ -46,10 +59,21 @@ def type_named(word: str, parameters: tuple[int, ...], token: Token | None = Non
     if found is None:
         hint = did_you_mean(word, [*TYPE_NAMES, *DECIMAL_NAMES])
         raise SyntaxProblem(f"'{word}' is not a type", hint=hint, line=line, column=column, token=word)
-    if parameters:
-        reason = "keeps microseconds" if found is types.TIMESTAMP else "has no length or precision"
-        raise TypeProblem(f"{word} {reason}", hint=f"write {found}", line=line, column=column, token=word)
+    unfit = _parameter_problem(word, found, parameters)
+    if unfit is not None:
+        raise TypeProblem(unfit, hint=f"write {found}", line=line, column=column, token=word)
     return found
+
+
+def _parameter_problem(word: str, type_: DataType, parameters: tuple[int, ...]) -> str | None:
+    """A text may name a length and an instant its digits of a second; columns keep whatever they get, CAST cuts and rounds."""
+    if not parameters:
+        return None
+    if len(parameters) > 1 or type_ not in (types.TEXT, types.TIMESTAMP):
+        return f"{word} has no length or precision"
+    if type_ == types.TEXT:
+        return None if parameters[0] > 0 else f"the length of {word} must be positive"
+    return None if parameters[0] <= TIMESTAMP_DIGITS_MAX else f"{word} keeps microseconds, {TIMESTAMP_DIGITS_MAX} digits of a second"
 
 
 class TypeParser(Cursor):
@@ -66,6 +90,8 @@ class TypeParser(Cursor):
         if self._match(TokenType.L_PAREN):
             parameters = self.listed(lambda: self.integer("a type's parameter", least=0))
             self.expect_symbol(TokenType.R_PAREN, ")", "after the type's parameters")
+        if word == "TIMESTAMP" and (self.takes("WITH", "TIME", "ZONE") or self.takes("WITHOUT", "TIME", "ZONE")):
+            pass  # an instant, either way
         return type_named(word, parameters, token)
 
     def known_column(self, schema: Schema, name: Name) -> int:
@@ -88,6 +114,9 @@ def type_of_node(node: exp.DataType, line: int | None, column: int | None) -> Da
     token = Token(TokenType.VAR, "", line or 1, column or 1)
     if node.this == exp.DType.USERDEFINED:
         return type_named(str(node.args.get("kind", "")).upper(), (), token)
-    word = str(node.this.value).upper()
-    parameters = tuple(int(p.this.this) for p in node.expressions if isinstance(p, exp.DataTypeParam))
-    return type_named(word, parameters, token)
+    return type_named(str(node.this.value).upper(), parameters_of_node(node), token)
+
+
+def parameters_of_node(node: exp.DataType) -> tuple[int, ...]:
+    """Return the numbers in parentheses after a type's name."""
+    return tuple(int(p.this.this) for p in node.expressions if isinstance(p, exp.DataTypeParam))

@@ -118,7 +118,9 @@ class Cursor(ExpressionParser):
         if not token or not self._is_name(token):
             reserved = token and token.token_type not in _NOT_WORDS and token.text.upper() in RESERVED
             if reserved:
-                raise self.problem(f"'{token.text}' is a reserved word where a {what} was expected", hint=f'write "{token.text.lower()}"')
+                article = "an" if what[:1] in "aeiou" else "a"
+                message = f"'{token.text}' is a reserved word where {article} {what} was expected"
+                raise self.problem(message, hint=f'write "{token.text.lower()}"')
             self.unexpected([f"a {what}"])
         self._advance()
         text = token.text if token.token_type == TokenType.IDENTIFIER else token.text.lower()
@@ -198,7 +200,8 @@ class Cursor(ExpressionParser):
     def _bare_duration(self) -> int | None:
         token = self._curr
         if self._match(TokenType.INTERVAL):
-            return self._quoted_duration(token) or self._number_and_unit(self._curr)
+            quoted = self._quoted_duration(token)
+            return self._number_and_unit(self._curr) if quoted is None else quoted
         if self.sees_symbol(TokenType.STRING):
             self._advance()
             return interval_text_us(self._prev.text, token)

@@ -1,4 +1,4 @@
-"""CREATE: streams, tables, queries, classes."""
+"""CREATE: streams, tables, queries, classes; functions have a file of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.language.column_types import TypeParser
+from millstream.engine.language.function_parser import create_function
 from millstream.engine.language.select_parser import SelectParser
 from millstream.engine.language.statements import (
     ClassDefinition,
@@ -22,7 +23,7 @@ from millstream.engine.language.time_rules import checked_time_rule
 from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
 from sqlglot.tokenizer_core import TokenType
 
-_KINDS = ("STREAM", "TABLE", "QUERY", "CLASS")
+_KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION")
 _STREAM_CLAUSES = ("TIMESTAMP BY", "DELAY", "WATERMARK", "SKEW", "IDLE", "LATE", "ON ERROR", "DURABILITY", "RATE")
 
 
@@ -55,6 +56,8 @@ class DefinitionParser(TypeParser, SelectParser):
             return self._create_table(exists_ok)
         if kind == "QUERY":
             return self._create_query(exists_ok)
+        if kind == "FUNCTION":
+            return create_function(self, exists_ok)
         return self._create_class(exists_ok)
 
     # -- streams --------------------------------------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ class DefinitionParser(TypeParser, SelectParser):
                 clauses.errors_into = self.name("stream name").text
         elif self.takes("DURABILITY"):
             self._once(clauses, "DURABILITY")
-            clauses.durability = self.choice(("NONE", "JOURNAL", "SYNC"), "after DURABILITY").lower()
+            clauses.durability = self._durability()
         elif self.takes("RATE"):
             self._once(clauses, "RATE")
             clauses.rate = self.number("RATE")
@@ -212,7 +215,12 @@ class DefinitionParser(TypeParser, SelectParser):
         self.listed(one)
         self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
         file = self.string("a file name") if self._match(TokenType.FROM) else None
-        return CreateTable(self._table(name, Schema(tuple(columns)), key, file), exists_ok)
+        durability = self._durability() if self.takes("DURABILITY") else "none"
+        table = self._table(name, Schema(tuple(columns)), key, file)
+        return CreateTable(replace(table, durability=durability), exists_ok)
+
+    def _durability(self) -> str:
+        return self.choice(("NONE", "JOURNAL", "SYNC"), "after DURABILITY").lower()
 
     def _primary_key(self, key: list[Name]) -> None:
         self.expect_symbol(TokenType.L_PAREN, "(", "after PRIMARY KEY")

@@ -7,16 +7,25 @@ to `exp.Anonymous`, so that the binder meets one kind of node and one list of na
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from millstream.engine.errors import SyntaxProblem, Unsupported
-from millstream.engine.language.durations import UNITS_US, interval_text_us, scale_us
+from millstream.engine.language.durations import MONTHS, UNITS_US, interval_text_us, months_of, scale_us
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.tokenizer_core import Token, TokenType
 
 _SYMBOLS = ("==", "::", "||", ">=", "<=", "<>", "!=", "=>")
+
+# PostgreSQL's matching operators: the token that stands for each, whether it negates, whether it ignores case.
+_MATCHES: dict[str, tuple[TokenType, bool, bool]] = {
+    "~": (TokenType.RLIKE, False, False),
+    "~*": (TokenType.IRLIKE, False, True),
+    "!~": (TokenType.ADJACENT, True, False),
+    "!~*": (TokenType.GLOB, True, True),
+}
 
 _WORDS: dict[str, TokenType] = {
     "ALL": TokenType.ALL,
@@ -39,6 +48,8 @@ _WORDS: dict[str, TokenType] = {
     "IN": TokenType.IN,
     "INTERVAL": TokenType.INTERVAL,
     "IS": TokenType.IS,
+    "ISNULL": TokenType.ISNULL,
+    "NOTNULL": TokenType.NOTNULL,
     "LIKE": TokenType.LIKE,
     "LIMIT": TokenType.LIMIT,
     "NOT": TokenType.NOT,
@@ -69,7 +80,11 @@ _WORDS: dict[str, TokenType] = {
     "TEXT": TokenType.TEXT,
     "VARCHAR": TokenType.TEXT,
     "STRING": TokenType.TEXT,
+    "CHAR": TokenType.TEXT,
+    "CHARACTER": TokenType.TEXT,
+    "CHARACTER VARYING": TokenType.TEXT,
     "TIMESTAMP": TokenType.TIMESTAMP,
+    "TIMESTAMPTZ": TokenType.TIMESTAMP,
     "DATE": TokenType.DATE,
 }
 
@@ -113,11 +128,33 @@ def _duration(us: int, token: Token) -> exp.Interval:
     return node
 
 
+def _months(count: int, token: Token) -> exp.Interval:
+    node = exp.Interval(this=exp.Literal.string(str(count)), unit=exp.var("MONTH"))
+    node.meta.update(line=token.line, col=token.col, start=token.start, end=token.end)
+    return node
+
+
+def _matching(negated: bool, ignores_case: bool) -> Callable[[Any, exp.Expr], exp.Expr]:
+    """Return the reader of the right side of `~` and its kin, which are REGEXP_LIKE."""
+
+    def read(self: Any, this: exp.Expr) -> exp.Expr:
+        arguments = [this, self._parse_bitwise()]
+        if arguments[1] is None:
+            raise self.problem("a pattern is missing after the operator")
+        if ignores_case:
+            arguments.append(exp.Literal.string("i"))
+        call = exp.Anonymous(this="regexp_like", expressions=arguments)
+        return exp.Not(this=call) if negated else call
+
+    return read
+
+
 class MillstreamTokenizer(tokens.Tokenizer):
     """Tokens of the language. Words are keywords in any case; `"…"` quotes identifiers, `'…'` strings."""
 
     KEYWORDS: ClassVar[dict[str, TokenType]] = {
         **{symbol: tokens.Tokenizer.KEYWORDS[symbol] for symbol in _SYMBOLS},
+        **{symbol: token for symbol, (token, _, _) in _MATCHES.items()},
         **_WORDS,
     }
     COMMANDS: ClassVar[set[TokenType]] = set()
@@ -142,12 +179,20 @@ class ExpressionParser(parser.Parser):
         "TRIM": lambda self: self._parse_trim(),
     }
     RANGE_PARSERS: ClassVar[dict[Any, Any]] = {
-        kind: parser.Parser.RANGE_PARSERS[kind] for kind in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
+        **{
+            kind: parser.Parser.RANGE_PARSERS[kind]
+            for kind in (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.IS, TokenType.LIKE)
+        },
+        **{token: _matching(negated, quiet) for token, negated, quiet in _MATCHES.values()},
     }
     COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {kind: parser.Parser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)}
     LAMBDAS: ClassVar[dict[Any, Any]] = {}
     EXPONENT: ClassVar[dict[Any, Any]] = {TokenType.CARET: exp.Pow}
-    BITWISE: ClassVar[dict[Any, Any]] = {}
+    BITWISE: ClassVar[dict[Any, Any]] = {
+        TokenType.AMP: exp.BitwiseAnd,
+        TokenType.PIPE: exp.BitwiseOr,
+        TokenType.HASH: exp.BitwiseXor,
+    }
     IS_PREDICATE_PRECEDENCE: ClassVar[parser.IsPredicatePrecedence] = parser.IsPredicatePrecedence.LOW  # as in PostgreSQL
     PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
         **parser.Parser.PRIMARY_PARSERS,
@@ -156,10 +201,13 @@ class ExpressionParser(parser.Parser):
 
     def _number_or_duration(self, token: Token) -> exp.Expr:
         """Read a number, or a duration such as `10 SECONDS` when a unit follows."""
-        unit = UNITS_US.get(self._curr.text.upper()) if self._curr and self._curr.token_type == TokenType.VAR else None
-        if unit is not None:
+        word = self._curr.text.upper() if self._curr and self._curr.token_type == TokenType.VAR else ""
+        if word in UNITS_US:
             self._advance()
-            return _duration(scale_us(token.text, unit, token), token)
+            return _duration(scale_us(token.text, UNITS_US[word], token), token)
+        if word in MONTHS and token.text.isdigit():
+            self._advance()
+            return _months(int(token.text) * MONTHS[word], token)
         return self.expression(exp.Literal(this=token.text, is_string=False), token)
 
     def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> exp.Expr | None:  # type: ignore[override]
@@ -173,7 +221,12 @@ class ExpressionParser(parser.Parser):
         if unit is not None:
             self._advance()
             return _duration(scale_us(text, unit, token), token)
-        return _duration(interval_text_us(text, token), token)
+        months = MONTHS.get(self._curr.text.upper()) if self._curr else None
+        if months is not None and re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
+            self._advance()
+            return _months(int(text) * months, token)
+        calendar = months_of(text)
+        return _months(calendar, token) if calendar is not None else _duration(interval_text_us(text, token), token)
 
     def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         """Refuse a subquery where an expression stands."""
@@ -206,6 +259,7 @@ class Millstream(Dialect):
     """Our dialect, known to sqlglot as `millstream`."""
 
     NORMALIZATION_STRATEGY = NormalizationStrategy.LOWERCASE
+    NULL_ORDERING = "nulls_are_large"  # last ascending, first descending (K13)
     TYPED_DIVISION = True
     NUMBERS_CAN_BE_UNDERSCORE_SEPARATED = True
     Tokenizer = MillstreamTokenizer

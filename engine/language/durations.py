@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 
@@ -21,6 +22,9 @@ _SINGULAR_US = {
     "WEEK": 7 * US_PER_DAY,
 }
 UNITS_US: dict[str, int] = {**_SINGULAR_US, **{f"{unit}S": us for unit, us in _SINGULAR_US.items()}}
+_CALENDAR_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+MONTHS: dict[str, int] = {**_CALENDAR_MONTHS, **{f"{unit}S": months for unit, months in _CALENDAR_MONTHS.items()}}
+_CALENDAR_PART = re.compile(r"([+-]?[0-9]+)\s*((?:month|quarter|year)s?)\b", re.IGNORECASE)
 _DURATION_MAX_US = 2**62
 
 
@@ -59,11 +63,19 @@ def interval_text_us(text: str, where: Located | None = None) -> int:
         raise _refuse(str(problem), where) from None
 
 
+def months_of(text: str) -> int | None:
+    """Return the months of '1 month' or '2 years 3 months'; None when the text is no calendar interval alone."""
+    parts = _CALENDAR_PART.findall(text)
+    if not parts or _CALENDAR_PART.sub("", text).strip(" ,"):
+        return None
+    return sum(int(number) * MONTHS[unit.upper()] for number, unit in parts)
+
+
 def duration_text(us: int) -> str:
     """Return the shortest spelling that reads back to the same microseconds, such as `10 SECONDS`."""
     for unit in ("WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"):
         size = _SINGULAR_US[unit]
         if us % size == 0 and (us or unit == "SECOND"):
             count = us // size
-            return f"{count} {unit}" if count == 1 else f"{count} {unit}S"
+            return f"{count} {unit}" if abs(count) == 1 else f"{count} {unit}S"
     return f"{us} MICROSECONDS"

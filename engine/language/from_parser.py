@@ -21,6 +21,7 @@ class JoinWords:
 
     kind: JoinKind = JoinKind.INNER
     asof: bool = False
+    cross: bool = False
 
 
 class FromParser(WindowParser):
@@ -96,6 +97,10 @@ class FromParser(WindowParser):
     def _join_words(self) -> JoinWords | None:
         start = self._index
         words = JoinWords()
+        if self.takes("CROSS"):
+            self.expect("JOIN", where="after CROSS")
+            words.cross = True
+            return words
         words.asof = self.takes("ASOF")
         sided = False
         for side, kind in _SIDES.items():
@@ -107,9 +112,8 @@ class FromParser(WindowParser):
         words.asof = self.takes("ASOF") or words.asof
         if self.takes("JOIN"):
             return words
-        for word in ("CROSS", "NATURAL"):
-            if self.sees(word):
-                raise self._refused(f"{word} JOIN", "write JOIN … ON … with a time bound")
+        if self.sees("NATURAL"):
+            raise self._refused("NATURAL JOIN", "write JOIN … ON … with a time bound")
         if words.asof or (sided and not self.sees_symbol(TokenType.L_PAREN)):
             self.unexpected(["JOIN"])
         self._retreat(start)
@@ -121,8 +125,10 @@ class FromParser(WindowParser):
         within = self.duration("WITHIN", least=0) if self.takes("WITHIN") else None
         if self.sees("USING"):
             raise self._refused("JOIN … USING", "write ON left.column = right.column")
+        if words.cross and self._match(TokenType.ON):
+            raise self.problem("CROSS JOIN takes no ON", self._prev, "write JOIN … ON …, or put the condition in WHERE")
         on = self.expression_of("a join condition") if self._match(TokenType.ON) else None
-        if on is None:
+        if on is None and not words.cross:
             self.unexpected(["ON"], "after the joined item")
         if self.takes("WITHIN"):
             if within is not None:

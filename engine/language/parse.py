@@ -177,7 +177,7 @@ def _guarded(run: Callable[[], Result]) -> Result:
     except ParseError as problem:
         first = problem.errors[0] if problem.errors else {}
         message = str(first.get("description") or problem).rstrip(".")
-        message = message[:1].lower() + message[1:]
+        message = "something is missing here" if "<class" in message else message[:1].lower() + message[1:]
         raise SyntaxProblem(message, line=first.get("line"), column=first.get("col"), token=first.get("highlight") or None) from None
     except RecursionError:
         raise SyntaxProblem("the statement is nested too deeply", hint="split it with derived streams") from None

@@ -10,10 +10,13 @@ from millstream.engine.language.statements import (
     Drop,
     Explain,
     ExplainMode,
+    Fetch,
     InsertSelect,
     InsertValues,
     ObjectKind,
     QueryVerb,
+    Record,
+    Recorded,
     SelectStatement,
     SetPolicy,
     Show,
@@ -26,7 +29,7 @@ from sqlglot.tokenizer_core import TokenType
 
 STATEMENT_WORDS = (
     *("SELECT", "CREATE", "INSERT", "DROP", "START", "STOP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SET"),
-    *("WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
+    *("FETCH", "WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
 )
 _FOREIGN = {
     "UPDATE": "publish to a table upserts by its key",
@@ -59,18 +62,21 @@ class StatementParser(DefinitionParser):
             return self._drop()
         for verb in QueryVerb:
             if self.takes(verb.value):
+                if verb in (QueryVerb.START, QueryVerb.STOP) and self.takes("RECORDING"):
+                    what = next((one for one in Recorded if self.takes(one.value)), Recorded.ARRIVALS)
+                    return Record(what, verb is QueryVerb.START)
                 self.expect("QUERY", where=f"after {verb.value}")
                 return ChangeQuery(verb, self.name("query name"))
         return self._inspection()
 
     def _inspection(self) -> Statement:
+        if self.takes("FETCH"):
+            return self._fetch()
         if self.takes("SHOW"):
             return Show(ShowWhat(self.choice([w.value for w in ShowWhat], "after SHOW")))
         if self.takes("DESCRIBE") or self.takes("DESC"):
-            for kind in ("STREAM", "TABLE", "QUERY", "CLASS"):
-                if self.sees(kind) and self._next:
-                    self._advance()
-            return Describe(self.name("name"))
+            found = next((kind for kind in ObjectKind if self._next and self.takes(kind.value)), None)
+            return Describe(self.name("name"), found)
         if self.takes("EXPLAIN"):
             return self._explain()
         if self.takes("SET"):
@@ -79,7 +85,7 @@ class StatementParser(DefinitionParser):
         if word in _FOREIGN:
             place = self.place()
             raise Unsupported(f"{word} is not supported", hint=_FOREIGN[word], line=place.line, column=place.column, token=word)
-        raise self.unexpected_error(STATEMENT_WORDS[:12])
+        raise self.unexpected_error(STATEMENT_WORDS[:13])
 
     def _insert(self) -> Statement:
         self.expect("INTO", where="after INSERT")
@@ -121,6 +127,15 @@ class StatementParser(DefinitionParser):
             query, text = self.query_with_text()
             return Explain(mode, query=query, text=text)
         return Explain(mode, name=self.name("SELECT or the name of a query"))
+
+    def _fetch(self) -> Statement:
+        if self.sees("QUERY"):
+            self._advance()
+            return Fetch(name=self.name("query name"))
+        if not self.sees_query():
+            self.unexpected(["SELECT", "QUERY"], "after FETCH")
+        query, text = self.query_with_text()
+        return Fetch(query=query, text=text)
 
     def _set_policy(self) -> Statement:
         self.expect("POLICY", where="after SET")

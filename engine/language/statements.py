@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from millstream.engine.language.syntax import Name, Option, Place, Query
-from millstream.engine.schema import StreamDefinition, TableDefinition
+from millstream.engine.schema import Field, StreamDefinition, TableDefinition
+from millstream.engine.types import DataType
 from sqlglot import exp
 
 
@@ -21,6 +22,7 @@ class ObjectKind(Enum):
     TABLE = "TABLE"
     QUERY = "QUERY"
     CLASS = "CLASS"
+    FUNCTION = "FUNCTION"
 
 
 class QueryVerb(Enum):
@@ -39,10 +41,12 @@ class ShowWhat(Enum):
     TABLES = "TABLES"
     QUERIES = "QUERIES"
     CLASSES = "CLASSES"
+    FUNCTIONS = "FUNCTIONS"
     POLICIES = "POLICIES"
     SHARING = "SHARING"
     WATERMARKS = "WATERMARKS"
     DECISIONS = "DECISIONS"
+    MEASURES = "MEASURES"
 
 
 class ExplainMode(Enum):
@@ -65,6 +69,15 @@ class SelectStatement(Statement):
 
     query: Query
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Statement):
+    """FETCH SELECT … | FETCH QUERY name: an answer once and at once, from what is held. Exactly one of `query` and `name` is set."""
+
+    query: Query | None = None
+    name: Name | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +136,25 @@ class CreateClass(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionDefinition:
+    """A function in Python: its parameters and result, the file that holds it, how long a call may take in µs."""
+
+    name: str
+    parameters: tuple[Field, ...]
+    result: DataType
+    file: str
+    limit_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFunction(Statement):
+    """CREATE FUNCTION name (parameter type, …) RETURNS type FROM 'file.py' [TIME LIMIT d]."""
+
+    definition: FunctionDefinition
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class InsertValues(Statement):
     """INSERT INTO name [(columns)] VALUES (…), …; `planner.insert.bind_rows` makes values of the expressions."""
 
@@ -151,7 +183,7 @@ class ChangeQuery(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Drop(Statement):
-    """DROP STREAM | TABLE | QUERY | CLASS [IF EXISTS] name [CASCADE]."""
+    """DROP STREAM | TABLE | QUERY | CLASS | FUNCTION [IF EXISTS] name [CASCADE]."""
 
     kind: ObjectKind
     name: Name
@@ -168,9 +200,10 @@ class Show(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Describe(Statement):
-    """DESCRIBE name."""
+    """DESCRIBE [STREAM | TABLE | QUERY | CLASS] name."""
 
     name: Name
+    kind: ObjectKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +222,21 @@ class SetPolicy(Statement):
 
     name: Name
     options: tuple[Option, ...] = ()
+
+
+class Recorded(Enum):
+    """What can be recorded of a running server."""
+
+    ARRIVALS = "ARRIVALS"
+    DECISIONS = "DECISIONS"
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Statement):
+    """START | STOP RECORDING [ARRIVALS | DECISIONS]."""
+
+    what: Recorded
+    begins: bool
 
 
 @dataclass(frozen=True, slots=True)

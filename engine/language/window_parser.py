@@ -8,6 +8,7 @@ from typing import Any
 from millstream.engine.language.cursor import Cursor
 from millstream.engine.language.durations import duration_text
 from millstream.engine.language.syntax import Name, Place, WindowClause
+from millstream.engine.language.time_rules import checked_zone
 from millstream.engine.operators.recipes import WindowKind
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
@@ -112,9 +113,14 @@ class WindowParser(Cursor):
             if self.takes("OFFSET"):
                 offset = self.duration("OFFSET", least=None)
             elif self.takes("TIME", "ZONE"):
-                zone = self.string("a time zone")
+                zone = self._zone()
             else:
                 return offset, zone
+
+    def _zone(self) -> str:
+        place = self.place()
+        zone = self.string("a time zone")
+        return checked_zone(zone, Name(zone, place))
 
     def _rows(self, place: Place, partition: tuple[exp.Expr, ...]) -> WindowClause:
         if not partition and self.takes("UNBOUNDED"):
@@ -201,7 +207,7 @@ class WindowParser(Cursor):
     def _argument(self, function: str, arguments: FunctionArguments, free: list[str]) -> None:
         named = self._argument_name(function)
         if named == "time zone":
-            arguments.zone = self.string("a time zone")
+            arguments.zone = self._zone()
         elif named == "time" or (named is None and self._sees_descriptor(arguments)):
             arguments.descriptor = self._descriptor()
         else:

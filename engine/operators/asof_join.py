@@ -14,6 +14,7 @@ from millstream.engine.expressions.compile import compile_predicate
 from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.evaluate import report_errors
 from millstream.engine.operators.join_keys import KeyColumns
 from millstream.engine.operators.minimum import MinimumWatermark
 from millstream.engine.operators.ordered_aggregate import Places
@@ -63,7 +64,7 @@ class AsofJoin(Operator):
         right = self._admit(RIGHT, inputs[RIGHT], track, out)
         self._waiting = concat_rows(self._waiting, left)
         parts: list[tuple[BufferedRows, Int64Array]] = []
-        self._in_order(right, right_track, parts)
+        self._in_order(right, right_track, parts, out)
         self._right_reached = max(self._right_reached, right_track.end)
         self._forget()
         train = self._answered(inputs[LEFT], track, parts)
@@ -82,19 +83,19 @@ class AsofJoin(Operator):
         self._ordinals[side] += train.rows
         return rows
 
-    def _in_order(self, right: BufferedRows, track: WatermarkTrack, parts: list[tuple[BufferedRows, Int64Array]]) -> None:
+    def _in_order(self, right: BufferedRows, track: WatermarkTrack, parts: list[tuple[BufferedRows, Int64Array]], out: Emitter) -> None:
         """Add versions; one below the right side's own W comes too late for left rows that have been answered by then."""
         done = 0
         if len(right):
             below = np.flatnonzero(right.time < track.before(right.seq))
             for place in below.tolist():
                 self._versions = concat_rows(self._versions, right.take(np.arange(done, place)))
-                self._answer(track, int(right.seq[place]), parts)
+                self._answer(track, int(right.seq[place]), parts, out)
                 done = place
         self._versions = concat_rows(self._versions, right.take(np.arange(done, len(right))))
-        self._answer(track, track.hi, parts)
+        self._answer(track, track.hi, parts, out)
 
-    def _answer(self, track: WatermarkTrack, before_seq: int, parts: list[tuple[BufferedRows, Int64Array]]) -> None:
+    def _answer(self, track: WatermarkTrack, before_seq: int, parts: list[tuple[BufferedRows, Int64Array]], out: Emitter) -> None:
         """Answer waiting left rows for which that is certain by an item below `before_seq`."""
         if not len(self._waiting):
             return
@@ -106,7 +107,7 @@ class AsofJoin(Operator):
         self._waiting = self._waiting.take(np.flatnonzero(~due))
         order = np.lexsort((rows.ordinal, at))
         rows, at = rows.take(order), at[order]
-        matched = self._match(rows)
+        matched = self._match(rows, out)
         if self._recipe.kind is not JoinKind.LEFT:
             met = np.flatnonzero(matched >= 0)
             rows, at, matched = rows.take(met), at[met], matched[met]
@@ -125,7 +126,7 @@ class AsofJoin(Operator):
             at[now] = np.maximum(track.first_reaching(needed[now]), rows.seq[now])
         return at
 
-    def _match(self, rows: BufferedRows) -> Int64Array:
+    def _match(self, rows: BufferedRows, out: Emitter) -> Int64Array:
         """Return for each left row the position of its version, -1 for none."""
         versions = self._versions = self._versions.in_order()
         found = np.full(len(rows), -1, dtype=np.int64)
@@ -138,7 +139,9 @@ class AsofJoin(Operator):
             ok = (stop > start) & (left_ids >= 0)
             found[ok] = order[stop[ok] - 1]
         if self._residual is not None:
-            true = self._residual(as_train(rows, self._inputs[LEFT]), EvaluationContext())
+            train, context = as_train(rows, self._inputs[LEFT]), EvaluationContext()
+            true = self._residual(train, context)
+            report_errors(context, train, out)
             found[~true] = -1
         return found
 

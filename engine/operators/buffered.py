@@ -34,13 +34,26 @@ class BufferedRows:
         columns = [c.take(index) for c in self.columns]
         return BufferedRows(columns, self.time[index], self.seq[index], self.arrival[index], self.ordinal[index])
 
+    def slice(self, start: int, stop: int) -> BufferedRows:
+        """Return rows start to stop (excluded) without copying; itself when that is all of them."""
+        if start == 0 and stop == len(self):
+            return self
+        columns = [c.slice(start, stop) for c in self.columns]
+        return BufferedRows(columns, self.time[start:stop], self.seq[start:stop], self.arrival[start:stop], self.ordinal[start:stop])
+
+    def copied(self) -> BufferedRows:
+        """Return the same rows in memory of their own, so that what they were a part of can be freed."""
+        return self.take(np.arange(len(self), dtype=np.int64))
+
     def kept(self, mask: BoolArray) -> BufferedRows:
         """Return the rows where the mask is true; itself when that is all of them."""
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def in_order(self) -> BufferedRows:
         """Return the rows by event time, ties by arrival."""
-        times, ordinals = np.diff(self.time), np.diff(self.ordinal)
+        if len(self) < 2:
+            return self
+        times, ordinals = self.time[1:] - self.time[:-1], self.ordinal[1:] - self.ordinal[:-1]
         if bool(np.all((times > 0) | ((times == 0) & (ordinals > 0)))):
             return self
         return self.take(np.lexsort((self.ordinal, self.time)))

@@ -13,6 +13,7 @@ from millstream.engine.operators.join import WindowJoin
 from millstream.engine.operators.lag import Lag
 from millstream.engine.operators.ordered_aggregate import OrderedAggregate
 from millstream.engine.operators.project import Project
+from millstream.engine.operators.rank import Rank
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
     AsofJoinRecipe,
@@ -21,6 +22,7 @@ from millstream.engine.operators.recipes import (
     JoinRecipe,
     LagRecipe,
     ProjectRecipe,
+    RankRecipe,
     Recipe,
     RelationToStreamRecipe,
     SelectRecipe,
@@ -31,12 +33,15 @@ from millstream.engine.operators.recipes import (
     UnionRecipe,
     WindowKind,
     WindowRecipe,
+    WindowSpec,
 )
 from millstream.engine.operators.relation_to_stream import RelationToStream
 from millstream.engine.operators.retracting_aggregate import RetractingAggregate
 from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.operators.select import Select
 from millstream.engine.operators.session_aggregate import SessionAggregate, SessionedRows
+from millstream.engine.operators.session_folds import FoldedSessions
+from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.operators.sink import Sink
 from millstream.engine.operators.split import Split
 from millstream.engine.operators.table_join import TableJoin
@@ -44,9 +49,11 @@ from millstream.engine.operators.top import Top
 from millstream.engine.operators.union import Union
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.operators.window_changes import ChangingSessionAggregate, ChangingWindowAggregate
-from millstream.engine.operators.window_rows import WindowChanges, WindowRows
+from millstream.engine.operators.window_log import window_log
+from millstream.engine.operators.window_rows import WindowRows
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
+from millstream.engine.windows.folds import foldable
 
 Deliver = Callable[[Train], None]
 ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)
@@ -95,10 +102,10 @@ def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
     window = recipe.window
     if window is not None and window.kind in PANE_WINDOWS:
         return ChangingWindowAggregate(recipe, inputs) if recipe.emit.kind is EmitKind.CHANGES else WindowAggregate(recipe, inputs)
-    if window is not None and window.kind in ORDERED_WINDOWS and recipe.emit.kind is not EmitKind.EVERY:
+    if window is not None and window.kind in ORDERED_WINDOWS:
         return OrderedAggregate(recipe, inputs)
-    if window is not None and window.kind is WindowKind.SESSION and recipe.emit.kind is not EmitKind.EVERY:
-        return ChangingSessionAggregate(recipe, inputs) if recipe.emit.kind is EmitKind.CHANGES else SessionAggregate(recipe, inputs)
+    if window is not None and window.kind is WindowKind.SESSION:
+        return _session_aggregate(recipe, window, inputs)
     if window is None or window.kind in ENDLESS_WINDOWS:
         if recipe.retracts is None:
             return InstantAggregate(recipe, inputs) if recipe.emit.instants else RunningAggregate(recipe, inputs)
@@ -110,17 +117,34 @@ def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
     raise Unsupported("this combination of window and EMIT is not supported")
 
 
+def _session_aggregate(recipe: AggregateRecipe, window: WindowSpec, inputs: Schema) -> Operator:
+    """A session of folds is one state; with MAX, where a row may move a cut, and for other aggregates its rows are kept."""
+    if recipe.emit.kind is EmitKind.CHANGES:
+        return ChangingSessionAggregate(recipe, inputs)
+    if window.max_us is None and foldable(recipe.aggregates):
+        return FoldedSessions(recipe, inputs)
+    if recipe.emit.kind is EmitKind.EVERY:
+        what = "with MAX" if window.max_us is not None else "of an aggregate that needs all values"
+        raise Unsupported(f"EMIT EVERY over a SESSION window {what} is not supported", hint="write EMIT CHANGES, or leave EMIT out")
+    return SessionAggregate(recipe, inputs)
+
+
 def build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
     """Return the logic of a window without an aggregate."""
     if recipe.changes:
-        return WindowChanges(recipe, inputs)
+        return window_log(recipe, inputs)
     if recipe.window.kind is WindowKind.SESSION:
         return SessionedRows(recipe, inputs)
     return WindowRows(recipe)
 
 
-def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
-    """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none."""
+def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None, *, shared: bool = False) -> Operator:
+    """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none.
+
+    `shared`: an aggregate over panes that other queries may join.
+    """
+    if shared and isinstance(recipe, AggregateRecipe):
+        return SharedAggregate(recipe, inputs[0])
     if isinstance(recipe, SelectRecipe):
         return Select(recipe)
     if isinstance(recipe, ProjectRecipe):
@@ -145,6 +169,8 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
         return Top(recipe, inputs[0])
     if isinstance(recipe, LagRecipe):
         return Lag(recipe, inputs[0])
+    if isinstance(recipe, RankRecipe):
+        return Rank(recipe, inputs[0])
     if isinstance(recipe, RelationToStreamRecipe):
         return RelationToStream(recipe, inputs[0])
     if isinstance(recipe, AggregateRecipe):

@@ -55,13 +55,15 @@ class EvaluationErrors:
 class Emitter:
     """Where an operator puts its output: a train per output port, and side rows.
 
-    `late` holds (input port, the late rows), `partly_late` (input port, how many rows), `errors` the evaluation errors.
+    `late` holds (input port, the late rows), `partly_late` (input port, how many rows), `errors` the evaluation errors. An operator whose
+    outputs belong to different queries tells them apart in `late_of_output`: (output, late rows or None, how many are partly late).
     """
 
-    __slots__ = ("errors", "late", "partly_late", "trains")
+    __slots__ = ("errors", "late", "late_of_output", "partly_late", "trains")
 
     def __init__(self, outputs: int = 1) -> None:
         self.trains: list[Train | None] = [None] * outputs
+        self.late_of_output: list[tuple[int, Train | None, int]] = []
         self.late: list[tuple[int, Train]] = []
         self.partly_late: list[tuple[int, int]] = []
         self.errors: list[EvaluationErrors] = []
@@ -73,7 +75,7 @@ class Emitter:
     @property
     def has_side_rows(self) -> bool:
         """There is something besides the output."""
-        return bool(self.late or self.partly_late or self.errors)
+        return bool(self.late or self.partly_late or self.errors or self.late_of_output)
 
 
 class Operator(ABC):
@@ -81,6 +83,7 @@ class Operator(ABC):
 
     stateful: bool = True
     input_count: int = 1
+    sparse: bool = False  # may put nothing on an output whose log does not want progress (queues.py, `quiet`)
     state_fields: tuple[str, ...] = ()  # the attributes that are the state; all else is made from the recipe
 
     def __init__(self, schemas: Sequence[Schema]) -> None:

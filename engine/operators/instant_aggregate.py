@@ -11,41 +11,31 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
-from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows
+from millstream.engine.operators.buffered import BufferedRows
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.outputs import made_train, progress, take_out_late
+from millstream.engine.operators.intake import Intake
+from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.recipes import AggregateRecipe
 from millstream.engine.operators.running_aggregate import RunningAggregate, as_train
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import WatermarkTrack, minimum_track
+from millstream.engine.watermarks import WatermarkTrack
 
 
 class InstantAggregate(RunningAggregate):
     """See the module's text. Uses the folding and the comparing of the RunningAggregate, one instant at a time."""
 
-    state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_arrived")
+    state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_intake")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__(recipe, inputs)
-        self._arrived = 0
+        self._intake = Intake(inputs)
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take rows in; give the changes of the instants that W has passed."""
         train = inputs[0]
-        floor = max(self._watermark, train.track.start)
-        track = minimum_track([train.track], floor)
-        timely, late = take_out_late(train, track)
-        if late is not None:
-            out.late.append((0, late))
-        if timely.rows:
-            self._waiting = concat_rows(self._waiting, buffered(timely, self._arrived))
-            self._arrived += timely.rows
-        self._watermark = max(floor, track.end)
-        passed = self._waiting.time < self._watermark
-        ready = self._waiting.take(np.flatnonzero(passed)).in_order()
-        self._waiting = self._waiting.take(np.flatnonzero(~passed))
-        out.emit(self._changes(train, track, ready, out))
+        taken = self._intake.take(train, out)
+        out.emit(self._changes(train, taken.track, taken.ready, out))
 
     def _changes(self, train: Train, track: WatermarkTrack, ready: BufferedRows, out: Emitter) -> Train:
         parts: list[list[Column]] = []
@@ -66,4 +56,12 @@ class InstantAggregate(RunningAggregate):
 
     def wake_at_us(self) -> int | None:
         """Return when W must tick past the oldest row that waits."""
-        return int(self._waiting.time.min()) + 1 if len(self._waiting) else None
+        return None if self._intake.oldest_us is None else self._intake.oldest_us + 1
+
+    def state_rows(self) -> int:
+        """Return groups and waiting rows."""
+        return super().state_rows() + len(self._intake)
+
+    def state_bytes(self) -> int:
+        """Return the bytes held."""
+        return super().state_bytes() + self._intake.nbytes()

@@ -68,10 +68,10 @@ class WindowJoin(Operator):
         self._keep_matching(pairs, inputs, out)
         for side, run in enumerate(new):
             if run is not None:
-                self._state[side].add(run, self._bound(side, floor), self._keys.size)
+                self._state[side].add(run)
             if self._keep[side]:
                 self._pad(side, track, pairs)
-            self._state[side].expire(self._bound(side, self._watermark.value), self._keys.size)
+            self._state[side].settle(self._bound(side, self._watermark.value), self._keys.size)
         out.emit(self._train_of(inputs, track, pairs, was_idle))
 
     def _bound(self, side: int, watermark: int) -> int | None:

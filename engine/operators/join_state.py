@@ -150,17 +150,17 @@ class SideState:
         """Rows kept."""
         return sum(len(r) for r in self.runs)
 
-    def add(self, run: Run, bound: int | None, id_count: int) -> None:
-        """Add a run; `bound`: rows of an earlier time have expired (None: nothing ever does)."""
+    def add(self, run: Run) -> None:
+        """Add a run. Nothing is dropped before `settle`: a row may be past its time as it comes, and still be wanted unmatched."""
         self.runs.append(run)
+
+    def settle(self, bound: int | None, id_count: int) -> None:
+        """Merge runs of like size; drop rows of a time before `bound` (None: nothing ever expires) where at least half of a run is."""
         while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
             last, before = self.runs.pop(), self.runs.pop()
             merged = self._alive(concat_stores([before.rows, last.rows]), bound)
             if len(merged):
                 self.runs.append(Run(merged, id_count))
-
-    def expire(self, bound: int | None, id_count: int) -> None:
-        """Drop what has expired, where at least half of a run has."""
         if bound is None or not any(r.time_min < bound for r in self.runs):
             return
         kept: list[Run] = []

@@ -8,50 +8,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.operators.buffered import BufferedRows, concat_rows, no_rows
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.keys import key_encoder
-from millstream.engine.operators.outputs import made_train, progress, take_out_late
+from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.recipes import LagRecipe
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.watermarks import WatermarkTrack
 from millstream.engine.windows.holistic import with_nulls
 
 
 class Lag(Operator):
     """Keeps rows that wait for W, and the last `offset` rows of each partition."""
 
-    state_fields: tuple[str, ...] = ("_waiting", "_before", "_watermark", "_ordinal")
+    state_fields: tuple[str, ...] = ("_intake", "_before")
 
     def __init__(self, recipe: LagRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
         self._recipe = recipe
         self._inputs = inputs
-        self._waiting = no_rows(inputs)
+        self._intake = Intake(inputs)
         self._before = no_rows(inputs)
-        self._watermark = TIME_MIN
-        self._ordinal = 0
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take rows in; let those go that W has passed."""
         train = inputs[0]
-        floor = max(self._watermark, train.track.start)
-        track = minimum_track([train.track], floor)
-        timely, late = take_out_late(train, track)
-        if late is not None:
-            out.late.append((0, late))
-        if timely.rows:
-            self._waiting = concat_rows(self._waiting, buffered(timely, self._ordinal))
-            self._ordinal += timely.rows
-        self._watermark = max(floor, track.end)
-        passed = self._waiting.time < self._watermark
-        if not passed.any():
-            out.emit(progress(train, self.schemas[0], track))
-            return
-        ready = self._waiting.take(np.flatnonzero(passed)).in_order()
-        self._waiting = self._waiting.take(np.flatnonzero(~passed))
-        out.emit(self._with_values(train, track, ready))
+        taken = self._intake.take(train, out)
+        if len(taken.ready):
+            out.emit(self._with_values(train, taken.track, taken.ready))
+        else:
+            out.emit(progress(train, self.schemas[0], taken.track))
 
     def _with_values(self, train: Train, track: WatermarkTrack, ready: BufferedRows) -> Train:
         rows = concat_rows(self._before, ready)
@@ -78,12 +66,12 @@ class Lag(Operator):
 
     def wake_at_us(self) -> int | None:
         """Return when W must tick past the oldest row that waits."""
-        return int(self._waiting.time.min()) + 1 if len(self._waiting) else None
+        return None if self._intake.oldest_us is None else self._intake.oldest_us + 1
 
     def state_rows(self) -> int:
         """Return the rows held."""
-        return len(self._waiting) + len(self._before)
+        return len(self._intake) + len(self._before)
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._waiting.nbytes() + self._before.nbytes()
+        return self._intake.nbytes() + self._before.nbytes()

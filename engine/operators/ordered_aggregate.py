@@ -2,10 +2,12 @@
 
 Rows are taken in event-time order, ties by arrival; a row's place is certain once W has passed its time, so an answer carries the seq of
 the item that moved W past it. A row has a clock: its event time, or its rank in its partition. The window of a group at clock c are the
-group's rows with a clock in (c − width, c]; sorted by group and clock, that is one range of rows (windows/ranges.py).
+group's rows with a clock in (c − width, c]. What is kept of them, and how a window is put together, is in windows/sliding_cells.py; when
+answers are given in sliding_events.py.
 
 EMIT FINAL answers at each row for the groups it touches. EMIT CHANGES takes back and gives anew whatever an entering or leaving row
-changes; at the end of the stream nothing leaves (K9). With SLIDE m a row window is answered at each m-th row, for all its groups.
+changes; at the end of the stream nothing leaves (K9). EMIT EVERY d answers for all groups at multiples of d, and last at the last instant.
+With SLIDE m a row window is answered at each m-th row, for all its groups.
 """
 
 from __future__ import annotations
@@ -15,32 +17,27 @@ from typing import Any
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
-from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.operators.buffered import BufferedRows
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.intake import Intake, Taken
 from millstream.engine.operators.keys import key_bits, key_encoder
-from millstream.engine.operators.outputs import change_column, made_train, progress, take_out_late
+from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.recipes import AggregateRecipe, EmitKind, WindowKind
 from millstream.engine.operators.row_clock import RankClock, TimeClock
+from millstream.engine.operators.shown_bounds import ShownBounds
+from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.types import TIMESTAMP, Kind
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
-from millstream.engine.windows.ranges import Ranges, aggregate_ranges, reduce_ranges
-
-
-class Events:
-    """Answers to give: the group, the clock, the instant (event time) of each, and the order of rows that caused it."""
-
-    __slots__ = ("clock", "group", "instant", "order")
-
-    def __init__(self, group: Int64Array, clock: Int64Array, instant: Int64Array, order: Int64Array) -> None:
-        self.group, self.clock, self.instant, self.order = group, clock, instant, order
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
+from millstream.engine.windows.vectors import Vectors, expanded
 
 
 class OrderedAggregate(Operator):
     """See the module's text."""
 
-    state_fields: tuple[str, ...] = ("_clock", "_waiting", "_kept", "_kept_clock", "_watermark", "_ordinal")
+    state_fields: tuple[str, ...] = ("_intake", "_clock", "_cells", "_log", "_finder", "_encoder", "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
@@ -49,134 +46,159 @@ class OrderedAggregate(Operator):
         self._recipe = recipe
         self._changes = recipe.emit.kind is EmitKind.CHANGES
         self._clock = RankClock(window, inputs) if window.kind is WindowKind.ROWS else TimeClock(window)
-        self._key_types = [inputs.fields[k].type for k in recipe.keys]
-        self._waiting = no_rows(inputs)
-        self._kept = no_rows(inputs)
-        self._kept_clock = np.empty(0, dtype=np.int64)
-        self._watermark = TIME_MIN
-        self._ordinal = 0
+        self._intake = Intake(inputs)
+        self._cells = sliding_cells(self._clock.width, recipe.aggregates, inputs)
+        self._log = Vectors([np.int64, np.int64])  # per partition the clock and the group of each element, in order of the clock
+        # A window never reaches over partitions, so groups are told apart by partition and keys.
+        self._whole = set(recipe.keys) <= set(self._clock.partition)
+        self._positions = tuple(dict.fromkeys((*self._clock.partition, *recipe.keys)))
+        self._encoder = key_encoder([inputs.fields[p].type for p in self._positions])
+        self._finder = EventFinder(recipe.emit, self._clock, self._log, whole=self._whole)
+        self._shown = ShownBounds()
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take rows in; answer for those that W has passed."""
         train = inputs[0]
-        floor = max(self._watermark, train.track.start)
-        track = minimum_track([train.track], floor)
-        timely, late = take_out_late(train, track)
-        if late is not None:
-            out.late.append((0, late))
-        if timely.rows:
-            self._waiting = concat_rows(self._waiting, buffered(timely, self._ordinal))
-            self._ordinal += timely.rows
-        self._watermark = max(floor, track.end)
-        if track.end == track.start and not (train.ended or len(self._waiting)):
-            out.emit(progress(train, self.schemas[0], track))
+        taken = self._intake.take(train, out)
+        if taken.track.end == taken.track.start and not (train.ended or len(taken.ready)):
+            out.emit(progress(train, self.schemas[0], taken.track))
             return
-        out.emit(self._answer(train, track, floor))
+        out.emit(self._answer(train, taken))
 
-    def _answer(self, train: Train, track: WatermarkTrack, floor: int) -> Train:
-        passed = self._waiting.time < self._watermark
-        ready = self._waiting.take(np.flatnonzero(passed)).in_order()
-        if len(ready):
-            self._waiting = self._waiting.take(np.flatnonzero(~passed))
-        live = self._live(ready)
-        clocks = self._clock.clocks(ready)
-        rows = concat_rows(self._kept, ready.kept(live))
-        row_clocks = np.concatenate((self._kept_clock, clocks[live]))
-        groups = self._groups(rows)
-        new = np.arange(len(rows)) >= len(self._kept)
-        ended = self._watermark == TIME_MAX
-        events = self._clock.events(rows, row_clocks, groups, new, floor, self._watermark, leaving=self._changes, ended=ended)
-        answer = self._evaluate(train, track, rows, row_clocks, groups, events)
-        keep = self._clock.still_needed(rows, row_clocks, self._watermark)
-        self._kept, self._kept_clock = rows.kept(keep), row_clocks[keep]
+    def _answer(self, train: Train, taken: Taken) -> Train:
+        rows = self._added(taken.ready)
+        watermark = self._intake.watermark
+        last = self._last_instant(train, taken) if watermark == TIME_MAX else None
+        events = self._finder.find(rows, Passage(taken.floor, watermark, last))
+        answer = self._evaluated(train, taken.track, events)
+        self._forget(watermark, rows.partition)
         return answer
 
-    def _live(self, rows: BufferedRows) -> Any:
+    def _last_instant(self, train: Train, taken: Taken) -> int:
+        """At the end of the stream nothing expires: it stands as at the last event time, or where a clock had moved W (K9)."""
+        before = int(taken.track.before(np.array([train.hi - 1], dtype=np.int64))[0])
+        newest = max(self._finder.newest, int(taken.ready.time[-1]) if len(taken.ready) else TIME_MIN)
+        return newest if before in (TIME_MIN, TIME_MAX) else max(newest, before - 1)
+
+    # Rows in -----------------------------------------------------------------------------------------------------------
+
+    def _added(self, ready: BufferedRows) -> NewRows:
+        partition = self._clock.partition_ids(ready)
+        clock = self._clock.clocks(ready, partition)
+        live = self._live(ready)
+        rows = ready if len(live) == len(ready) else ready.take(live)
+        owner, clocks = partition[live], clock[live]
+        groups = self._groups(rows, owner)
+        self._log.reserve_ids(self._clock.partitions)
+        self._cells.reserve_groups(max(self._clock.partitions, self._encoder.size))
+        order = np.argsort(groups, kind="stable")
+        by_group = rows if not self._positions else rows.take(order)
+        elements, at = self._cells.add(by_group, groups[order], clocks[order])
+        if self._clock.by_rank:
+            at_partition, at, elements = owner, clocks, groups
+        else:
+            at_partition = np.zeros(len(at), dtype=np.int64)
+        order = np.lexsort((at, at_partition))
+        self._log.append(at_partition[order], [at[order], elements[order]])
+        return NewRows(partition, clock, ready.time, live, groups)
+
+    def _live(self, rows: BufferedRows) -> Int64Array:
         if self._recipe.live is None:
-            return np.ones(len(rows), dtype=np.bool_)
+            return np.arange(len(rows), dtype=np.int64)
         column = rows.columns[self._recipe.live]
-        return column.values if column.valid is None else column.values & column.valid
+        return np.flatnonzero(column.values if column.valid is None else column.values & column.valid)
 
-    def _groups(self, rows: BufferedRows) -> Int64Array:
-        """Return dense ids of (partition, keys): a window never reaches over partitions."""
-        positions = (*self._clock.partition, *self._recipe.keys)
-        if not positions or len(rows) == 0:
-            return np.zeros(len(rows), dtype=np.int64)
-        columns = [rows.columns[p] for p in positions]
-        return key_encoder([c.type for c in columns]).encode(columns)
+    def _groups(self, rows: BufferedRows, partition: Int64Array) -> Int64Array:
+        if self._whole or len(rows) == 0:
+            return partition
+        return self._encoder.encode([rows.columns[p] for p in self._positions])
 
-    def _evaluate(
-        self, train: Train, track: WatermarkTrack, rows: BufferedRows, clocks: Int64Array, groups: Int64Array, events: Events
-    ) -> Train:
+    def _forget(self, watermark: int, touched: Int64Array) -> None:
+        """Let go what no later window can see, and groups of which nothing is left."""
+        partitions, counts = self._finder.expired(watermark, touched)
+        if len(partitions) == 0:
+            return
+        gone = self._log.columns[1][expanded(self._log.start[partitions], counts)]
+        self._log.drop_front(partitions, counts)
+        empty = self._cells.drop_front(gone)
+        if not self._whole and len(empty):
+            self._encoder.free(empty)
+
+    # Answers -----------------------------------------------------------------------------------------------------------
+
+    def _evaluated(self, train: Train, track: WatermarkTrack, events: Events) -> Train:
         if len(events.group) == 0:
             return progress(train, self.schemas[0], track)
-        order = np.lexsort((np.arange(len(rows)), clocks, groups))
-        place = Places(groups[order], clocks[order])
-        width = self._clock.width
-        sorted_rows = rows.take(order)
-        last = events.clock - self._clock.step
-        before = (place.find(events.group, last - width), place.find(events.group, last))
-        now = (place.find(events.group, events.clock - width), place.find(events.group, events.clock))
-        if not self._changes:
-            full = now[1] > now[0]
-            columns, first = self._columns(sorted_rows, now[0][full], now[1][full], events.instant[full])
-            instant, sequence = events.instant[full], events.order[full]
-            final = np.lexsort((first, sequence))
-            return self._train(train, track, [c.take(final) for c in columns], instant[final])
-        return self._change_train(train, track, sorted_rows, before, now, events)
+        now = self._cells.evaluate(events.group, events.clock)
+        if self._changes:
+            before = self._cells.evaluate(events.group, events.clock - self._clock.slide)
+            return self._change_train(train, track, before, now, events)
+        group, instant = events.group[now.full], events.instant[now.full]
+        final = np.lexsort((now.first, events.order[now.full]))
+        columns = [*self._keys(group), *now.columns, *self._bounds(now.start_time, instant)]
+        closing = None if events.closing is None else events.closing[now.full][final]
+        return self._train(train, track, [c.take(final) for c in columns], instant[final], events.partial, closing)
 
-    def _columns(self, rows: BufferedRows, starts: Int64Array, stops: Int64Array, instants: Int64Array) -> tuple[list[Column], Int64Array]:
-        """Return keys, aggregates and bounds of ranges that hold rows, and the ordinal of the first row of each to arrive."""
-        ranges = Ranges(lambda p: rows.columns[p], len(rows), starts, stops)
-        keys = [canonical_key(rows.columns[k].take(stops - 1)) for k in self._recipe.keys]
-        aggregates = aggregate_ranges(self._recipe.aggregates, ranges)
-        start_times = self._clock.window_starts(instants, rows.time[starts] if len(starts) else instants)
-        bounds = [Column(TIMESTAMP, start_times), Column(TIMESTAMP, instants)]
-        return [*keys, *aggregates, *bounds], reduce_ranges(np.minimum, rows.ordinal, starts, stops, 0)
+    def _keys(self, groups: Int64Array) -> list[Column]:
+        if not self._recipe.keys:
+            return []
+        columns = self._clock.key_columns(groups) if self._whole else self._encoder.columns(groups)
+        known = self._clock.partition if self._whole else self._positions
+        return [columns[known.index(k)] for k in self._recipe.keys]
 
-    def _change_train(
-        self,
-        train: Train,
-        track: WatermarkTrack,
-        rows: BufferedRows,
-        before: tuple[Int64Array, Int64Array],
-        now: tuple[Int64Array, Int64Array],
-        events: Events,
-    ) -> Train:
-        was, is_ = before[1] > before[0], now[1] > now[0]
-        old, _ = self._columns(rows, before[0][was], before[1][was], events.instant[was])
-        new, _ = self._columns(rows, now[0][is_], now[1][is_], events.instant[is_])
-        count = len(self._recipe.keys) + len(self._recipe.aggregates)
-        same = _same_rows(old[:count], new[:count], was, is_)
+    def _bounds(self, start_times: Int64Array, instants: Int64Array) -> list[Column]:
+        """Return window_start and window_end: of a row window the times of its first row and of the moment it is answered at."""
+        starts = start_times if self._clock.by_rank else instants - self._clock.width
+        return [Column(TIMESTAMP, starts), Column(TIMESTAMP, instants)]
+
+    def _change_train(self, train: Train, track: WatermarkTrack, before: Evaluated, now: Evaluated, events: Events) -> Train:
+        was, is_ = before.full, now.full
+        same = _same_rows(before.columns, now.columns, was, is_)
         minus, plus = np.flatnonzero(was & ~same), np.flatnonzero(is_ & ~same)
-        old = [c.filter(~same[was]) for c in old]
-        new = [c.filter(~same[is_]) for c in new]
+        starts = np.zeros(len(was), dtype=np.int64)
+        starts[is_] = now.start_time if self._clock.by_rank else events.instant[is_] - self._clock.width
+        old_bounds = self._shown.taken_back(events, minus, plus, starts)
+        old = [*self._keys(events.group[minus]), *(c.filter(~same[was]) for c in before.columns)]
+        new = [*self._keys(events.group[plus]), *(c.filter(~same[is_]) for c in now.columns)]
+        old += [Column(TIMESTAMP, b) for b in old_bounds]
+        new += [Column(TIMESTAMP, starts[plus]), Column(TIMESTAMP, events.instant[plus])]
         columns = [concat_columns([a, b]) for a, b in zip(old, new, strict=True)]
         at = np.concatenate((minus, plus))
         kind = np.concatenate((np.zeros(len(minus), dtype=np.bool_), np.ones(len(plus), dtype=np.bool_)))
-        final = np.lexsort((kind, at, events.order[at]))
-        columns = [c.take(final) for c in columns]
-        return self._train(train, track, [*columns, change_column(kind[final])], events.instant[at][final])
+        first = np.zeros(len(was), dtype=np.int64)
+        first[was] = before.first
+        first[is_] = now.first
+        final = np.lexsort((kind, first[at], events.order[at]))
+        columns = [*(c.take(final) for c in columns), change_column(kind[final])]
+        closing = None if events.closing is None else events.closing[at][final]
+        return self._train(train, track, columns, events.instant[at][final], events.partial, closing)
 
-    def _train(self, train: Train, track: WatermarkTrack, columns: list[Column], instants: Int64Array) -> Train:
+    def _train(
+        self, train: Train, track: WatermarkTrack, columns: list[Column], instants: Int64Array, partial: bool, closing: Any
+    ) -> Train:
         if len(instants) == 0:
             return progress(train, self.schemas[0], track)
-        target = np.clip(instants, track.start, track.end - 1) + 1
-        notes = {"partial": True} if self._clock.partial else None
-        return made_train(train, self.schemas[0], columns, track.first_reaching(target), instants, track, notes)
+        seqs = track.first_reaching(np.clip(instants, track.start, track.end - 1) + 1)
+        if closing is not None:  # what the end of the stream brings comes after all its instants
+            seqs, instants = np.where(closing, train.hi - 1, seqs), np.where(closing, self._finder.newest, instants)
+        return made_train(train, self.schemas[0], columns, seqs, instants, track, {"partial": True} if partial else None)
+
+    # State -------------------------------------------------------------------------------------------------------------
 
     def wake_at_us(self) -> int | None:
-        """Return when W must tick past the oldest row that waits."""
-        waiting = self._waiting
-        return int(waiting.time.min()) + 1 if len(waiting) else None
+        """Return when W must tick: past the oldest row that waits, what leaves the window next, or the next moment."""
+        found = [t for t in (self._finder.next_exit_us,) if t is not None]
+        if self._intake.oldest_us is not None:
+            found.append(self._intake.oldest_us + 1)
+        return min(found, default=None)
 
     def state_rows(self) -> int:
-        """Return the rows held."""
-        return len(self._waiting) + len(self._kept)
+        """Return the rows that wait and the cells held."""
+        return len(self._intake) + len(self._cells)
 
     def state_bytes(self) -> int:
         """Return the bytes held."""
-        return self._waiting.nbytes() + self._kept.nbytes()
+        return self._intake.nbytes() + self._cells.vectors.nbytes() + self._log.nbytes()
 
 
 class Places:

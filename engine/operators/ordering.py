@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.column import Column
 from millstream.engine.operators.recipes import OrderColumn
 from millstream.engine.train import Int64Array

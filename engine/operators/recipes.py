@@ -147,12 +147,14 @@ class WindowRecipe(Recipe):
     `window` is HOPPING or CUMULATE (a row leaves at once and keeps its event time) or SESSION (`keys`: its PARTITION BY; rows come when
     their session has closed). With `changes` it is SLIDING, NOW, ROWS or UNBOUNDED and the output is a change log: the
     input's columns and `op` (TEXT) appended, no bounds; '+' when a row enters the window, '-' when it leaves it, each with the seq of
-    the row (or the watermark) that made it so.
+    the row (or the watermark) that made it so. With `closes` somebody above answers when a window closes, so a row is left out of the
+    windows that have closed before it came, and is late when it reaches none (K4).
     """
 
     window: WindowSpec
     keys: tuple[int, ...] = ()
     changes: bool = False
+    closes: bool = False
 
 
 class JoinKind(Enum):
@@ -244,6 +246,20 @@ class TopRecipe(Recipe):
     limit: int
     with_ties: bool
     partition: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecipe(Recipe):
+    """Appends `function` (row_number, rank, dense_rank) of each row in its partition, in the given order.
+
+    A partition is complete once W reaches the value of its column `closing` plus `shift_us`.
+    """
+
+    function: str
+    order: tuple[OrderColumn, ...]
+    partition: tuple[int, ...]
+    closing: int
+    shift_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

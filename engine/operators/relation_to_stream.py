@@ -18,14 +18,13 @@ from millstream.engine.operators.recipes import RelationToStreamRecipe
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
-
-MOMENTS_MAX = 10_000  # EVERY: answers in one go; a gap in time that would give more gives its last ones
+from millstream.engine.windows.early import moments_after
 
 
 class RelationToStream(Operator):
     """Keeps the changes of instants that are not over, and the relation itself."""
 
-    state_fields: tuple[str, ...] = ("_waiting", "_relation", "_watermark", "_newest", "_ordinal")
+    state_fields: tuple[str, ...] = ("_waiting", "_relation", "_watermark", "_newest", "_applied", "_ordinal")
 
     def __init__(self, recipe: RelationToStreamRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
@@ -35,6 +34,7 @@ class RelationToStream(Operator):
         self._values = [i for i in range(len(inputs)) if i != recipe.change]
         self._watermark = TIME_MIN
         self._newest = TIME_MIN
+        self._applied = TIME_MIN  # the greatest instant whose changes the relation has
         self._ordinal = 0
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
@@ -55,7 +55,7 @@ class RelationToStream(Operator):
         self._waiting = self._waiting.take(np.flatnonzero(~passed))
         parts: list[tuple[BufferedRows, int, int]] = []
         if self._recipe.stream == "r" and self._recipe.every_us is not None:
-            self._at_moments(ready, track, before, parts)
+            self._at_moments(train, ready, track, before, parts)
         else:
             for instant in np.unique(ready.time).tolist():
                 self._instant(ready.take(np.flatnonzero(ready.time == instant)), instant, track, parts)
@@ -79,28 +79,39 @@ class RelationToStream(Operator):
         answer = {"i": came, "d": went, "r": self._relation}[self._recipe.stream]
         parts.append((answer, self._seq(instant + 1, track), instant))
 
-    def _at_moments(self, ready: BufferedRows, track: WatermarkTrack, before: int, parts: list[tuple[BufferedRows, int, int]]) -> None:
+    def _at_moments(
+        self, train: Train, ready: BufferedRows, track: WatermarkTrack, before: int, parts: list[tuple[BufferedRows, int, int]]
+    ) -> None:
         """Answer at the multiples of d that W has passed, with the changes up to and at each, none after the last event time."""
         every = self._recipe.every_us
         assert every is not None
         if self._newest == TIME_MIN:
             return
-        oldest = int(ready.time.min()) if len(ready) else self._newest
-        first = -(-(oldest if before == TIME_MIN else before) // every)
-        upto = max(self._newest, track.start) if self._watermark == TIME_MAX else self._watermark - 1
-        last = upto // every
-        for moment in range(max(first, last - MOMENTS_MAX + 1) * every, last * every + 1, every):
+        instants = np.unique(ready.time)
+        if self._applied != TIME_MIN:
+            instants = np.unique(np.append(instants, self._applied))
+        upto = self._watermark - 1
+        if self._watermark == TIME_MAX:  # what changed nothing moved W all the same, before the end of the stream did
+            upto = max(self._newest, int(track.before(np.array([train.hi - 1], dtype=np.int64))[0]))
+        lower = (int(instants[0]) if len(instants) else self._newest) if before == TIME_MIN else before
+        for moment in moments_after(every, lower, upto, instants).tolist():
             due = ready.time <= moment
-            self._apply(ready.take(np.flatnonzero(due)))
+            self._apply_in_turn(ready.take(np.flatnonzero(due)))
             ready = ready.take(np.flatnonzero(~due))
             parts.append((self._relation, self._seq(moment + 1, track), moment))
-        self._apply(ready)
+        self._apply_in_turn(ready)
+
+    def _apply_in_turn(self, changes: BufferedRows) -> None:
+        """Apply changes instant by instant: a row that goes and comes again later stands behind those that stayed."""
+        for instant in np.unique(changes.time).tolist():
+            self._apply(changes.take(np.flatnonzero(changes.time == instant)))
 
     def _apply(self, changes: BufferedRows) -> tuple[BufferedRows, BufferedRows]:
         """Apply changes to the relation; return the rows that came and went, less what cancels."""
         rows = concat_rows(self._relation, changes)
         if len(changes) == 0:
             return changes, changes
+        self._applied = max(self._applied, int(changes.time.max()))
         codes = key_encoder([rows.columns[i].type for i in self._values]).encode([rows.columns[i] for i in self._values])
         sign = np.where(np.array(rows.columns[self._recipe.change].values.to_pylist(), dtype=np.str_) == "+", 1, -1)
         old = len(self._relation)

@@ -54,7 +54,9 @@ class RetractingAggregate(Operator):
 
     def _applied(self, rows: BufferedRows) -> BufferedRows:
         """Cancel each '-' against the last equal '+' before it."""
-        codes = key_encoder([rows.columns[i].type for i in self._values]).encode([rows.columns[i] for i in self._values])
+        codes = np.zeros(len(rows), dtype=np.int64)  # without columns (COUNT(*) needs none) all rows are equal
+        if self._values:
+            codes = key_encoder([rows.columns[i].type for i in self._values]).encode([rows.columns[i] for i in self._values])
         sign = np.where(np.array(rows.columns[self._change].values.to_pylist(), dtype=np.str_) == "+", 1, -1)
         standing = np.zeros(int(codes.max()) + 1, dtype=np.int64)
         np.add.at(standing, codes, sign)

@@ -18,20 +18,20 @@ from millstream.engine.operators.ordered_aggregate import equal_values
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
 from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Numbers, Train
+from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, minimum_track
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, constant_track, minimum_track
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.batch import Batch
+from millstream.engine.windows.early import moments_after
 
 PANE = 0  # the one pane that holds everything
-EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
 
 
 class RunningAggregate(Operator):
     """See the module's text."""
 
-    state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest")
+    state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest", "_folded")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
@@ -48,6 +48,7 @@ class RunningAggregate(Operator):
         self._waiting = no_rows(inputs)
         self._watermark = TIME_MIN
         self._newest = TIME_MIN
+        self._folded = TIME_MIN  # the greatest event time folded in (EMIT EVERY)
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Fold the rows and answer as EMIT says."""
@@ -151,6 +152,14 @@ class RunningAggregate(Operator):
         time = np.full(len(ids), self._newest, dtype=np.int64)
         return made_train(train, self.schemas[0], self._columns(ids, self._newest), seq, time)
 
+    def standing(self, lo: int, watermark_us: int) -> Train:
+        """Return the answers that stand now, each as a '+', as what an item with the arrival number `lo` gives: for a copy (fork.py)."""
+        ids = self._aggregates.rows.present([self._slot])
+        columns = [*self._columns(ids, self._newest), change_column(np.ones(len(ids), dtype=np.bool_))]
+        base = empty_train(self.schemas[0], lo, lo + 1, constant_track(lo, lo + 1, watermark_us))
+        seq = np.full(len(ids), lo, dtype=np.int64)
+        return made_train(base, self.schemas[0], columns, seq, np.full(len(ids), self._newest, dtype=np.int64))
+
     # EMIT EVERY --------------------------------------------------------------------------------------------------------
 
     def _early(self, train: Train, rows: Train) -> Train:
@@ -180,10 +189,11 @@ class RunningAggregate(Operator):
         last = (max(self._newest, self._watermark) if watermark == TIME_MAX else watermark) // every
         if self._newest == TIME_MIN:
             return []
-        oldest = int(self._waiting.time.min()) if self._watermark == TIME_MIN and len(self._waiting) else self._watermark
-        first = oldest // every + 1
-        first = max(first, last - EARLY_ANSWERS_MAX + 1)
-        moments = np.arange(first, last + 1, dtype=np.int64) * every
+        instants = np.unique(self._waiting.time)
+        if self._folded != TIME_MIN:
+            instants = np.unique(np.append(instants, self._folded))
+        lower = int(instants[0]) if self._watermark == TIME_MIN and len(instants) else self._watermark
+        moments = moments_after(every, lower + 1, last * every, instants + 1)
         seqs = track.first_reaching(moments)  # type: ignore[attr-defined]
         return list(zip(moments.tolist(), seqs.tolist(), strict=True))
 
@@ -193,6 +203,7 @@ class RunningAggregate(Operator):
         if not due.any():
             return
         rows = self._waiting.take(np.flatnonzero(due))
+        self._folded = max(self._folded, int(rows.time.max()))
         self._waiting = self._waiting.take(np.flatnonzero(~due))
         train = as_train(rows, self._inputs)
         self._fold(train, self._ids(train))
@@ -208,13 +219,11 @@ class RunningAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes held."""
-        return self._aggregates.table.nbytes() + self._waiting.nbytes()
+        return self._aggregates.nbytes() + self._waiting.nbytes()
 
 
 def as_train(rows: BufferedRows, schema: Schema) -> Train:
     """Return kept rows as a train, for what reads columns by position."""
-    from millstream.engine.watermarks import constant_track
-
     count = len(rows)
     lo, hi = (int(rows.seq.min()), int(rows.seq.max()) + 1) if count else (0, 0)
     return Train(

@@ -14,6 +14,8 @@ from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 
+PRUNE_ROWS_MIN = 256
+
 
 class Top(Operator):
     """See the module's text. The last of the partition columns is the window's end; without any, the end of the stream is."""
@@ -26,6 +28,7 @@ class Top(Operator):
         self._rows = no_rows(inputs)
         self._ordinal = 0
         self._watermark = TIME_MIN
+        self._prune_at = PRUNE_ROWS_MIN  # rows at which to look for those beyond the limit; no part of the answer
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Keep rows; let the windows that W has passed go."""
@@ -37,6 +40,21 @@ class Top(Operator):
             self._rows = concat_rows(self._rows, buffered(train, self._ordinal))
             self._ordinal += train.rows
         out.emit(self._closed(train, track))
+        if len(self._rows) > self._prune_at:
+            self._prune()
+
+    def _prune(self) -> None:
+        """Forget the rows that are beyond the limit of their window already; later rows cannot bring them back."""
+        order, windows, keys = self._in_order(self._rows)
+        picked = order[self._within_limit(windows[order], [k[order] for k in keys])]
+        self._rows = self._rows.take(np.sort(picked))
+        self._prune_at = 2 * len(self._rows) + PRUNE_ROWS_MIN
+
+    def _in_order(self, rows: BufferedRows) -> tuple[Int64Array, Int64Array, list[Int64Array]]:
+        """Return the permutation that sorts rows by window and the order asked for, the windows' numbers and the ordering keys."""
+        windows = self._windows(rows)
+        keys = order_keys([rows.columns[o.position] for o in self._recipe.order], self._recipe.order)
+        return np.lexsort((rows.ordinal, *reversed(keys), windows)), windows, keys
 
     def _ends(self, rows: BufferedRows) -> Int64Array:
         if not self._recipe.partition:
@@ -52,21 +70,12 @@ class Top(Operator):
             return progress(train, self.schemas[0], track)
         rows, ends = self._rows.take(np.flatnonzero(due)), ends[due]
         self._rows = self._rows.take(np.flatnonzero(~due))
-        windows = self._windows(rows)
-        keys = order_keys([rows.columns[o.position] for o in self._recipe.order], self._recipe.order)
-        order = np.lexsort((rows.ordinal, *reversed(keys), windows))
+        order, windows, keys = self._in_order(rows)
         picked = order[self._within_limit(windows[order], [k[order] for k in keys])]
-        seqs = self._seqs(train, track, ends[picked], rows.seq[picked])
+        seqs = closing_seqs(train, track, ends[picked], rows.seq[picked])
         again = np.argsort(seqs, kind="stable")
         picked = picked[again]
         return made_train(train, self.schemas[0], rows.take(picked).columns, seqs[again], rows.time[picked], track)
-
-    def _seqs(self, train: Train, track: WatermarkTrack, ends: Int64Array, own: Int64Array) -> Int64Array:
-        """Return the seq of the item that closed each row's window; the row's own where it came after that."""
-        if train.flush or track.start == track.end:
-            return np.full(len(ends), train.hi - 1, dtype=np.int64)
-        closing = track.first_reaching(np.clip(ends, track.start + 1, track.end))
-        return np.maximum(np.where(ends <= track.start, own, closing), train.lo)
 
     def _windows(self, rows: BufferedRows) -> Int64Array:
         """Return numbers that order windows by (end, start)."""
@@ -106,3 +115,11 @@ class Top(Operator):
     def state_bytes(self) -> int:
         """Return their bytes."""
         return self._rows.nbytes()
+
+
+def closing_seqs(train: Train, track: WatermarkTrack, ends: Int64Array, own: Int64Array) -> Int64Array:
+    """Return the seq of the item that closed each row's window; the row's own where it came after that."""
+    if train.flush or track.start == track.end:
+        return np.full(len(ends), train.hi - 1, dtype=np.int64)
+    closing = track.first_reaching(np.clip(ends, track.start + 1, track.end))
+    return np.maximum(np.where(ends <= track.start, own, closing), train.lo)

@@ -174,20 +174,33 @@ class WindowAggregate(Operator):
             self._newest = max(self._newest, int(rows.time.array().max()))
         closing: list[tuple[int, int | None, int]] = [(self._assigner.end(w), w, s) for w, s in self._closings(rows, track, folded)]
         if self._every:
-            early = moments(self._every, self._watermark, track, self._newest)
+            early = moments(self._every, track, self._newest, self._spans(rows))
             closing = sorted([*closing, *((m, None, s) for m, s in early)], key=lambda d: (d[0], d[1] is not None, d[1] or 0))
         return closing
 
+    def _spans(self, rows: Train) -> list[tuple[int, int]]:
+        """Return from when to when each pane with rows is in an open window."""
+        panes = set(self._aggregates.table.slots)
+        if rows.rows:
+            panes.update(np.unique(self._assigner.panes(rows.time.array())).tolist())
+        return [(self._assigner.pane_start(p), self._assigner.end(self._assigner.windows_of(p)[1])) for p in sorted(panes)]
+
     def _early(self, moment: int, seq: int) -> list[WindowAnswer]:
         """Answer for the windows open at a moment with their rows below it."""
-        known = self._aggregates.table.slots
-        panes = sorted(p for p in known if self._assigner.pane_start(p) < moment)
-        windows = {w for p in panes for w in range(self._assigner.windows_of(p)[0], self._assigner.windows_of(p)[1] + 1)}
+        newest = self._assigner.pane_of(moment - 1)
         answers: list[WindowAnswer] = []
-        for window in sorted(w for w in windows if self._assigner.start(w) < moment < self._assigner.end(w)):
-            first, beyond = self._assigner.panes_of(window)
-            answers.extend(self._combined(window, seq, [known[p] for p in panes if first <= p < beyond]))
+        for window in range(self._assigner.last_closed(moment) + 1, self._assigner.windows_of(newest)[1] + 1):
+            if self._assigner.start(window) < moment < self._assigner.end(window):
+                first, beyond = self._assigner.panes_of(window)
+                answers.extend(self._combined(window, seq, self._slots(first, min(beyond, newest + 1))))
         return answers
+
+    def _slots(self, first: int, beyond: int) -> list[int]:
+        """Return the slots of the panes from `first` to `beyond` (excluded) that have rows, in order of time."""
+        known = self._aggregates.table.slots
+        if beyond - first <= len(known):
+            return [known[p] for p in range(first, beyond) if p in known]
+        return [known[p] for p in sorted(known) if first <= p < beyond]
 
     def _closings(self, rows: Train, track: WatermarkTrack, folded: bool) -> list[tuple[int, int]]:
         """Return (window, seq of the item that closes it) for windows with rows, in order; with EMIT EMPTY also for those without."""
@@ -223,12 +236,7 @@ class WindowAggregate(Operator):
         return sorted([*windows, *self._empty.missing(windows, min(upto, newest))])
 
     def _answer(self, window: int, seq: int) -> list[WindowAnswer]:
-        first, beyond = self._assigner.panes_of(window)
-        known = self._aggregates.table.slots
-        if beyond - first <= len(known):
-            slots = [known[p] for p in range(first, beyond) if p in known]
-        else:
-            slots = [known[p] for p in sorted(known) if first <= p < beyond]
+        slots = self._slots(*self._assigner.panes_of(window))
         return self._combined(window, seq, slots)
 
     def _combined(self, window: int, seq: int, slots: list[int]) -> list[WindowAnswer]:
@@ -320,4 +328,4 @@ class WindowAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes of all grids."""
-        return self._aggregates.table.nbytes()
+        return self._aggregates.nbytes()

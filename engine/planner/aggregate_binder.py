@@ -14,14 +14,16 @@ from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, col
 from millstream.engine.operators.recipes import EmitKind, EmitSpec, WindowSpec
 from millstream.engine.planner.expression_binder import ExpressionBinder
 from millstream.engine.planner.logical import Aggregate, AggregateItem, Attribute, Node, Project, Role, change_position, unique_names
+from millstream.engine.planner.over import PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.planner.scope import Scope, located
 from millstream.engine.planner.window_binder import output_time_known
-from millstream.engine.types import TEXT, TIMESTAMP, Kind
+from millstream.engine.types import BIGINT, TEXT, TIMESTAMP, Kind
 from sqlglot import exp
 
 # While binding, aggregates and window bounds have positions that no real column has; `finish` gives them their own.
 _ITEM = 1_000_000
 _WINDOW = 2_000_000
+_RANK = 3_000_000
 _WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
 
 
@@ -61,6 +63,7 @@ class AggregateBinder(ExpressionBinder):
         self.keys: list[Expression] = []
         self.key_names: list[str] = []
         self.pending: list[PendingAggregate] = []
+        self.ranks: list[PendingRank] = []
         self._windows = {i for i, a in enumerate(scope.attributes) if a.role in _WINDOW_ROLES}
 
     # -- keys -----------------------------------------------------------------------------------------------------------------
@@ -81,7 +84,7 @@ class AggregateBinder(ExpressionBinder):
     # -- binding --------------------------------------------------------------------------------------------------------------
 
     def _bind(self, node: exp.Expr) -> Expression:
-        if not contains_aggregate(node):
+        if not contains_aggregate(node) and node.find(exp.Window) is None:
             found = self.over_group(self._bind_source(node))
             if found is not None:
                 return found
@@ -132,6 +135,23 @@ class AggregateBinder(ExpressionBinder):
         index = self.pending.index(pending)
         return ColumnRef(pending.signature.result, _ITEM + index, pending.name)
 
+    def over(self, node: exp.Window) -> Expression:
+        """Bind a ranking function over the groups of a window."""
+        if not is_rank(node):
+            raise refused_over(node)
+        pending = pending_rank(node, self.bind)
+        if pending not in self.ranks:
+            self.ranks.append(pending)
+        return ColumnRef(BIGINT, _RANK + self.ranks.index(pending), pending.function)
+
+    def with_ranks(self, node: Node) -> Node:
+        """Return the node, which gives the groups, with an attribute more for each ranking function."""
+        for pending in self.ranks:
+            partition = tuple(self.resolved(e) for e in pending.partition)
+            order = tuple((self.resolved(key), descending, first) for key, descending, first in pending.order)
+            node = rank_node(node, replace(pending, partition=partition, order=order))
+        return node
+
     def add_named(self, name: str, node: exp.Expr, path: str) -> None:
         """Add an aggregate under a name of its own (plan objects); InvalidDefinition when it is none."""
         before = len(self.pending)
@@ -159,6 +179,9 @@ class AggregateBinder(ExpressionBinder):
             options = (float(1 - Decimal(repr(float(options[0])))), *options[1:])  # exact in decimal, so that 1 - 0.9 is 0.1
         signature = resolve_aggregate(name, [a.type for a in arguments], options)
         cast = tuple(build.cast(a, t) for a, t in zip(arguments, signature.arguments, strict=True))
+        if distinct and signature.name in ("approx_percentile", "approx_top_k"):
+            raise Unsupported(f"DISTINCT in {name.upper()} is not supported", hint="only the exact aggregates can leave out repetitions")
+        distinct = distinct and signature.name != "approx_count_distinct"  # which counts different values anyway
         return PendingAggregate(signature.name, cast, None, distinct, signature, signature.options, name)
 
     def _ordered(self, name: str, nodes: list[exp.Expr], order: exp.Order | None) -> tuple[list[exp.Expr], bool]:
@@ -259,13 +282,16 @@ class AggregateBinder(ExpressionBinder):
     def resolved(self, expression: Expression) -> Expression:
         """Return a bound expression with the true positions of aggregates and window bounds, once all are known."""
         keys, items = len(self.keys), len(self.pending)
+        bounds = 2 if self._windows else 0
 
         def change(node: Expression) -> Expression:
             if not isinstance(node, ColumnRef) or node.position < _ITEM:
                 return node
             if node.position < _WINDOW:
                 return replace(node, position=keys + node.position - _ITEM)
-            return replace(node, position=keys + items + node.position - _WINDOW)
+            if node.position < _RANK:
+                return replace(node, position=keys + items + node.position - _WINDOW)
+            return replace(node, position=keys + items + bounds + node.position - _RANK)
 
         return transform(expression, change)
 
@@ -280,6 +306,8 @@ class HavingBinder:
     def condition(self, node: exp.Expr) -> Expression:
         """Bind the condition."""
         replaced = node.copy().transform(self._replace_alias)
+        if replaced.find(exp.Window) is not None:
+            raise Unsupported("OVER cannot stand in HAVING", hint="filter in an outer query: SELECT … FROM (SELECT …) WHERE rank <= 3")
         return self.binder.condition(replaced, "HAVING")
 
     def _replace_alias(self, node: exp.Expr) -> exp.Expr:

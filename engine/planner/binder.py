@@ -32,21 +32,27 @@ from millstream.engine.planner.steps import append_only_change
 NESTED_QUERIES_MAX = 256
 
 
-def bind_query(query: Query, catalog: Catalog, overrides: tuple[Option, ...] = ()) -> LogicalQuery:
-    """Return the logical plan of a whole query. `overrides` are options from outside the text; they win over its own."""
-    return _Binder(catalog).query(query, overrides)
+def bind_query(query: Query, catalog: Catalog, overrides: tuple[Option, ...] = (), *, finite: bool = False) -> LogicalQuery:
+    """Return the logical plan of a whole query. `overrides` are options from outside the text; they win over its own.
+
+    `finite`: the inputs are sets of rows that stand now, and there is one answer (planner/finite.py).
+    """
+    return _Binder(catalog, finite).query(query, overrides)
 
 
 class _Binder:
     """Binds one query and what is nested in it."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, finite: bool) -> None:
         self.catalog = catalog
+        self.finite = finite
         self.nested_queries = 0
 
     def query(self, query: Query, overrides: tuple[Option, ...]) -> LogicalQuery:
         emit = EmitSpec(EmitKind.CHANGES) if query.stream is not None else query.emit
-        node = self._bind(query, Environment(self.catalog), emit)
+        if self.finite:
+            emit = _once(query)
+        node = self._bind(query, Environment(self.catalog, finite=self.finite), emit)
         if _reads_table_alone(node):
             raise Unsupported(
                 "a table can stand only on the right of a join",
@@ -75,11 +81,11 @@ class _Binder:
             raise Unsupported(
                 "ISTREAM, DSTREAM and RSTREAM cannot stand inside another query", line=query.place.line, column=query.place.column
             )
-        return self._bind(query, environment, None)
+        return self._bind(query, environment, EmitSpec() if self.finite else None)
 
     def _bind(self, query: Query, environment: Environment, emit: EmitSpec | None) -> Node:
         for table in query.common_tables:
-            environment = Environment(environment.catalog, (*environment.tables, (table, environment)))
+            environment = replace(environment, tables=(*environment.tables, (table, environment)))
         body = query.body
         if isinstance(body, UnionBody):
             return self._union(query, body, environment, emit)
@@ -101,6 +107,17 @@ class _Binder:
                 self.nested(branch, environment)
             branches.append(self._bind(branch, environment, emit))
         return united(branches, body.place)
+
+
+def _once(query: Query) -> EmitSpec:
+    """Return the emission of a one-time answer, which may only say that empty windows are wanted."""
+    place = query.emit_place or query.place
+    if query.stream is not None:
+        message = "ISTREAM, DSTREAM and RSTREAM have no meaning in FETCH"
+        raise Unsupported(message, hint="leave it out", line=place.line, column=place.column)
+    if query.emit is not None and query.emit.kind is not EmitKind.FINAL:
+        raise Unsupported("FETCH answers once", hint="leave EMIT out", line=place.line, column=place.column, token="EMIT")
+    return query.emit or EmitSpec()
 
 
 def _reads_table_alone(node: Node) -> bool:

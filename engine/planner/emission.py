@@ -9,7 +9,6 @@ from millstream.engine.planner.logical import Aggregate, Filter, Node, Project, 
 from millstream.engine.planner.steps import append_only_change
 from millstream.engine.planner.window_kinds import PER_WINDOW
 
-NEVER_EARLY = (WindowKind.SLIDING, WindowKind.ROWS, WindowKind.NOW, WindowKind.SESSION, WindowKind.CUMULATE)
 STREAM_WORDS = {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM"}
 
 
@@ -23,10 +22,8 @@ def aggregate_emit(spec: WindowSpec | None, emit: EmitSpec | None, stream: str |
             f"{STREAM_WORDS[stream]} over a {kind.value.upper()} window is not supported",
             hint="it answers once per window; leave the word out",
         )
-    if emit is not None and emit.kind is EmitKind.EVERY and kind in NEVER_EARLY:
-        sampled = kind not in PER_WINDOW
-        hint = "write RSTREAM(SELECT … EVERY d), which samples the window" if sampled else "write EMIT CHANGES, or leave EMIT out"
-        raise Unsupported(f"EMIT EVERY over a {kind.value.upper()} window is not supported", hint=hint)
+    if emit is not None and emit.kind is EmitKind.EVERY and spec.rows_slide > 1:
+        raise Unsupported("EMIT EVERY over [ROWS n SLIDE m] is not supported", hint="leave SLIDE or EMIT EVERY out")
     endless = kind in (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
     if endless and (emit is None or emit.kind is EmitKind.FINAL):
         wanted = "EMIT EVERY" if kind is WindowKind.LANDMARK else "EMIT CHANGES or EMIT EVERY"

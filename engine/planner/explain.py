@@ -26,6 +26,10 @@ def explain(planned: PlannedQuery) -> str:
     lines += ["Rewrites", f"  {', '.join(planned.applied) or 'none applied'}"]
     lines += ["Operators", *_indented(physical_lines(planned))]
     lines += ["State", *_indented(state_lines(planned.physical))]
+    if planned.functions:
+        lines += ["Functions", *_indented([f.promise for f in planned.functions])]
+    if planned.notes:
+        lines += ["Warnings", *_indented(list(planned.notes))]
     lines.append(f"Emission\n  EMIT {emit_text(planned.logical.emit)}")
     points = ", ".join(f"{latency:g} s: {utility:g}" for latency, utility in options.qos)
     lines.append(
@@ -137,8 +141,14 @@ def _join(node: Any) -> str:
     return f"{node.kind.value.capitalize()} join {bound_text(node.lower_us, node.upper_us)}{on}"
 
 
+def _qualified(attributes: Attributes) -> Callable[[int], str]:
+    """Spell each column with its item, so that the two sides of a join can be told apart."""
+    spell = attribute_names(attributes)
+    return lambda i: spell(i) if attributes[i].qualifier is None or "." in spell(i) else f"{attributes[i].qualifier}.{spell(i)}"
+
+
 def _on(node: Any) -> str:
-    left, right = attribute_names(node.left.attributes), attribute_names(node.right.attributes)
+    left, right = _qualified(node.left.attributes), _qualified(node.right.attributes)
     parts = [
         f"{expression_text(k.left, left)} {'IS NOT DISTINCT FROM' if k.null_safe else '='} {expression_text(k.right, right)}"
         for k in node.keys
@@ -158,6 +168,12 @@ def _lag(node: Any) -> str:
     names = [a.name for a in node.input.attributes]
     by = f" by {', '.join(names[p] for p in node.partition)}" if node.partition else ""
     return f"Lag {names[node.value]}, {node.offset} back{by}"
+
+
+def _rank(node: Any) -> str:
+    names = [a.name for a in node.input.attributes]
+    keys = ", ".join(names[k.position] + (" DESC" if k.descending else "") for k in node.order) or "arrival"
+    return f"{node.function.upper()} in {', '.join(names[p] for p in node.partition)} by {keys}"
 
 
 def _relation_to_stream(node: Any) -> str:
@@ -180,6 +196,7 @@ _DESCRIPTIONS: dict[type[Node], Callable[[Any], str]] = {
     logical.Distinct: lambda node: "Distinct" + (" in each window" if node.window is not None else ""),
     logical.Top: _top,
     logical.Lag: _lag,
+    logical.Rank: _rank,
     logical.RelationToStream: _relation_to_stream,
 }
 

@@ -10,11 +10,14 @@ from typing import Any
 from millstream.engine.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.expressions import build
 from millstream.engine.expressions.aggregates import is_aggregate
+from millstream.engine.expressions.functions import REFUSED
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
-from millstream.engine.language.column_types import type_of_node
+from millstream.engine.expressions.user_functions import call_user_function
+from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
 from millstream.engine.planner.logical import Role
 from millstream.engine.planner.scope import WINDOW_TIME, Scope, folded, located, place_of
-from millstream.engine.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, decimal
+from millstream.engine.planner.user_functions import called_function
+from millstream.engine.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
 from sqlglot import exp
 
 _BINARY: dict[type[exp.Expr], str] = {
@@ -33,13 +36,15 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
     exp.And: "and",
     exp.Or: "or",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "#",
     exp.NullSafeEQ: "is_not_distinct_from",
     exp.NullSafeNEQ: "is_distinct_from",
 }
 _TRIMS = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
-    exp.AtTimeZone: ("AT TIME ZONE", "timestamps are instants; give the zone to DATE_TRUNC, EXTRACT or the window"),
-    exp.Bracket: ("an index in brackets", "use the aggregate that gives the single value"),
+    exp.AtTimeZone: ("AT TIME ZONE", "timestamps are instants; give the zone to TO_CHAR, DATE_TRUNC, DATE_PART or the window"),
     exp.Subquery: ("a subquery in an expression", "put it in FROM and join it"),
     exp.Tuple: ("a list in parentheses", "compare the columns one by one"),
     exp.Collate: ("COLLATE", "text compares by code point"),
@@ -76,7 +81,7 @@ class ExpressionBinder:
             exp.Literal: self._literal,
             exp.Null: lambda _: Literal(NULL, None),
             exp.Boolean: lambda node: Literal(BOOLEAN, bool(node.this)),
-            exp.Interval: lambda node: Literal(INTERVAL, int(node.this.this)),
+            exp.Interval: self._interval,
             exp.Paren: lambda node: self.bind(node.this),
             exp.Neg: self._negation,
             exp.Not: self._not,
@@ -95,6 +100,7 @@ class ExpressionBinder:
                 "substring", [n for n in (node.this, node.args.get("start"), node.args.get("length")) if n]
             ),
             exp.Trim: self._trim,
+            exp.Bracket: self._element,
             exp.Anonymous: self._function,
             exp.Filter: self._aggregate_part,
             exp.WithinGroup: self._aggregate_part,
@@ -139,10 +145,25 @@ class ExpressionBinder:
     def _binary(self, name: str, node: exp.Expr) -> Expression:
         if name in ("and", "or"):
             return build.call(name, [self.bind(part) for part in flattened(node, type(node))])
+        if name in ("+", "-") and _is_months(node.expression):
+            return self._calendar_sum(node.this, node.expression, 1 if name == "+" else -1)
+        if name == "+" and _is_months(node.this):
+            return self._calendar_sum(node.expression, node.this, 1)
         operands = [self.bind(node.this), self.bind(node.expression)]
         if name in ("+", "-"):
             operands = [operands[0], self._in_units_of(operands[0], operands[1])]
         return build.call(name, operands)
+
+    def _calendar_sum(self, instant: exp.Expr, interval: exp.Expr, sign: int) -> Expression:
+        """A month has no fixed length, so adding one is a function of the calendar."""
+        return build.call("add_months", [self.bind(instant), build.integer_literal(sign * int(interval.this.this))])
+
+    def _interval(self, node: exp.Interval) -> Expression:
+        if _is_months(node):
+            raise Unsupported(
+                "an interval of months can only be added to a TIMESTAMP or DATE", hint="use DAY or WEEK, or ADD_MONTHS(ts, n)"
+            )
+        return Literal(INTERVAL, int(node.this.this))
 
     def _in_units_of(self, column: Expression, interval: Expression) -> Expression:
         """A duration beside a whole-number event time counts in that column's unit: `ts - 5 SECONDS` in milliseconds is `ts - 5000`."""
@@ -169,7 +190,12 @@ class ExpressionBinder:
             end = self.scope.of_role(Role.WINDOW_END)
             if end is not None and not any(a.name == WINDOW_TIME for a in self.scope.attributes):
                 return build.call("-", [self.scope.attribute(end).reference(end), Literal(INTERVAL, 1)])
-        position = self.scope.find(name, qualifier)
+        try:
+            position = self.scope.find(name, qualifier)
+        except UnknownName:
+            if name in REFUSED and qualifier is None:  # CURRENT_TIMESTAMP and the like stand without parentheses
+                raise Unsupported(f"{name.upper()} is not supported", hint=REFUSED[name]) from None
+            raise
         return self.reference(position)
 
     def reference(self, position: int) -> Expression:
@@ -210,11 +236,13 @@ class ExpressionBinder:
         raise Unsupported("IS takes NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM", hint="write = to compare")
 
     def _between(self, node: exp.Between) -> Expression:
-        if node.args.get("symmetric"):
-            raise Unsupported("BETWEEN SYMMETRIC is not supported", hint="use LEAST and GREATEST")
         if node.args.get("low") is None or node.args.get("high") is None:
             raise SyntaxProblem("BETWEEN needs two ends joined by AND")
-        return self.call("between", [node.this, node.args["low"], node.args["high"]])
+        value, low, high = self.bind(node.this), self.bind(node.args["low"]), self.bind(node.args["high"])
+        inside = build.call("between", [value, low, high])
+        if not node.args.get("symmetric"):
+            return inside
+        return build.call("or", [inside, build.call("between", [value, high, low])])
 
     def _in(self, node: exp.In) -> Expression:
         if node.args.get("query") or node.args.get("field") or not node.expressions:
@@ -246,17 +274,25 @@ class ExpressionBinder:
         place = place_of(node)
         target = type_of_node(node.to, place.line if place else None, place.column if place else None)
         quiet = isinstance(node, exp.TryCast)
-        if isinstance(node.this, exp.Literal) and node.this.is_string and target != TEXT:
+        parameters = parameters_of_node(node.to)
+        rounded = target == TIMESTAMP and bool(parameters)
+        if isinstance(node.this, exp.Literal) and node.this.is_string and target != TEXT and not rounded:
             try:
                 return build.text_constant(str(node.this.this), target)
             except TypeProblem:
                 if quiet:
                     return Literal(target, None)
                 raise
-        return build.cast(self.bind(node.this), target, quiet)
+        bound = build.cast(self.bind(node.this), target, quiet)
+        return _shortened(bound, parameters[0]) if parameters and target.kind in (Kind.TEXT, Kind.TIMESTAMP) else bound
 
     def _extract(self, node: exp.Extract) -> Expression:
         return self.call("extract", [node.expression], (str(node.this.name or node.this.this).lower(), None))
+
+    def _element(self, node: exp.Bracket) -> Expression:
+        if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+            raise Unsupported("a part of a list is not supported", hint="one element is list[1]")
+        return self.call("array_element", [node.this, node.expressions[0]])
 
     def _trim(self, node: exp.Trim) -> Expression:
         name = _TRIMS[str(node.args.get("position") or "BOTH").upper()]
@@ -273,6 +309,9 @@ class ExpressionBinder:
         for argument in node.expressions:
             if isinstance(argument, (exp.Star, exp.Distinct, exp.Order, exp.Alias)):
                 raise TypeProblem(f"{name.upper()} is no aggregate and takes plain arguments")
+        own = called_function(name)
+        if own is not None:
+            return call_user_function(own, [self.bind(argument) for argument in node.expressions])
         return self.call(name, list(node.expressions))
 
     def aggregate(self, node: exp.Expr) -> Expression:
@@ -285,6 +324,23 @@ class ExpressionBinder:
     def over(self, node: exp.Window) -> Expression:
         """Bind `function OVER (…)`; only the select list takes it."""
         raise Unsupported("OVER can stand only in the select list", hint="compute it in a derived table")
+
+
+def _is_months(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Interval) and str(node.args["unit"].this) == "MONTH"
+
+
+def _shortened(bound: Expression, size: int) -> Expression:
+    """CAST to VARCHAR(n) cuts, CAST to TIMESTAMP(p) rounds to p digits of a second, halves upwards."""
+    if bound.type == TEXT:
+        return build.call("left", [bound, build.integer_literal(size)])
+    if size == TIMESTAMP_DIGITS_MAX:
+        return bound
+    units = {0: "second", 3: "millisecond"}
+    if size not in units:
+        raise Unsupported(f"TIMESTAMP({size}) in CAST is not supported", hint="use 0, 3 or 6 digits")
+    later = build.call("+", [bound, Literal(INTERVAL, 10 ** (TIMESTAMP_DIGITS_MAX - size) // 2)])
+    return build.call("date_trunc", [later], (units[size], None))
 
 
 def flattened(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:

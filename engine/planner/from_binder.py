@@ -11,6 +11,7 @@ from millstream.engine.expressions.ir import Call, ColumnRef, Expression, column
 from millstream.engine.language.syntax import CommonTable, FromItem, JoinItem, NamedItem, Query, SubqueryItem
 from millstream.engine.operators.recipes import JoinKind, WindowKind
 from millstream.engine.planner.expression_binder import ExpressionBinder, conjuncts
+from millstream.engine.planner.finite import as_scan
 from millstream.engine.planner.join_binder import JoinRequest, Side, make_join
 from millstream.engine.planner.join_conditions import analyse
 from millstream.engine.planner.logical import Attribute, Attributes, Node, Role, Scan, TableScan, Window, requalified
@@ -25,10 +26,14 @@ _UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What names mean while a query is bound: the catalogue, and common tables with the environment each was defined in."""
+    """What names mean while a query is bound: the catalogue, and common tables with the environment each was defined in.
+
+    `finite`: the inputs are sets of rows that stand now (finite.py).
+    """
 
     catalog: Catalog
     tables: tuple[tuple[CommonTable, Environment], ...] = ()
+    finite: bool = False
 
     def common_table(self, name: str) -> tuple[CommonTable, Environment] | None:
         """Return the innermost common table of this name, or None."""
@@ -59,6 +64,8 @@ class FromBinder:
         if isinstance(source, JoinItem):
             self._check_aliases(source)
         items = [self._side(item, where if item is source else None) for item in _commas(source)]
+        if self.environment.finite:
+            items = [replace(side, node=as_scan(side.node)) for side in items]
         if len(items) == 1:
             node = windowed(items[0])
             scope = self._scope(node, items[0])
@@ -90,7 +97,7 @@ class FromBinder:
             start = width - len(side.node.attributes)
             mine = [c for c in waiting if _joins(c, start, width)]
             waiting = [c for c in waiting if c not in mine]
-            request = JoinRequest(JoinKind.INNER, tuple(mine), None, False, source.place)
+            request = JoinRequest(JoinKind.INNER, tuple(mine), None, False, source.place, finite=self.environment.finite)
             current = make_join(current, side, request)
         node = windowed(current)
         return BoundFrom(node, self._scope(node, current), tuple(waiting))
@@ -141,7 +148,7 @@ class FromBinder:
         asof = item.asof
         if item.system_time is not None:
             asof = self._system_time(item, left, right)
-        return make_join(left, right, JoinRequest(item.kind, conditions, item.within_us, asof, item.place))
+        return make_join(left, right, JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite))
 
     def _check_aliases(self, item: JoinItem) -> None:
         names = _aliases(item)
@@ -255,7 +262,10 @@ def stream_attributes(stream: StreamDefinition, qualifier: str | None) -> Attrib
 
 def derived_attributes(stream: DerivedStream, qualifier: str | None) -> Attributes:
     """Return the attributes of a derived stream."""
-    attributes = [Attribute(f.name, f.type, f.nullable, qualifier, time=stream.times.get(f.name)) for f in stream.schema.fields]
+    attributes = [
+        Attribute(f.name, f.type, f.nullable, qualifier, time=stream.times.get(f.name), time_unit_us=stream.units.get(f.name, 1))
+        for f in stream.schema.fields
+    ]
     if stream.changes:
         attributes[-1] = replace(attributes[-1], role=Role.CHANGE)
     return tuple(attributes)

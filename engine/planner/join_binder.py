@@ -12,6 +12,7 @@ from millstream.engine.language.durations import duration_text
 from millstream.engine.language.syntax import Place
 from millstream.engine.operators.recipes import JoinKind, WindowKind, WindowSpec
 from millstream.engine.planner.expression_binder import conjunction
+from millstream.engine.planner.finite import as_scan
 from millstream.engine.planner.join_conditions import Bound, JoinCondition, KeyExpressions, analyse, key_type
 from millstream.engine.planner.logical import (
     AsofJoin,
@@ -28,6 +29,7 @@ from millstream.engine.planner.logical import (
 )
 from millstream.engine.planner.window_binder import bounds_of, windowed_times
 from millstream.engine.planner.window_kinds import AT_INSTANT, FORMED_FIRST
+from millstream.engine.windows.calendar_assigners import LONGEST_DAY_US, US_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Side:
 class JoinRequest:
     """What was written about a join: kind, conditions over left's then right's attributes, WITHIN, AS OF, place.
 
-    `bound` and `strict` come from plan objects, which state what ON would imply.
+    `bound` and `strict` come from plan objects, which state what ON would imply. `finite`: both sides are sets of rows that stand now.
     """
 
     kind: JoinKind
@@ -53,6 +55,7 @@ class JoinRequest:
     place: Place
     bound: Bound = field(default_factory=Bound)
     strict: bool = False
+    finite: bool = False
 
     def refuse(self, message: str, hint: str | None = None) -> Unsupported:
         """Return the error, to be raised."""
@@ -64,6 +67,8 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     for side in (left, right):
         if change_position(side.node.attributes) is not None:
             raise request.refuse("a join over a change log is not supported", "aggregate inside a window first")
+    if request.finite:
+        left, right = _finite_sides(left, right, request)
     if isinstance(left.node, TableScan):
         raise request.refuse("a table cannot stand on the left of a join", "put the stream left and the table right")
     if isinstance(right.node, TableScan):
@@ -71,6 +76,21 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     if request.asof:
         return Side(_asof_join(left, right, request), left.spec)
     return _stream_join(left, right, request)
+
+
+def _finite_sides(left: Side, right: Side, request: JoinRequest) -> tuple[Side, Side]:
+    """A table stays one where a continuous query could join it so; else its rows are joined like any others."""
+    if isinstance(right.node, TableScan) and not isinstance(left.node, TableScan) and _takes_table(left, right, request):
+        return left, right
+    return replace(left, node=as_scan(left.node)), replace(right, node=as_scan(right.node))
+
+
+def _takes_table(left: Side, right: Side, request: JoinRequest) -> bool:
+    if request.kind not in (JoinKind.INNER, JoinKind.LEFT) or request.within_us is not None:
+        return False
+    count = len(left.node.attributes)
+    condition = analyse(list(request.conditions), left.node.attributes + right.node.attributes, count)
+    return bool(_left_keys(condition, count)[0])
 
 
 # -- stream–stream ------------------------------------------------------------------------------------------------------------
@@ -84,7 +104,7 @@ def _stream_join(left: Side, right: Side, request: JoinRequest) -> Side:
         bound = bound.meet(Bound(-request.within_us, request.within_us))
     window = _window_bound(left, right, request)
     bound = bound.meet(window)
-    if bound.is_open:
+    if bound.is_open and not request.finite:
         raise InvalidDefinition(
             "a join of two streams needs a bound in time",
             hint="add WITHIN 10 SECONDS, or compare the two time columns",
@@ -102,7 +122,7 @@ def _stream_join(left: Side, right: Side, request: JoinRequest) -> Side:
         )
     tumbling = left.spec is not None and left.spec.kind is WindowKind.HOPPING
     node = _keyed_join(left, right, request, condition, bound, tumbling)
-    points = left.spec is not None and not tumbling
+    points = (left.spec is not None or right.spec is not None) and not tumbling
     return Side(node, left.spec if tumbling else None, joined=points or left.joined or right.joined)
 
 
@@ -111,20 +131,30 @@ def _window_bound(left: Side, right: Side, request: JoinRequest) -> Bound:
     a, b = left.spec, right.spec
     if a is None and b is None:
         return Bound()
-    if a is None or b is None:
-        raise request.refuse("a join with a window on one side only is not supported", "write a window on both items, or WITHIN")
     if left.joined or right.joined:
         raise request.refuse("a join of more than two windowed items is not supported", "bound the further joins with WITHIN")
+    if a is None or b is None:
+        return _one_window(a, b, request)
     if a.kind in AT_INSTANT and b.kind in AT_INSTANT:
         return Bound(_negative(_reach(b)), _reach(a))
-    if a.kind is b.kind is WindowKind.HOPPING and a == b and a.range_us == a.slide_us and a.zone is None:
-        return Bound(1 - a.range_us, a.range_us - 1)
+    if a.kind is b.kind is WindowKind.HOPPING and a == b and a.range_us == a.slide_us:
+        # A local day may last longer than 24 hours; the window itself is a key of the join, the bound lets its state go.
+        longest = a.range_us if a.zone is None else a.range_us // US_PER_DAY * LONGEST_DAY_US or a.range_us
+        return Bound(1 - longest, longest - 1)
     if a.kind is b.kind is WindowKind.HOPPING:
-        raise request.refuse(
-            "a join of hopping, differing or zoned windows is not supported", "use the same tumbling window twice, or WITHIN"
-        )
+        raise request.refuse("a join of hopping or differing windows is not supported", "use the same tumbling window twice, or WITHIN")
     kinds = f"{a.kind.value.upper()} and {b.kind.value.upper()}"
     raise request.refuse(f"a join of {kinds} windows is not supported", "use [RANGE d] on both items, or WITHIN d")
+
+
+def _one_window(a: WindowSpec | None, b: WindowSpec | None, request: JoinRequest) -> Bound:
+    """An item without a window is [UNBOUNDED], as in CQL: its rows stay, and meet what the other item's window holds when it comes."""
+    spec = a or b
+    assert spec is not None
+    if spec.kind not in AT_INSTANT:
+        kind = spec.kind.value.upper()
+        raise request.refuse(f"a join with a {kind} window on one side only is not supported", "write a window on both items, or WITHIN")
+    return Bound(None, _reach(spec)) if b is None else Bound(_negative(_reach(spec)), None)
 
 
 def _reach(spec: WindowSpec) -> int | None:

@@ -1,4 +1,4 @@
-"""LAG(x [, n]) OVER (PARTITION BY …) in a select list: each becomes a node that appends one attribute."""
+"""LAG(x [, n]) OVER (PARTITION BY …) and the ranking functions in a select list: each becomes a node that appends one attribute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from millstream.engine.errors import TypeProblem, Unsupported
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
 from millstream.engine.planner.expression_binder import ExpressionBinder
 from millstream.engine.planner.logical import Attribute, Lag, Node, Project, change_position, passing
+from millstream.engine.planner.over import PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.planner.scope import Scope
+from millstream.engine.types import BIGINT, DataType
 from sqlglot import exp
 
 
@@ -23,27 +25,29 @@ class PendingLag:
 
 
 class LagBinder(ExpressionBinder):
-    """Binds a select list that may hold LAG. A LAG gets the position after the scope's attributes; `extend` makes it real."""
+    """Binds a select list that may hold LAG and ranks. Each gets a position after the scope's attributes; `extend` makes it real."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
-        self.pending: list[PendingLag] = []
+        self.pending: list[PendingLag | PendingRank] = []
 
     def over(self, node: exp.Window) -> Expression:
-        """Bind LAG(x [, n]) OVER (PARTITION BY k, … [ORDER BY the event time])."""
+        """Bind LAG(x [, n]) OVER (PARTITION BY k, … [ORDER BY the event time]), or a ranking function (`over.py`)."""
         call = node.this
+        if is_rank(node):
+            return self._pended(pending_rank(node, self.bind), BIGINT, str(call.name).lower())
         if not isinstance(call, exp.Anonymous) or call.name.lower() != "lag":
-            name = call.name.upper() if isinstance(call, exp.Anonymous) else "this function"
-            raise Unsupported(
-                f"{name} OVER ( ) is not supported", hint="only LAG takes OVER; for aggregates write a window after the stream"
-            )
+            raise refused_over(node)
         if node.args.get("spec") is not None:
             raise Unsupported("a frame (ROWS or RANGE) in OVER is not supported", hint="write [ROWS n] after the stream's name")
         self._check_order(node.args.get("order"))
         pending = PendingLag(*self._arguments(call), tuple(self.bind(k) for k in node.args.get("partition_by") or ()))
+        return self._pended(pending, pending.value.type, "lag")
+
+    def _pended(self, pending: PendingLag | PendingRank, type_: DataType, name: str) -> ColumnRef:
         if pending not in self.pending:
             self.pending.append(pending)
-        return ColumnRef(pending.value.type, len(self.scope.attributes) + self.pending.index(pending), "lag")
+        return ColumnRef(type_, len(self.scope.attributes) + self.pending.index(pending), name)
 
     def _arguments(self, call: exp.Anonymous) -> tuple[Expression, int]:
         nodes = list(call.expressions)
@@ -64,11 +68,14 @@ class LagBinder(ExpressionBinder):
                 raise Unsupported("LAG looks back in order of event time only", hint="leave ORDER BY out")
 
     def extend(self, node: Node) -> Node:
-        """Return the node with one attribute more for each LAG that was bound."""
-        if self.pending and change_position(node.attributes) is not None:
+        """Return the node with one attribute more for each function that was bound."""
+        if change_position(node.attributes) is not None and any(isinstance(p, PendingLag) for p in self.pending):
             raise Unsupported("LAG over a change log is not supported", hint="aggregate inside a window first")
         width = len(node.attributes)
         for index, pending in enumerate(self.pending):
+            if isinstance(pending, PendingRank):
+                node = rank_node(node, pending)
+                continue
             attributes = node.attributes
             value, partition = pending.value, pending.partition
             extra = [e for e in (value, *partition) if not isinstance(e, ColumnRef)]

@@ -260,6 +260,17 @@ class Top(Unary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rank(Unary):
+    """Appends one attribute: the number of a row in its partition. That is complete when W reaches column `closing` plus `shift_us`."""
+
+    function: str
+    order: tuple[OrderKey, ...]
+    partition: tuple[int, ...]
+    closing: int
+    shift_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lag(Unary):
     """Appends one attribute: the value of column `value` in the row `offset` before this one of the same partition."""
 

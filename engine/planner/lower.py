@@ -19,6 +19,7 @@ from millstream.engine.operators.recipes import (
     LagRecipe,
     OrderColumn,
     ProjectRecipe,
+    RankRecipe,
     Recipe,
     RelationToStreamRecipe,
     SelectRecipe,
@@ -41,6 +42,7 @@ from millstream.engine.planner.logical import (
     LogicalQuery,
     Node,
     Project,
+    Rank,
     RelationToStream,
     Scan,
     Split,
@@ -80,6 +82,7 @@ class _Lowering:
         self._done: dict[Node, InputRef] = {}
         self._instants = False  # below ISTREAM, DSTREAM or RSTREAM, which look at the relation at every instant
         self._splits: dict[tuple[InputRef, SplitRecipe], PhysicalNode] = {}
+        self._closing: set[int] = set()  # windows of rows above which a Top answers when they close
         self._methods: dict[type[Node], Callable[[Any], InputRef]] = {
             Scan: self._scan,
             TableScan: self._table,
@@ -95,6 +98,7 @@ class _Lowering:
             Distinct: self._distinct,
             Top: self._top,
             Lag: self._lag,
+            Rank: self._rank,
             RelationToStream: self._relation_to_stream,
         }
 
@@ -161,7 +165,8 @@ class _Lowering:
             return self._made(WindowRecipe(node.schema, node.spec, changes=True), node, self.lower(node.input))
         if kind in PER_WINDOW:
             spec, keys = replace(node.spec, partition=()), node.spec.partition
-            return self._made(WindowRecipe(node.schema, spec, keys), node, self.lower(node.input))
+            closes = id(node) in self._closing and kind is not WindowKind.SESSION
+            return self._made(WindowRecipe(node.schema, spec, keys, closes=closes), node, self.lower(node.input))
         raise Unsupported(
             f"window_start and window_end of a [{kind.value.upper()}] window without an aggregate are not supported",
             hint="select the event time instead",
@@ -214,8 +219,17 @@ class _Lowering:
         return self._made(DistinctRecipe(node.schema, node.window), node, self.lower(node.input))
 
     def _top(self, node: Top) -> InputRef:
+        below: Node = node.input
+        while isinstance(below, Project | Filter):
+            below = below.input
+        self._closing.add(id(below))
         order = tuple(OrderColumn(k.position, k.descending, k.nulls_first) for k in node.order)
         recipe = TopRecipe(node.schema, order, node.limit, node.with_ties, node.partition)
+        return self._made(recipe, node, self.lower(node.input))
+
+    def _rank(self, node: Rank) -> InputRef:
+        order = tuple(OrderColumn(k.position, k.descending, k.nulls_first) for k in node.order)
+        recipe = RankRecipe(node.schema, node.function, order, node.partition, node.closing, node.shift_us)
         return self._made(recipe, node, self.lower(node.input))
 
     def _lag(self, node: Lag) -> InputRef:

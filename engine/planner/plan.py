@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millstream.engine.catalog import Catalog, DerivedStream, TimeOffset
+from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query
@@ -25,22 +26,25 @@ from millstream.engine.planner.optimise import optimise
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.planner.plan_objects import bind_plan_object
 from millstream.engine.planner.state import unbounded_state
+from millstream.engine.planner.user_functions import functions_of
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """How to plan. `rules_off` names rewrites to leave out ("all" for every one); `overrides` are WITH options from outside the text.
 
-    An override wins over the text's own WITH (CREATE QUERY … WITH, `submit(class=…)`).
+    An override wins over the text's own WITH (CREATE QUERY … WITH, `submit(class=…)`). `finite`: for one answer over rows that stand now.
     """
 
     rules_off: frozenset[str] = frozenset()
     overrides: tuple[Option, ...] = ()
+    finite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance.
+    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance, `functions` those
+    of users that it calls.
 
     `bound` is the logical plan before any rewrite, `logical` the one after.
     """
@@ -53,19 +57,26 @@ class PlannedQuery:
     streams: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    functions: tuple[UserFunction, ...] = field(default=())
 
     @property
     def times(self) -> dict[str, TimeOffset]:
         """The output columns that tell the event time (K19), for a derived stream."""
         names = self.physical.schema.names
-        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None and a.time_unit_us == 1}
+        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None}
+
+    @property
+    def time_units(self) -> dict[str, int]:
+        """What 1 means, in microseconds, in those of `times` that are whole numbers."""
+        named = zip(self.physical.schema.names, self.logical.root.attributes, strict=True)
+        return {n: a.time_unit_us for n, a in named if a.time is not None and a.time_unit_us != 1}
 
 
 def derived_stream(name: str, planned: PlannedQuery) -> DerivedStream:
     """Return what CREATE STREAM name AS … defines."""
     reads = (*planned.streams, *planned.tables)
     changes = planned.physical.change_kind is not None
-    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes)
+    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes, planned.time_units)
 
 
 def plan_select(
@@ -77,7 +88,8 @@ def plan_select(
 ) -> PlannedQuery:
     """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere."""
     options = options or PlanOptions()
-    bound, shown = _bound(source, catalog, options)
+    with functions_of(catalog) as functions:
+        bound, shown = _bound(source, catalog, options)
     root, applied = optimise(bound.root, off=options.rules_off)
     logical = replace(bound, root=root)
     scans = walk_plan(bound.root)
@@ -85,14 +97,15 @@ def plan_select(
     tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
     physical = lower(logical)
     notes = (*physical.notes, *unbounded_state(physical))
-    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes)
+    called = tuple(functions.called.values())
+    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes, called)
 
 
 def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:
     if isinstance(source, Mapping):
         return bind_plan_object(source, catalog, options.overrides), ""
     if isinstance(source, SelectStatement):
-        return bind_query(source.query, catalog, options.overrides), source.text
+        return bind_query(source.query, catalog, options.overrides, finite=options.finite), source.text
     if isinstance(source, str):
-        return bind_query(parse_query(source), catalog, options.overrides), source.strip().rstrip(";")
-    return bind_query(source, catalog, options.overrides), ""
+        return bind_query(parse_query(source), catalog, options.overrides, finite=options.finite), source.strip().rstrip(";")
+    return bind_query(source, catalog, options.overrides, finite=options.finite), ""

@@ -32,6 +32,7 @@ from millstream.engine.planner.logical import (
     change_position,
     requalified,
 )
+from millstream.engine.planner.over import RANKS, ranked
 from millstream.engine.planner.plan_fields import Fields, as_text, at_path
 from millstream.engine.planner.scope import Scope
 from millstream.engine.planner.steps import WINDOW_ROLES, Output, filtered, project_to, split_conditions, window_of
@@ -73,6 +74,7 @@ class NodeReader:
             "distinct": self._distinct,
             "top": self._top,
             "lag": self._lag,
+            "rank": self._rank,
         }
 
     def read(self, value: Any, path: str, outer: bool = True) -> Node:
@@ -249,16 +251,32 @@ class NodeReader:
         node = self._input(fields, outer)
         self._not_changes(node, "top")
         scope = Scope(node.attributes)
-        order = []
-        for item in self._parsed(fields.text("order_by"), fields.at("order_by"), parse_order):
-            position = self._position(item.expression, fields.at("order_by"), scope)
-            order.append(OrderKey(position, item.descending, item.nulls_first))
+        order = self._order(fields, scope)
         partition = tuple(p for p in (scope.of_role(role) for role in WINDOW_ROLES) if p is not None)
         if not partition:
             raise Unsupported("top without a window is not supported", hint="keep window_start and window_end among the columns below")
         ties = fields.truth("with_ties", False)
         limit = fields.integer("limit")
         return Top(attributes=node.attributes, input=node, order=tuple(order), limit=limit, with_ties=ties, partition=partition)
+
+    def _order(self, fields: Fields, scope: Scope) -> list[OrderKey]:
+        order = []
+        for item in self._parsed(fields.text("order_by"), fields.at("order_by"), parse_order):
+            position = self._position(item.expression, fields.at("order_by"), scope)
+            order.append(OrderKey(position, item.descending, item.nulls_first))
+        return order
+
+    def _rank(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "function", "order_by", "partition_by")
+        node = self._input(fields, outer)
+        self._not_changes(node, "rank")
+        function = fields.text("function")
+        if function not in RANKS:
+            raise InvalidDefinition(f"{fields.at('function')} {function!r} is unknown", hint=f"it is one of {', '.join(RANKS)}")
+        scope = Scope(node.attributes)
+        partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
+        order = self._order(fields, scope) if fields.has("order_by") else []
+        return ranked(node, function, partition, tuple(order))
 
     def _lag(self, fields: Fields, outer: bool) -> Node:
         self._only(fields, "input", "value", "offset", "partition_by")

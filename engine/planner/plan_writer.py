@@ -27,6 +27,7 @@ from millstream.engine.planner.logical import (
     LogicalQuery,
     Node,
     Project,
+    Rank,
     RelationToStream,
     Role,
     Scan,
@@ -118,6 +119,7 @@ class _Writer:
             Distinct: lambda node, outer: {"op": "distinct", "input": self.write(node.input, outer)},
             Top: self._top,
             Lag: self._lag,
+            Rank: self._rank,
         }
 
     def write(self, node: Node, outer: bool = True) -> Plan:
@@ -202,13 +204,17 @@ class _Writer:
         return [name, item.function, argument, *([] if item.filter is None else [texts[item.filter]])]
 
     def _top(self, node: Top, outer: bool) -> Plan:
-        spell = attribute_names(node.input.attributes)
-        order = ", ".join(
-            f"{spell(k.position)}{' DESC' if k.descending else ''} NULLS {'FIRST' if k.nulls_first else 'LAST'}" for k in node.order
-        )
-        plan: Plan = {"op": "top", "order_by": order, "limit": node.limit}
+        plan: Plan = {"op": "top", "order_by": _order_text(node), "limit": node.limit}
         if node.with_ties:
             plan["with_ties"] = True
+        plan["input"] = self.write(node.input, outer)
+        return plan
+
+    def _rank(self, node: Rank, outer: bool) -> Plan:
+        spell = attribute_names(node.input.attributes)
+        plan: Plan = {"op": "rank", "function": node.function, "partition_by": [spell(p) for p in node.partition]}
+        if node.order:
+            plan["order_by"] = _order_text(node)
         plan["input"] = self.write(node.input, outer)
         return plan
 
@@ -306,6 +312,13 @@ def _tumbling_join(node: Project) -> Join | None:
     return join if starts and join.left.spec == join.right.spec and join.left.spec.kind is WindowKind.HOPPING else None
 
 
+def _order_text(node: Top | Rank) -> str:
+    spell = attribute_names(node.input.attributes)
+    return ", ".join(
+        f"{spell(k.position)}{' DESC' if k.descending else ''} NULLS {'FIRST' if k.nulls_first else 'LAST'}" for k in node.order
+    )
+
+
 def _alias(node: Node) -> str | None:
     """Return the alias that the reader would not give by itself."""
     qualifiers = {a.qualifier for a in node.attributes}
@@ -317,7 +330,7 @@ def _alias(node: Node) -> str | None:
     if isinstance(node, Scan | TableScan):
         own = node.stream if isinstance(node, Scan) else node.table
         return None if own == qualifier else qualifier
-    if isinstance(node, Filter | Split | Distinct | Top | Lag | Window):
+    if isinstance(node, Filter | Split | Distinct | Top | Lag | Rank | Window):
         inherited = {a.qualifier for a in node.inputs[0].attributes}
         return None if qualifier in inherited else qualifier
     return qualifier if not isinstance(node, Join | TableJoin | AsofJoin) else None

@@ -11,7 +11,7 @@ from millstream.engine.errors import EngineError, InvalidDefinition, UnknownName
 from millstream.engine.expressions.durations import parse_duration
 from millstream.engine.expressions.values import parse_timestamp
 from millstream.engine.language.names import did_you_mean
-from millstream.engine.language.syntax import Option
+from millstream.engine.language.syntax import Option, Place
 from millstream.engine.operators.recipes import EmitKind, EmitSpec
 from millstream.engine.planner.logical import Node, RelationToStream, Window, walk_plan
 from millstream.engine.planner.physical import QueryOptions
@@ -29,7 +29,7 @@ def query_options(own: tuple[Option, ...], overrides: tuple[Option, ...], node: 
         try:
             options = _apply(options, option, catalog)
         except EngineError as problem:
-            if problem.line is None:
+            if problem.line is None and option.place != Place():  # one from outside the text has no place
                 problem.line, problem.column, problem.token = option.place.line, option.place.column, option.name
             raise
     return options

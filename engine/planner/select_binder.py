@@ -38,6 +38,7 @@ from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT, Kind
 from sqlglot import exp
 
+ALL_ROWS = 1 << 62  # a limit that is none: ORDER BY alone, where the rows are finite
 _IMPLICIT_NAMES: dict[type[exp.Expr], str] = {
     exp.Case: "case",
     exp.Extract: "extract",
@@ -152,7 +153,7 @@ class SelectBinder:
         check_empty(emit, bool(binder.keys), spec)
         node: Node = binder.build(filtered(source.node, below), spec, emit)
         conditions = [binder.resolved(c) for c in [*above, *([having] if having is not None else [])]]
-        node = filtered(node, conditions)
+        node = binder.with_ranks(filtered(node, conditions))
         outputs = [Output(o.name, binder.resolved(o.expression)) for o in outputs]
         order = [replace(k, expression=binder.resolved(k.expression)) for k in order]
         return self._finish(node, outputs, order)
@@ -190,8 +191,9 @@ class SelectBinder:
 
     def _distinct_in_window(self, source: BoundFrom) -> Node:
         """SELECT DISTINCT over a window is GROUP BY all its columns; not over sessions, of which GROUP BY would make one a group."""
-        if self.query.order_by:
-            raise Unsupported("ORDER BY with SELECT DISTINCT over a window is not supported", hint="write GROUP BY instead of DISTINCT")
+        if self.query.order_by or self.query.limit is not None:
+            message = "ORDER BY … LIMIT with SELECT DISTINCT over a window is not supported"
+            raise Unsupported(message, hint="write GROUP BY instead of DISTINCT")
         assert isinstance(source.node, Window)
         binder = AggregateBinder(source.scope)
         below, above = split_conditions(source.conditions, source.scope.attributes, binder)
@@ -204,17 +206,31 @@ class SelectBinder:
             assert found is not None
             rebound.append(Output(output.name, found))
         emit = aggregate_emit(source.node.spec, self.emit, self.query.stream)
+        check_empty(emit, bool(binder.keys), source.node.spec)
         node: Node = binder.build(filtered(source.node, below), source.node.spec, emit)
         node = filtered(node, [binder.resolved(c) for c in above])
         return self._finish(node, [Output(o.name, binder.resolved(o.expression)) for o in rebound], [], distinct=False)
 
     def _order(self, binder: ExpressionBinder, outputs: list[Output]) -> list[OrderBy]:
+        if self.environment.finite:
+            self._check_limit()
+            return [self._order_key(item, binder, outputs) for item in self.query.order_by]
         if self.query.limit is not None and not self.query.order_by:
-            raise Unsupported("LIMIT without ORDER BY is not supported", hint="write ORDER BY column LIMIT k")
+            raise Unsupported(
+                "LIMIT without ORDER BY is not supported in a continuous query",
+                hint="write ORDER BY column LIMIT k over a window, stop reading with tail --limit k, or FETCH SELECT for one answer now",
+            )
         if self.query.order_by and self.query.limit is None:
             place = self.query.order_by[0].place
             raise self._at(place, Unsupported("ORDER BY without LIMIT is not supported", hint="add LIMIT k"))
         return [self._order_key(item, binder, outputs) for item in self.query.order_by]
+
+    def _check_limit(self) -> None:
+        """Of rows that stand now LIMIT may stand alone: then the first to have arrived are meant."""
+        if self.query.limit is not None and self.body.distinct:
+            raise Unsupported("LIMIT with SELECT DISTINCT is not supported", hint="write GROUP BY instead of DISTINCT")
+        if self.query.with_ties and not self.query.order_by:
+            raise Unsupported("WITH TIES needs ORDER BY", hint="say what ties are equal in")
 
     def _order_key(self, item: OrderItem, binder: ExpressionBinder, outputs: list[Output]) -> OrderBy:
         node = item.expression
@@ -237,14 +253,15 @@ class SelectBinder:
         distinct = self.body.distinct if distinct is None else distinct
         change = change_position(node.attributes)
         windows = [i for i, a in enumerate(node.attributes) if a.role in WINDOW_ROLES]
-        if change is not None and (distinct or order):
+        limited = bool(order) or self.query.limit is not None
+        if change is not None and (distinct or limited):
             what = "DISTINCT" if distinct else "ORDER BY … LIMIT"
             raise Unsupported(f"{what} over a change log is not supported", hint="aggregate inside a window, or EMIT FINAL")
         if distinct:
             return self._distinct(node, outputs, order, windows)
-        if order:
-            assert self.query.limit is not None
-            return top_of(node, outputs, order, self.query.limit, self.query.with_ties)
+        if limited:
+            limit = ALL_ROWS if self.query.limit is None else self.query.limit
+            return top_of(node, outputs, order, limit, self.query.with_ties, whole=self.environment.finite)
         if change is not None:
             outputs = [*outputs, Output("op", node.attributes[change].reference(change))]
         return project_to(node, outputs)

@@ -75,11 +75,17 @@ def split_conditions(
     return below, above
 
 
-def top_of(node: Node, outputs: list[Output], order: list[OrderBy], limit: int, with_ties: bool) -> Node:
-    """Return the first `limit` of `outputs` per window of the node; ordering keys and bounds ride along as hidden columns."""
+def top_of(node: Node, outputs: list[Output], order: list[OrderBy], limit: int, with_ties: bool, *, whole: bool = False) -> Node:
+    """Return the first `limit` of `outputs` per window of the node; ordering keys and bounds ride along as hidden columns.
+
+    `whole`: where there is no window, of all rows together once the input has ended.
+    """
     windows = [i for i, a in enumerate(node.attributes) if a.role in WINDOW_ROLES]
-    if not windows:
-        raise Unsupported("ORDER BY … LIMIT without a window is not supported", hint="write a window after the stream's name")
+    if not windows and not whole:
+        raise Unsupported(
+            "ORDER BY … LIMIT without a window is not supported in a continuous query",
+            hint="write a window after the stream's name, or FETCH SELECT for one answer now",
+        )
     columns = list(outputs)
     keys = tuple(OrderKey(_column_for(k.expression, columns), k.descending, k.nulls_first) for k in order)
     partition = tuple(_column_for(node.attributes[i].reference(i), columns) for i in windows)

@@ -17,7 +17,7 @@ from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, Ki
 
 NameOf = Callable[[int], str]
 
-_INFIX = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "||")
+_INFIX = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "||", "&", "|", "#")
 _DISTINCT = {"is_distinct_from": "IS DISTINCT FROM", "is_not_distinct_from": "IS NOT DISTINCT FROM"}
 _POSTFIX = {
     "is_null": "IS NULL",
@@ -83,8 +83,11 @@ class _Writer:
             return f"{self._operand(arguments[0])} {_DISTINCT[name]} {self._operand(arguments[1])}"
         if name in _POSTFIX:
             return f"{self._operand(arguments[0])} {_POSTFIX[name]}"
-        if name in ("not", "neg"):
-            return f"{'NOT ' if name == 'not' else '- '}{self._operand(arguments[0])}"
+        if name == "not":
+            return f"NOT {self._operand(arguments[0])}"
+        if name == "neg":  # a constant in brackets, as one with a sign before it reads back as a negative constant
+            operand = self._operand(arguments[0])
+            return f"- ({operand})" if isinstance(arguments[0], Literal) and not operand.startswith("(") else f"- {operand}"
         if name == "between":
             value, low, high = (self._operand(a) for a in arguments)
             return f"{value} BETWEEN {low} AND {high}"
@@ -98,12 +101,16 @@ class _Writer:
 
     def _function(self, node: Call) -> str:
         written = [self.write(a) for a in node.arguments]
+        if node.function == "array_element":
+            return f"{written[0] if isinstance(node.arguments[0], ColumnRef) else f'({written[0]})'}[{written[1]}]"
         if node.function == "extract" and len(node.options) == 1:
             return f"EXTRACT({str(node.options[0]).upper()} FROM {written[0]})"
         if node.function in ("extract", "date_trunc"):
             name = "DATE_PART" if node.function == "extract" else "DATE_TRUNC"
             options = [quoted(str(o)) for o in node.options]
             return f"{name}({', '.join([options[0], *written, *options[1:]])})"
+        if node.function == "to_char":
+            written += [quoted(str(o)) for o in node.options]
         return f"{node.function.upper()}({', '.join(written)})"
 
 

@@ -1,1 +1,1 @@
-
+"""Bounded summaries of many values, behind the APPROX_ aggregates: start with `contract.py`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,38 @@ Int64Array = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
 
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
+
+Request = tuple[int, Int64Array]  # how many of the panes, which groups
+PASS_CELLS_MAX = 1 << 22  # panes × groups that one pass may hold at a time
+
+
+class Passed:
+    """One operation run over panes from the newest on, so that every prefix of them has its result: the answer of a shorter window.
+
+    For two windows or for very many cells each prefix is reduced by itself, with the same bits.
+    """
+
+    def __init__(self, grid: Grid, slots: Sequence[int], counts: Sequence[int], operation: np.ufunc) -> None:
+        self._grid, self._slots, self._operation = grid, slots, operation
+        self._known: dict[int, npt.NDArray[Any]] = {}
+        self._all: npt.NDArray[Any] | None = None
+        longest = max(counts, default=0)
+        if len(set(counts)) > 2 and longest * grid.array.shape[1] <= PASS_CELLS_MAX:
+            self._all = operation.accumulate(grid.array[list(slots[:longest])], axis=0)
+
+    def upto(self, count: int) -> npt.NDArray[Any]:
+        """Return the result over the first `count` panes, one value a group."""
+        if self._all is not None:
+            row: npt.NDArray[Any] = self._all[count - 1]
+            return row
+        found = self._known.get(count)
+        if found is None:
+            array = self._grid.array
+            found = array[self._slots[0]]
+            for place, slot in enumerate(self._slots[1:count]):
+                found = self._operation(found, array[slot]) if place == 0 else self._operation(found, array[slot], out=found)
+            self._known[count] = found
+        return found
 
 
 class Accumulator(ABC):
@@ -36,8 +69,16 @@ class Accumulator(ABC):
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the answer for groups `ids` over panes in order of time."""
 
+    def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
+        """Return an answer a request in one pass; `slots` are panes from the newest to the oldest, a request takes the first of them."""
+        return [self.combine(slots[:count][::-1], ids) for count, ids in requests]
+
     def clear(self, slot: int) -> None:
         """Reset what is kept outside of grids, when a pane closes."""
+
+    def nbytes(self) -> int:
+        """Return the bytes that are kept outside of grids."""
+        return 0
 
 
 class RowCounts:
@@ -88,6 +129,16 @@ class RowCounts:
         """Return rows per group over panes."""
         return sum_panes(self.counts, slots, ids)
 
+    def present_upto(self, slots: Sequence[int], counts: Sequence[int]) -> list[Int64Array]:
+        """Return for each prefix of the panes what `present` says."""
+        firsts = Passed(self.first, slots, counts, np.minimum)
+        found: dict[int, Int64Array] = {}
+        for count in set(counts):
+            first = firsts.upto(count)
+            ids = np.flatnonzero(first != NEVER)
+            found[count] = ids[np.argsort(first[ids], kind="stable")]
+        return [found[count] for count in counts]
+
 
 def sum_panes(grid: Grid, slots: Sequence[int], ids: Int64Array) -> Int64Array:
     """Return integer sums over panes; order does not matter."""
@@ -132,6 +183,12 @@ class ValueCounts:
         """Return rows that count per group over panes."""
         return self._rows.total(slots, ids) if self._grid is None else sum_panes(self._grid, slots, ids)
 
+    def totals(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Int64Array]:
+        """Return the totals of each request, see `Accumulator.answers`."""
+        grid = self._rows.counts if self._grid is None else self._grid
+        passed = Passed(grid, slots, [count for count, _ in requests], np.add)
+        return [passed.upto(count)[ids] for count, ids in requests]
+
 
 class Count(Accumulator):
     """COUNT(*) and COUNT(x), with or without FILTER. The counting itself is done by the shared `ValueCounts`."""
@@ -146,3 +203,7 @@ class Count(Accumulator):
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the counts, never NULL."""
         return Column(self.type, self._counts.total(slots, ids))
+
+    def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
+        """Return the counts in one pass."""
+        return [Column(self.type, totals) for totals in self._counts.totals(slots, requests)]

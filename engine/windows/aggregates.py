@@ -8,11 +8,13 @@ from millstream.engine.column import Column
 from millstream.engine.errors import Unsupported
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.schema import Schema
+from millstream.engine.synopses.kinds import SKETCHED
 from millstream.engine.windows.accumulators import Accumulator, Count, Int64Array, RowCounts, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.collected import Collected
 from millstream.engine.windows.extremes import Extreme, ObjectExtreme
-from millstream.engine.windows.grids import PaneTable
+from millstream.engine.windows.grids import Grid, PaneTable
+from millstream.engine.windows.sketched import Sketched
 from millstream.engine.windows.sums import Average, SharedSums, Sum, sums_of
 
 FOLDED = frozenset(("count", "sum", "avg", "min", "max"))
@@ -21,8 +23,8 @@ FOLDED = frozenset(("count", "sum", "avg", "min", "max"))
 class Aggregates:
     """The accumulators of one operator. `update` folds a batch into all of them, `combine` answers for one window."""
 
-    def __init__(self, calls: Sequence[AggregateCall], inputs: Schema) -> None:
-        self.table = PaneTable()
+    def __init__(self, calls: Sequence[AggregateCall], inputs: Schema, table: PaneTable | None = None) -> None:
+        self.table = PaneTable() if table is None else table
         self.rows = RowCounts(self.table)
         self._inputs = inputs
         self._counts: dict[tuple[int | None, int | None], ValueCounts] = {}
@@ -52,6 +54,26 @@ class Aggregates:
             accumulator.clear(slot)
         self.table.close(pane)
 
+    def nbytes(self) -> int:
+        """Return the bytes of all panes."""
+        return self.table.nbytes() + sum(a.nbytes() for a in self._accumulators)
+
+    def include(self, call: AggregateCall) -> Accumulator:
+        """Keep one more aggregate from now on; panes that exist already know nothing of it."""
+        made = self._accumulator(call)
+        self._accumulators.append(made)
+        return made
+
+    def exclude(self, accumulator: Accumulator, left: Sequence[AggregateCall]) -> None:
+        """Keep an aggregate no longer, nor the counts and sums that none of the calls `left` reads."""
+        self._accumulators.remove(accumulator)
+        keys = {(c.arguments[0] if c.arguments else None, c.filter) for c in left}
+        gone: list[object] = [accumulator]
+        gone.extend(self._counts.pop(k) for k in [k for k in self._counts if k not in keys])
+        gone.extend(self._sums.pop(k).sums for k in [k for k in self._sums if k not in keys])
+        held = {id(v) for owner in gone for v in vars(owner).values() if isinstance(v, Grid)}
+        self.table.grids = [g for g in self.table.grids if id(g) not in held]
+
     def _value_counts(self, position: int | None, filter_: int | None) -> ValueCounts:
         key = (position, filter_)
         if key not in self._counts:
@@ -67,6 +89,8 @@ class Aggregates:
 
     def _accumulator(self, call: AggregateCall) -> Accumulator:
         position = call.arguments[0] if call.arguments else None
+        if position is not None and call.function in SKETCHED:
+            return Sketched(call, self._inputs.fields[position].type, self.table)
         if position is not None and (call.function not in FOLDED or (call.distinct and call.function not in ("min", "max"))):
             return Collected(call, self._inputs.fields[position].type, self.table)
         counts = self._value_counts(position, call.filter)

@@ -17,6 +17,8 @@ from millstream.engine.watermarks import TIME_MIN
 
 Int64Array = npt.NDArray[np.int64]
 
+US_PER_DAY = 86_400_000_000
+
 
 class Assigner(ABC):
     """The contract. Windows are [start, end) and numbered so that their ends never fall."""
@@ -186,14 +188,17 @@ class Cumulate(Assigner):
 
 def assigner_for(window: WindowSpec, every_us: int = 0) -> Assigner:
     """Return the assigner of a window made of panes. Unsupported for other kinds."""
-    if window.zone is not None:
-        from millstream.engine.windows.calendar_assigners import calendar_assigner  # builds on this file
-
-        if every_us or window.kind is not WindowKind.HOPPING:
-            raise Unsupported("TIME ZONE with EMIT EVERY or CUMULATE is not supported", hint="leave one of them out")
-        return calendar_assigner(window)
-    if window.kind is WindowKind.HOPPING:
+    if window.kind is WindowKind.HOPPING and window.zone is None:
         return Hopping(window.range_us, window.slide_us, window.offset_us, every_us)
-    if window.kind is WindowKind.CUMULATE and not every_us:
-        return Cumulate(window.range_us, window.slide_us, window.offset_us)
+    from millstream.engine.windows.calendar_assigners import calendar_assigner  # both build on this file
+    from millstream.engine.windows.early_panes import EarlyPanes
+
+    if window.kind is WindowKind.CUMULATE and window.zone is None:
+        steps = Cumulate(window.range_us, window.slide_us, window.offset_us)
+        return EarlyPanes(steps, every_us, 1 / window.slide_us) if every_us else steps
+    if window.kind is WindowKind.HOPPING:
+        local, panes_per_day = calendar_assigner(window)
+        return EarlyPanes(local, every_us, panes_per_day / US_PER_DAY) if every_us else local
+    if window.kind is WindowKind.CUMULATE:
+        raise Unsupported("CUMULATE under a TIME ZONE is not supported", hint="leave the TIME ZONE out, or use TUMBLE")
     raise Unsupported(f"a {window.kind.value} window is not supported in this place")

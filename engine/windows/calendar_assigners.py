@@ -107,6 +107,11 @@ class WithinDays(Assigner):
         self._windows = -(-LONGEST_DAY_US // slide_us)
         self._panes = -(-LONGEST_DAY_US // self._pane)
 
+    @property
+    def panes_per_day(self) -> int:
+        """By how much a pane's number rises from one day to the next."""
+        return self._panes
+
     def panes(self, times: Int64Array) -> Int64Array:
         """Elapsed time since midnight in panes."""
         days = self._days.days(times)
@@ -160,16 +165,17 @@ class WithinDays(Assigner):
         return np.where(inside, ends[0], TIME_MIN), np.where(inside, ends[1], TIME_MIN)
 
 
-def calendar_assigner(window: WindowSpec) -> Assigner:
-    """Return the assigner of a hopping window under a time zone."""
+def calendar_assigner(window: WindowSpec) -> tuple[Assigner, float]:
+    """Return the assigner of a hopping window under a time zone, and by how much its panes' numbers rise in a day."""
     assert window.zone is not None
     if window.range_us <= 0 or window.slide_us <= 0:
         raise InvalidDefinition("a window's size and slide must be positive")
     days = LocalDays(window.zone, window.offset_us)
     if window.range_us % US_PER_DAY == 0 and window.slide_us % US_PER_DAY == 0:
-        return CalendarDays(days, window.range_us // US_PER_DAY, window.slide_us // US_PER_DAY)
+        return CalendarDays(days, window.range_us // US_PER_DAY, window.slide_us // US_PER_DAY), 1.0
     if window.range_us >= US_PER_DAY or window.slide_us >= US_PER_DAY:
         raise Unsupported(
             "under a TIME ZONE a window's size and slide are whole days, or both shorter than a day", hint="leave the TIME ZONE out"
         )
-    return WithinDays(days, window.range_us, window.slide_us)
+    within = WithinDays(days, window.range_us, window.slide_us)
+    return within, float(within.panes_per_day)

@@ -72,3 +72,7 @@ class Collected(Accumulator):
     def clear(self, slot: int) -> None:
         """Forget a pane."""
         self._values.pop(slot, None)
+
+    def nbytes(self) -> int:
+        """Return the bytes of all values."""
+        return sum(v.ids.nbytes + v.times.nbytes + v.column.nbytes() for values in self._values.values() for v in values)

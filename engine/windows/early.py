@@ -6,27 +6,50 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.arrow import arrow_type
 from millstream.engine.column import Column, null_column
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+from millstream.engine.windows.vectors import expanded
 
 EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
 EMPTY_WINDOWS_MAX = 10_000  # in a row; after that one notice instead of more (K6)
 ZERO_WHEN_EMPTY = frozenset(("count", "approx_count_distinct"))
 
 
-def moments(every_us: int, before_us: int, track: WatermarkTrack, newest_us: int) -> list[tuple[int, int]]:
-    """Return the multiples of d that W crosses on the track, with the seq of the item that moved it; none after the last event time."""
+def moments(every_us: int, track: WatermarkTrack, newest_us: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the multiples of d inside `spans` (start < m < end) that W crosses on the track, with the seq of the item that moved it.
+
+    `spans` are the times from each pane to the end of its last window: at other times nothing is open. None after the last event time.
+    """
     if every_us == 0 or track.end == track.start or newest_us == TIME_MIN:
         return []
     limit = newest_us if track.end == TIME_MAX else track.end
-    last = limit // every_us
-    first = max(last - EARLY_ANSWERS_MAX if before_us == TIME_MIN else before_us // every_us, last - EARLY_ANSWERS_MAX) + 1
-    found = np.arange(first, last + 1, dtype=np.int64) * every_us
-    found = found[found > track.start]
+    first = np.array([max(start, track.start) // every_us + 1 for start, _ in spans], dtype=np.int64)
+    stop = np.array([min(limit // every_us + 1, -(-end // every_us)) for _, end in spans], dtype=np.int64)
+    parts = [np.arange(a, b, dtype=np.int64) for a, b in zip(first.tolist(), stop.tolist(), strict=True) if b > a]
+    if not parts:
+        return []
+    found = np.unique(np.concatenate(parts)) * every_us
     return list(zip(found.tolist(), track.first_reaching(found).tolist(), strict=True))
+
+
+def moments_after(every_us: int, lower_us: int, upper_us: int, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the multiples of d in [lower, upper], at most EARLY_ANSWERS_MAX after each of the rising instants and none before the first.
+
+    What is left out of a long silence depends on the rows alone, not on how they were batched.
+    """
+    if len(instants) == 0 or upper_us < lower_us:
+        return np.empty(0, dtype=np.int64)
+    limit = (upper_us // every_us + 1) * every_us
+    beyond = np.minimum(np.append(instants[1:], limit), limit)
+    first = -(-np.maximum(instants, lower_us) // every_us)
+    stop = -(-beyond // every_us)
+    stop = np.minimum(stop, -(-instants // every_us) + EARLY_ANSWERS_MAX)
+    counts = np.maximum(stop - first, 0)
+    return expanded(first, counts) * every_us
 
 
 def empty_answer(calls: Sequence[AggregateCall]) -> list[Column]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.types import DataType, Kind
-from millstream.engine.windows.accumulators import Accumulator, ValueCounts
+from millstream.engine.windows.accumulators import Accumulator, Passed, Request, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import PaneTable
 
@@ -39,12 +39,20 @@ class Extreme(Accumulator):
         best = self._grid.array[slots[0]]
         for slot in slots[1:]:
             best = self._pick(best, self._grid.array[slot])
-        values = best[ids]
+        return self._column(best[ids], None if self._counts.are_row_counts else self._counts.total(slots, ids))
+
+    def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
+        """Return the extremes in one pass."""
+        passed = Passed(self._grid, slots, [count for count, _ in requests], self._pick)
+        counts = [None] * len(requests) if self._counts.are_row_counts else self._counts.totals(slots, requests)
+        return [self._column(passed.upto(count)[ids], rows) for (count, ids), rows in zip(requests, counts, strict=True)]
+
+    def _column(self, values: npt.NDArray[Any], counts: Int64Array | None) -> Column:
         if values.dtype == np.float64:
             values += 0.0  # which of 0.0 and -0.0 wins would depend on how NumPy splits the work
-        if self._counts.are_row_counts:
+        if counts is None:
             return Column(self.type, values)
-        valid = self._counts.total(slots, ids) > 0
+        valid = counts > 0
         return Column(self.type, np.where(valid, values, np.zeros(1, dtype=values.dtype)), None if valid.all() else valid)
 
 

@@ -27,6 +27,14 @@ class Grid:
         self.array = self._new(slots, capacity, dtype)
         self.flat = self.array.reshape(-1)
 
+    def __getstate__(self) -> tuple[Any, npt.NDArray[Any]]:
+        """A copy through pickle has one memory for both members, too."""
+        return self._fill, self.array
+
+    def __setstate__(self, state: tuple[Any, npt.NDArray[Any]]) -> None:
+        self._fill, self.array = state
+        self.flat = self.array.reshape(-1)
+
     def _new(self, slots: int, capacity: int, dtype: Any) -> npt.NDArray[Any]:
         array = np.empty((slots, capacity), dtype=dtype)
         array[:] = self._fill

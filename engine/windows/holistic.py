@@ -1,25 +1,25 @@
 """Aggregates that need all values of a range: percentiles, spread, lists, texts, distinct counts.
 
-The APPROX_ functions are computed exactly: an answer without error is within every bound.
+The APPROX_ functions come here only where the rows of a window are held anyway: there an exact answer costs no memory.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from decimal import Decimal
 from math import ceil
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import arrow_type, column_to_arrow
 from millstream.engine.column import Column, Mask, null_column
 from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.types import Kind
+from millstream.engine.windows.percentiles import exact_rank, interpolated
 
 Int64Array = npt.NDArray[np.int64]
 _NAN = float("nan")
@@ -36,11 +36,6 @@ def _numbers(call: AggregateCall, results: list[Any], dtype: Any) -> Column:
     return Column(call.type, values, None if valid.all() else valid)
 
 
-def exact_rank(fraction: float, count: int) -> Decimal:
-    """Return fraction * count in decimal, so that 0.85 * 13 is 11.05."""
-    return Decimal(repr(fraction)) * count
-
-
 def _percentile_cont(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     """Interpolate at the 0-based rank p·(n−1). NaN sorts above every number."""
     results: list[Any] = []
@@ -48,11 +43,7 @@ def _percentile_cont(call: AggregateCall, column: Column, starts: Int64Array, st
         if a == b:
             results.append(None)
             continue
-        ordered = np.sort(column.values[a:b])
-        rank = exact_rank(call.options[0], b - a - 1)
-        low = int(rank)
-        below, share = ordered[low], float(rank - low)
-        value = below if share == 0.0 else below + (ordered[low + 1] - below) * share
+        value = interpolated(np.sort(column.values[a:b]), call.options[0])
         results.append(value if column.values.dtype == np.float64 else round(float(value)))
     return _numbers(call, results, column.values.dtype)
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column
 from millstream.engine.types import DataType, Kind
-from millstream.engine.windows.accumulators import Accumulator, ValueCounts, sum_panes
+from millstream.engine.windows.accumulators import Accumulator, Passed, Request, ValueCounts, sum_panes
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import Grid, PaneTable
 
@@ -43,6 +43,11 @@ class DoubleSums:
             total += array[slot]
         answer: npt.NDArray[np.float64] = total[ids]
         return answer
+
+    def totals(self, slots: Sequence[int], requests: Sequence[Request]) -> list[npt.NDArray[Any]]:
+        """Return the totals of each request in one pass from the newest pane on (see `Accumulator.answers`)."""
+        passed = Passed(self._grid, slots, [count for count, _ in requests], np.add)
+        return [passed.upto(count)[ids] for count, ids in requests]
 
 
 class IntegerSums:
@@ -90,6 +95,13 @@ class IntegerSums:
         wide: npt.NDArray[Any] = (high.astype(np.object_).sum(axis=0) << HALF_BITS) + low.astype(np.object_).sum(axis=0)
         return wide
 
+    def totals(self, slots: Sequence[int], requests: Sequence[Request]) -> list[npt.NDArray[Any]]:
+        """Return exact totals of each request, in one pass as long as int64 holds them."""
+        if self._high is not None:
+            return [self.total(slots[:count], ids) for count, ids in requests]
+        passed = Passed(self._low, slots, [count for count, _ in requests], np.add)
+        return [passed.upto(count)[ids] for count, ids in requests]
+
 
 class ObjectSums:
     """Exact sums of Python integers (wide DECIMAL)."""
@@ -105,6 +117,10 @@ class ObjectSums:
         """Return totals as Python integers."""
         total: npt.NDArray[Any] = self._grid.array[list(slots)][:, ids].sum(axis=0)
         return total
+
+    def totals(self, slots: Sequence[int], requests: Sequence[Request]) -> list[npt.NDArray[Any]]:
+        """Return the totals of each request."""
+        return [self.total(slots[:count], ids) for count, ids in requests]
 
 
 Sums = DoubleSums | IntegerSums | ObjectSums
@@ -145,6 +161,14 @@ class Sum(Accumulator):
         valid = None if self._counts.are_row_counts else self._counts.total(slots, ids) > 0
         return exact_column(self.type, self._sums.sums.total(slots, ids), valid)
 
+    def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
+        """Return the sums in one pass."""
+        totals = self._sums.sums.totals(slots, requests)
+        if self._counts.are_row_counts:
+            return [exact_column(self.type, total, None) for total in totals]
+        counts = self._counts.totals(slots, requests)
+        return [exact_column(self.type, total, count > 0) for total, count in zip(totals, counts, strict=True)]
+
 
 class Average(Accumulator):
     """AVG: DOUBLE of integers and DOUBLE; of DECIMAL with more digits, rounded once, half away from zero (K13)."""
@@ -161,6 +185,11 @@ class Average(Accumulator):
         """Return sums over counts."""
         counts = self._counts.total(slots, ids)
         return average_column(self.type, self._argument, self._sums.sums.total(slots, ids), counts)
+
+    def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
+        """Return sums over counts in one pass."""
+        pairs = zip(self._sums.sums.totals(slots, requests), self._counts.totals(slots, requests), strict=True)
+        return [average_column(self.type, self._argument, total, count) for total, count in pairs]
 
 
 def average_column(type_: DataType, argument: DataType, totals: npt.NDArray[Any], counts: Int64Array) -> Column:

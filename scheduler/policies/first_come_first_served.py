@@ -27,6 +27,10 @@ class FirstComeFirstServed(RankingBase):
         """Return -A(x)."""
         return -view.head_ns.astype("float64")
 
+    def rank_one(self, view: View, unit: int) -> float:
+        """Return -A(x) of one unit."""
+        return -float(view.units.head_ns.item(unit))
+
     def fixed_part(self, view: View) -> FloatColumn:
         """Return 1: W by itself is the rank."""
         return np.ones(len(view.index))

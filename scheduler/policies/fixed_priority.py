@@ -10,6 +10,8 @@ The least slack first; it does not change with the queues, hence the name. Moves
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.policies.base import RankingBase
@@ -40,14 +42,15 @@ def slacks_ns(view: View) -> FloatColumn:
 def _all_slacks_ns(view: View) -> FloatColumn:
     topology, cost = view.units.topology, view.estimates.cost_ns
     below: dict[int, float] = {}
-    chain = all(len(consumers) <= 1 for consumers in topology.consumers)
     for slot in reversed(topology.order):
-        if chain:
-            below[slot] = cost.item(slot) + sum(below[consumer] for consumer in topology.consumers[slot])
-        else:
+        consumers = topology.consumers[slot]
+        if len(consumers) <= 1:
+            below[slot] = cost.item(slot) + sum(below[consumer] for consumer in consumers)
+        else:  # what lies below several consumers counts once
             below[slot] = sum(cost.item(one) for one in topology.downstream(slot))
+    deadline_ns = cache(first_critical_ns)
     slacks = [
-        min(first_critical_ns(query.qos) for query in view.queries_of(unit)) - below[int(view.units.entries[unit])]
+        min(deadline_ns(query.qos) for query in view.queries_of(unit)) - below[int(view.units.entries[unit])]
         for unit in range(view.units.count)
     ]
     return np.array(slacks, dtype=np.float64)

@@ -24,9 +24,9 @@ def experiment() -> None:
 @experiment.command("list")
 def list_experiments() -> None:
     """List the experiments with their sources."""
-    from millstream.scheduler.simulation.experiments import NAMES, load
+    from millstream.scheduler.simulation.experiments import load, names
 
-    for name in NAMES:
+    for name in names():
         scenario = load(name)
         click.echo(f"{name:14} {scenario.source:24} {scenario.title}")
 
@@ -50,7 +50,8 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
     Exits with 0 whether claims hold or not: a claim that does not hold is a finding.
     """
     from millstream.scheduler.errors import SchedulerError
-    from millstream.scheduler.simulation.experiments import NAMES, load
+    from millstream.scheduler.simulation.experiments import load
+    from millstream.scheduler.simulation.experiments import names as known
     from millstream.scheduler.simulation.report import verdict_lines, write_findings
     from millstream.scheduler.simulation.runner import Store, run_cases
 
@@ -58,7 +59,7 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
         raise click.UsageError("name an experiment or give --all; `millstream experiment list` shows them")
     size: Scale = scale  # type: ignore[assignment]
     try:
-        scenarios = [load(name) for name in (NAMES if everything else names)]
+        scenarios = [load(name) for name in (known() if everything else names)]
         store = Store(out / "runs")
         run_cases([case for one in scenarios for case in one.cases(size)], store, processes=processes, progress=_progress)
         for scenario in scenarios:
@@ -76,11 +77,12 @@ def _progress(done: int, total: int, case: Case) -> None:
 @experiment.command("document")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--page", type=click.Path(dir_okay=False, path_type=Path), default=Path("docs/experiments.md"), show_default=True)
-def document_experiments(folder: Path, page: Path) -> None:
+@click.option("--add", is_flag=True, help="Keep the page, and put in or replace only the experiments of FOLDER.")
+def document_experiments(folder: Path, page: Path, add: bool) -> None:
     """Write the page on the experiments from the verdicts in FOLDER, with the plots beside it."""
     import shutil
 
-    from millstream.scheduler.simulation.report import document, read_verdicts
+    from millstream.scheduler.simulation.report import added, document, read_verdicts
 
     verdicts = read_verdicts(folder)
     if not verdicts:
@@ -93,5 +95,24 @@ def document_experiments(folder: Path, page: Path) -> None:
             pictures.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(drawn, pictures / f"{verdict['name']}.svg")
             plots[verdict["name"]] = f"{page.stem}/{verdict['name']}.svg"
-    page.write_text(document(verdicts, plots))
+    page.write_text(added(page.read_text("utf-8"), verdicts, plots) if add else document(verdicts, plots), "utf-8")
     click.echo(f"{page}: {len(verdicts)} experiments")
+
+
+@experiment.command("guide")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("docs/policies"))
+@click.option("--policy", "policies", help="Only these, separated by commas; the grey band then spans them alone.")
+def draw_guide(folder: Path, policies: str | None) -> None:
+    """Draw a small picture of every policy into FOLDER: the measure it is for, over the load."""
+    from millstream.scheduler.errors import SchedulerError
+    from millstream.scheduler.simulation.guide import MEASURES, draw_all, known_policies, run_all
+
+    chosen = known_policies() if policies is None else policies.split(",")
+    unknown = [one for one in chosen if one not in MEASURES]
+    if unknown:
+        raise click.ClickException(f"there is no picture of {', '.join(unknown)}")
+    try:
+        drawn = list(draw_all(run_all(chosen, lambda policy: click.echo(policy, err=True)), folder))
+    except SchedulerError as problem:
+        raise click.ClickException(str(problem)) from problem
+    click.echo(f"{folder}: {len(drawn)} pictures")

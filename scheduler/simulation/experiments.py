@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from millstream.scheduler.errors import SimulationError
@@ -24,7 +25,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One run: `function` is "module:name" within `simulation.scenarios`, `parameters` are plain values."""
+    """One run: `function` is "module:name" within `simulation.scenarios`, or with the module's full name for a live one; `parameters`
+    are plain values.
+    """
 
     function: str
     parameters: Mapping[str, Any]
@@ -34,10 +37,15 @@ class Case:
         """A text that is equal for equal cases."""
         return json.dumps([self.function, dict(sorted(self.parameters.items()))], sort_keys=True)
 
+    @property
+    def live(self) -> bool:
+        """Whether it runs the real engine on the machine's clock: then nothing else may run beside it, and its result is not kept."""
+        return "." in self.function
+
     def run(self) -> Result:
         """Run it in this process."""
         module, _, name = self.function.partition(":")
-        function = getattr(import_module(f"millstream.scheduler.simulation.scenarios.{module}"), name)
+        function = getattr(import_module(module if self.live else f"millstream.scheduler.simulation.scenarios.{module}"), name)
         result: Result = function(**self.parameters)
         return result
 
@@ -133,10 +141,22 @@ NAMES: tuple[str, ...] = (
 )
 
 
+GROUP = "millstream.experiments"
+"""The entry points of live experiments: other folders have them, which this one does not know."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all experiments, the live ones last."""
+    return (*NAMES, *sorted(entry.name for entry in entry_points(group=GROUP)))
+
+
 def load(name: str) -> Scenario:
     """Return a scenario by name; raises `SimulationError` naming the known ones."""
     if name not in NAMES:
-        raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(NAMES))
+        for entry in entry_points(group=GROUP, name=name):
+            found: Scenario = entry.load()
+            return found
+        raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
     scenario: Scenario = import_module(f"millstream.scheduler.simulation.scenarios.{name.replace('-', '_')}").SCENARIO
     return scenario
 

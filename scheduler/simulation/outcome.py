@@ -1,20 +1,18 @@
 """What a simulated run gave: every result with its times, memory samples, counts; and the papers' measures over them.
 
-Measures (Sharaf 2007, 3.1–3.2 and 4.1; Carney 2005, 3.2; Pajjuri 2004, 6.1), as in `scheduler.measures` but over whole columns: response
-time R = D − A of an emitted tuple; slowdown R / T; l2 norm sqrt(Σ x²); utility by the query's graph at R; staleness the share of time in
-which a waiting tuple would make a result.
+Measures are those of `scheduler.measures`, computed by the same functions (`scheduler.outputs`, `scheduler.qos`) but over the columns of a
+whole run: quantiles are exact, and each measure can be had per result.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
+from millstream.scheduler import outputs
+from millstream.scheduler.outputs import FloatColumn, IntColumn
+from millstream.scheduler.qos import late_from_ns, utilities
 from numpy.typing import NDArray
-
-IntColumn = NDArray[np.int64]
-FloatColumn = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +53,25 @@ class Outcome:
     @property
     def response_ns(self) -> IntColumn:
         """R of every result."""
-        return self.finished_ns - self.arrival_ns
+        return outputs.responses_ns(self.arrival_ns, self.finished_ns)
 
     @property
     def slowdown(self) -> FloatColumn:
         """H of every result."""
         ideal = np.array([one.ideal_ns for one in self.queries])
-        return np.asarray(self.response_ns / ideal[self.query], dtype=np.float64)
+        return outputs.slowdowns(self.response_ns, ideal[self.query])
 
     @property
     def utility(self) -> FloatColumn:
         """Utility of every result at its response time."""
         found = np.zeros(len(self.query))
-        seconds = self.response_ns / 1e9
+        latencies = self.response_ns.astype(np.float64)
         graphs: dict[tuple[tuple[float, float], ...], list[int]] = {}
         for index, one in enumerate(self.queries):
             graphs.setdefault(one.qos, []).append(index)
         for points, members in graphs.items():
             mask = np.isin(self.query, members)
-            found[mask] = np.interp(seconds[mask], [at for at, _ in points], [value for _, value in points])
+            found[mask] = utilities(points, latencies[mask])
         return found
 
     # ---- measures
@@ -86,22 +84,13 @@ class Outcome:
         return float((sums[made] / counts[made]).mean()) if made.any() else 0.0
 
     def missed(self) -> NDArray[np.bool_]:
-        """Tell for every result whether it came after the first critical point of its graph, where utility begins to fall."""
-        late = np.array([first_critical_s(one.qos) for one in self.queries])
-        return np.asarray(self.response_ns / 1e9 > late[self.query], dtype=np.bool_)
+        """Tell for every result whether it came after the point of its graph where utility begins to fall."""
+        late_ns = np.array([late_from_ns(one.qos) for one in self.queries])
+        return np.asarray(self.response_ns > late_ns[self.query], dtype=np.bool_)
 
     def staleness(self, *, weighted: bool = False) -> float:
-        """Average over queries of the share of time in which a waiting tuple would make a result (Sharaf 2007, eq. 4.1–4.3).
-
-        Results of one query leave in the order of their arrivals, so the stale times are a union of intervals in order.
-        """
-        order = np.lexsort((self.finished_ns, self.query))
-        query, begin, end = self.query[order], self.arrival_ns[order], self.finished_ns[order]
-        stale = np.zeros(len(self.queries))
-        if len(query):
-            before = np.concatenate((np.zeros(1, dtype=np.int64), end[:-1]))
-            before[np.concatenate(([True], query[1:] != query[:-1]))] = 0
-            stale[:] = np.bincount(query, weights=np.maximum(0, end - np.maximum(begin, before)), minlength=len(self.queries))
+        """Average over queries of the share of time in which a waiting tuple would make a result (Sharaf 2007, eq. 4.1–4.3)."""
+        stale = outputs.stale_ns(self.query, self.arrival_ns, self.finished_ns, len(self.queries))
         weights = np.array([one.weight for one in self.queries]) if weighted else np.ones(len(self.queries))
         return float((stale / max(self.end_ns, 1) * weights).sum() / weights.sum()) if len(weights) else 0.0
 
@@ -154,14 +143,3 @@ def _spread(name: str, column: NDArray[np.generic]) -> dict[str, float]:
         f"{name}_p95": float(p95),
         f"{name}_p99": float(p99),
     }
-
-
-def first_critical_s(points: tuple[tuple[float, float], ...]) -> float:
-    """Return the last latency at which a graph still gives what it gives at 0; infinite for one that never falls."""
-    first = points[0][1]
-    found = float("inf")
-    for (at, value), (_, following) in itertools.pairwise(points):
-        if value >= first and following < first:
-            found = at
-            break
-    return found

@@ -2,13 +2,17 @@
 
 The file is text, one JSON object a line:
 
-    {"recording": 1, "taken": "...", "server": "..."}            heading; only the version is needed
+    {"recording": 1, "workers": 1, "schedule": 16, ...}          heading; only the version is needed
     {"query": {...}}                                             one line a query, in the order they were added
     {"arrivals": {"log": 3, "row_bytes": 52, "start_ns": 0, "gaps_ns": [...], "rows": [...]}}     any number of lines a log
 
 A query line is a `GraphDelta` field by field, with the measured cost and selectivity of each operator in the place of the declared
 ones. Arrivals of a log follow one another: `start_ns` is the first arrival of the line since the recording began, `gaps_ns` the gaps
 between the following ones, `rows` how many rows came each time (left out: one each).
+
+The heading may say under what conditions the server decided, and a simulation then does so too: `workers`; `schedule`, the units a
+decision gives out; `budget_ns`, after which an order gives the worker back; `order_ns`, what deciding cost per order. Whatever else it
+holds is for people.
 """
 
 from __future__ import annotations
@@ -72,10 +76,12 @@ def lines(recording: Recording) -> Iterable[Mapping[str, Any]]:
         yield {"query": asdict(delta)}
     for log in sorted(recording.arrivals):
         times = recording.arrivals[log]
+        times, rows = np.unique(times, return_counts=True)
         for first in range(0, len(times), _ARRIVALS_A_LINE):
-            part = times[first : first + _ARRIVALS_A_LINE]
+            part, counts = times[first : first + _ARRIVALS_A_LINE], rows[first : first + _ARRIVALS_A_LINE]
             line = {"log": int(log), "row_bytes": recording.row_bytes.get(log, 1), "start_ns": int(part[0])}
-            yield {"arrivals": {**line, "gaps_ns": np.diff(part).tolist()}}
+            together = {"rows": counts.tolist()} if counts.max() > 1 else {}
+            yield {"arrivals": {**line, "gaps_ns": np.diff(part).tolist(), **together}}
 
 
 def load(path: Path) -> Recording:

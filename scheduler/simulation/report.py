@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from millstream.scheduler.simulation.experiments import NAMES, Findings, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Findings, Scale, Scenario, names
 
 Verdict = Mapping[str, Any]
 
@@ -57,7 +58,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 def read_verdicts(folder: Path) -> list[Verdict]:
     """Return the verdicts in a folder, in the order of the papers."""
     found = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/verdict.json")}
-    return [found[name] for name in NAMES if name in found]
+    return [found[name] for name in names() if name in found]
 
 
 _HEAD = """# The papers' experiments, repeated
@@ -84,12 +85,30 @@ def document(verdicts: Sequence[Verdict], plots: Mapping[str, str]) -> str:
     held = sum(1 for claim in claims if claim["holds"])
     parts = [_HEAD, f"**{held} of {len(claims)} claims hold.**\n\n"]
     parts.append("| experiment | source | scale | claims that hold |\n|---|---|---|---|\n")
-    for verdict in verdicts:
-        good = sum(1 for claim in verdict["claims"] if claim["holds"])
-        name = verdict["name"]
-        parts.append(f"| [{name}](#{name}) | {verdict['source']} | {verdict['scale']} | {good} of {len(verdict['claims'])} |\n")
+    parts.extend(_row(verdict) + "\n" for verdict in verdicts)
     parts.extend(_section(verdict, plots.get(verdict["name"])) for verdict in verdicts)
     return "".join(parts)
+
+
+def _row(verdict: Verdict) -> str:
+    good = sum(1 for claim in verdict["claims"] if claim["holds"])
+    name = verdict["name"]
+    return f"| [{name}](#{name}) | {verdict['source']} | {verdict['scale']} | {good} of {len(verdict['claims'])} |"
+
+
+def added(page: str, verdicts: Sequence[Verdict], plots: Mapping[str, str]) -> str:
+    """Return a page of `document` with the row and section of these experiments put in, or in the place of older ones."""
+    head, *sections = re.split(r"(?=^## )", page, flags=re.MULTILINE)
+    lines = head.rstrip("\n").split("\n")
+    for verdict in verdicts:
+        name = verdict["name"]
+        lines = [line for line in lines if not line.startswith(f"| [{name}](")] + [_row(verdict)]
+        sections = [one for one in sections if not one.startswith(f"## {name}\n")]
+        sections.append(_section(verdict, plots.get(name)).lstrip("\n"))
+    held = [tuple(map(int, found)) for found in re.findall(r"\| (\d+) of (\d+) \|$", "\n".join(lines), re.MULTILINE)]
+    total = f"**{sum(good for good, _ in held)} of {sum(claims for _, claims in held)} claims hold.**"
+    head = re.sub(r"\*\*\d+ of \d+ claims hold\.\*\*", total, "\n".join(lines))
+    return "\n\n".join([head, *(one.strip("\n") for one in sections)]) + "\n"
 
 
 def _section(verdict: Verdict, plot: str | None) -> str:

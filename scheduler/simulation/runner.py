@@ -51,7 +51,7 @@ class Store:
         if case.key in self._known:
             return self._known[case.key]
         path = self._path(case)
-        if path is None or not path.is_file():
+        if path is None or case.live or not path.is_file():
             return None
         kept: Result = json.loads(path.read_text())["result"]
         self._known[case.key] = kept
@@ -63,7 +63,7 @@ class Store:
         text = json.dumps({"case": json.loads(case.key), "result": result})
         self._known[case.key] = json.loads(text)["result"]
         path = self._path(case)
-        if path is not None:
+        if path is not None and not case.live:
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.getpid()}.part")
             part.write_text(text)
@@ -79,8 +79,17 @@ class Store:
 
 
 def run_cases(cases: Iterable[Case], store: Store, *, processes: int = 1, progress: Progress | None = None) -> None:
-    """Run what is not kept yet, longest expected first as listed; equal cases run once."""
-    missing = [case for case in {case.key: case for case in cases}.values() if store.get(case) is None]
+    """Run what is not kept yet, longest expected first as listed; equal cases run once. Live cases come last and one by one."""
+    every = [case for case in {case.key: case for case in cases}.values() if store.get(case) is None]
+    missing = [case for case in every if not case.live]
+    _run_simulated(missing, store, processes, progress)
+    for done, case in enumerate((case for case in every if case.live), len(missing) + 1):
+        store.put(case, case.run())
+        if progress is not None:
+            progress(done, len(every), case)
+
+
+def _run_simulated(missing: Sequence[Case], store: Store, processes: int, progress: Progress | None) -> None:
     if processes <= 1 or len(missing) <= 1:
         for done, case in enumerate(missing, 1):
             store.put(case, case.run())

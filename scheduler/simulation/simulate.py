@@ -30,12 +30,16 @@ _FOREVER_NS = 1 << 62
 class RunSettings:
     """How a workload is run.
 
-    `train` for policies that name none; `charge` what deciding costs; `adapt` whether measurements replace what is declared; `lane`
+    `train` and `schedule` for policies that name none; `workers` that work at a time, `budget_ns` after which an order gives its worker
+    back; `charge` what deciding costs; `adapt` whether measurements replace what is declared; `lane`
     False keeps to one order at a time; `sample_ns` how often memory is looked at beside at arrivals; `until_ns` stops there, else the
     run ends when nothing waits; `setup` is called with the core before the first arrival.
     """
 
     train: Train = field(default_factory=lambda: Train(count=1))
+    schedule: int = 1
+    workers: int = 1
+    budget_ns: int | None = None
     charge: Charge = field(default_factory=Charge)
     adapt: bool = False
     lane: bool = True
@@ -55,8 +59,16 @@ def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, setting
 class _Run:
     def __init__(self, work: Workload, policy: PolicySpec, seed: int, settings: RunSettings) -> None:
         self.work, self.policy, self.seed, self.settings = work, policy, seed, settings
-        self.core = SchedulerCore(policy, CoreSettings(train=settings.train, adapt=settings.adapt))
-        self.core.estimates.set_aging(settings.window, settings.aging)
+        conditions = CoreSettings(
+            orders_max=settings.workers,
+            train=settings.train,
+            schedule=settings.schedule,
+            budget_ns=settings.budget_ns,
+            adapt=settings.adapt,
+            window=settings.window,
+            aging=settings.aging,
+        )
+        self.core = SchedulerCore(policy, conditions)
         self.executor = BoxExecutor(seed)
         self.emissions: list[Emission] = []
         self.problems: list[str] = []
@@ -169,8 +181,10 @@ class _Run:
 
     def _run_orders(self) -> None:
         times, logs = self.work.in_order()
-        for at_ns, log in zip(times.tolist(), logs.tolist(), strict=True):
-            self.driver.post(Arrived(LogId(log), 1, self._size(LogId(log)), at_ns), at_ns)
+        begins = np.flatnonzero(np.concatenate(([True], (times[1:] != times[:-1]) | (logs[1:] != logs[:-1])))) if len(times) else times
+        rows = np.diff(np.concatenate((begins, [len(times)])))
+        for at_ns, log, count in zip(times[begins].tolist(), logs[begins].tolist(), rows.tolist(), strict=True):
+            self.driver.post(Arrived(LogId(log), count, count * self._size(LogId(log)), at_ns), at_ns)
         span, until_ns = self.work.span_ns, self.settings.until_ns
         step = self.settings.sample_ns or max(1, span // 2_000)
         for at_ns in range(step, span + step, step):

@@ -76,28 +76,72 @@ def simulate(
     from millstream.scheduler.simulation.simulate import simulate as run
 
     try:
-        work = read_input(workload, seed)
+        work, settings = read_input(workload, seed)
         if utilisation is not None:
             work = work.at_utilisation(utilisation)
-        settings = _settings(train, adapt, decision_us, evaluation_us)
+        settings = _settings(settings, train, adapt, decision_us, evaluation_us)
         outcomes = [run(work, policy, seed=seed, settings=settings) for policy in split_policies(policies)]
         rows: list[dict[str, Any]] = [{"policy": one.policy, "seed": seed, **one.summary()} for one in outcomes]
         click.echo(f"{work.name}: {len(work.deltas)} queries, {work.tuples} tuples, seed {seed}", err=True)
         click.echo(_shown(rows, form), nl=False)
+        if form == "table" and len(rows) > 1:
+            click.echo(best_lines(rows), nl=False, err=True)
         if plot is not None:
             _plot(work, outcomes, plot)
     except SchedulerError as problem:
         raise click.ClickException(str(problem)) from problem
 
 
-def read_input(path: Path, seed: int) -> Workload:
-    """Read a workload or a recording, told apart by the first character."""
+def read_input(path: Path, seed: int) -> tuple[Workload, RunSettings]:
+    """Read a workload or a recording, told apart by the first character; a recording says under what conditions it was decided."""
     from millstream.scheduler.simulation import recording
+    from millstream.scheduler.simulation.simulate import RunSettings
     from millstream.scheduler.simulation.workload_files import read_workload
 
     with path.open("rb") as file:
         first = file.read(1)
-    return recording.load(path).workload(path.stem) if first == b"{" else read_workload(path, seed)
+    if first != b"{":
+        return read_workload(path, seed), RunSettings()
+    found = recording.load(path)
+    return found.workload(path.stem), recorded_settings(found.about)
+
+
+def recorded_settings(about: Mapping[str, Any]) -> RunSettings:
+    """Return the conditions that a recording's heading names; trains are then as long as live."""
+    from millstream.scheduler.express import Charge
+    from millstream.scheduler.simulation.simulate import RunSettings
+    from millstream.scheduler.trains import Train
+
+    if "schedule" not in about:
+        return RunSettings()
+    return RunSettings(
+        train=Train(adaptive=True),
+        schedule=int(about["schedule"]),
+        workers=int(about.get("workers", 1)),
+        budget_ns=about.get("budget_ns"),
+        charge=Charge(order_ns=int(about.get("order_ns", 0))),
+    )
+
+
+# Measure, words for it, 1 when less is better and -1 when more is.
+_BEST = (
+    ("response_ms_mean", "average response time", 1),
+    ("response_ms_p99", "99th percentile of it", 1),
+    ("slowdown_mean", "average slowdown", 1),
+    ("slowdown_max", "worst slowdown", 1),
+    ("memory_bytes_max", "memory", 1),
+    ("utility_per_application", "utility", -1),
+)
+
+
+def best_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return which policy served best, a line a measure; policies within a hundredth of the best share the place."""
+    lines = ["", "best served by"]
+    for name, words, sign in _BEST:
+        best = min(sign * row[name] for row in rows)
+        good = [row["policy"] for row in rows if sign * row[name] <= best + 0.01 * abs(best)]
+        lines.append(f"  {words + ':':26}{'all alike' if len(good) == len(rows) else ', '.join(good)} ({_cell(sign * best)})")
+    return "\n".join(lines) + "\n"
 
 
 def split_policies(text: str) -> list[str]:
@@ -105,15 +149,16 @@ def split_policies(text: str) -> list[str]:
     return [one.strip().replace("+", ",") for one in text.split(",") if one.strip()]
 
 
-def _settings(train: str | None, adapt: bool, decision_us: float, evaluation_us: float) -> RunSettings:
-    from millstream.scheduler.express import Charge
-    from millstream.scheduler.simulation.simulate import RunSettings
+def _settings(given: RunSettings, train: str | None, adapt: bool, decision_us: float, evaluation_us: float) -> RunSettings:
+    from dataclasses import replace
+
     from millstream.scheduler.spec import read_value
     from millstream.scheduler.trains import Train
 
-    shape = Train(count=1) if train is None else Train.parse(read_value(train))
-    charge = Charge(decision_ns=round(decision_us * 1_000), evaluation_ns=round(evaluation_us * 1_000))
-    return RunSettings(train=shape, charge=charge, adapt=adapt)
+    if train is not None:
+        given = replace(given, train=Train.parse(read_value(train)))
+    charge = replace(given.charge, decision_ns=round(decision_us * 1_000), evaluation_ns=round(evaluation_us * 1_000))
+    return replace(given, charge=charge, adapt=adapt)
 
 
 def _shown(rows: Sequence[Mapping[str, Any]], form: str) -> str:

@@ -51,7 +51,7 @@ class World:
 
     def _receipt(self, receipt: WorkReceipt) -> None:
         self.emissions.extend(receipt.emissions)
-        self.order.extend((step.operator, sum(count.rows for count in step.consumed)) for step in receipt.steps)
+        self.order.extend((step.operator, sum(count.rows for count in step.consumed)) for step in receipt.each_step())
 
     def _instruction(self, instruction: Instruction) -> None:
         if isinstance(instruction, Report):

@@ -14,12 +14,15 @@ from millstream.scheduler.unit_set import EntryUnits, IntColumn
 
 
 class OperatorToEndUnits(EntryUnits):
-    """One unit an operator; its order runs the operator and everything below it."""
+    """One unit an operator; its order runs the operator and everything below it.
+
+    Behind a hub (an operator that feeds many queries, few of them at a time) the order ends: what it put out is for the queries' own units.
+    """
 
     name = "operators-to-end"
 
     def _find_members(self, unit: int) -> tuple[int, ...]:
-        return tuple(self.topology.downstream(int(self.entries[unit])))
+        return tuple(self.topology.downstream_to_hub(int(self.entries[unit])))
 
     def _full_blocks(self) -> bool:
         return False
@@ -32,10 +35,10 @@ class OperatorToEndUnits(EntryUnits):
         """Return the units of these operators and of everything above them."""
         seen: dict[int, None] = dict.fromkeys(operators)
         stack = list(seen)
-        producers = self.topology.producers
+        producers, node = self.topology.producers, self.ledger.network.node
         while stack:
             for producer in producers[stack.pop()]:
-                if producer not in seen:
+                if producer not in seen and not node(producer).hub:
                     seen[producer] = None
                     stack.append(producer)
         units = self.unit_of[np.fromiter(seen, dtype=np.int64, count=len(seen))]

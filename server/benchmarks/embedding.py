@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from millstream.engine.column import Column
@@ -20,6 +21,8 @@ from millstream.scheduler.instructions import Dispatch, Report, Splice
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
 from millstream.server.engine_host import Context, EngineHost
+from millstream.server.measured import Measured
+from millstream.server.once.held import KeptResults
 from millstream.server.queries import Query
 from millstream.server.runtime import NS_PER_US, arrivals, splicer
 from millstream.server.statements.selects import Submission, submit
@@ -69,12 +72,20 @@ class DirectRuntime:
 
     resume = pause
 
+    def still(self) -> AbstractContextManager[None]:
+        """Nothing runs between two calls of `run`."""
+        return nullcontext()
+
     def set_policy(self, spec: PolicySpec) -> None:
         """There is no policy."""
 
     def statistics(self) -> SchedulerStatistics:
         """There is nothing to count."""
         return NO_COUNTS
+
+    def measures(self) -> Measured | None:
+        """Nobody asks here."""
+        return None
 
 
 class ScheduledRuntime(DirectRuntime):
@@ -170,6 +181,10 @@ class Results:
         """Nothing goes wrong in silence."""
         raise RuntimeError(f"{kind}: {message}")
 
+    def kept(self, query: Query) -> KeptResults:
+        """Nothing is kept for later."""
+        return KeptResults()
+
     def is_pressed(self, stream: str) -> bool:
         """Nobody waits."""
         return False
@@ -183,11 +198,12 @@ class Results:
 class Embedded:
     """A host over one of these runtimes, fed with columns that are already the engine's. Plans run as they are written."""
 
-    def __init__(self, *statements: str, policy: PolicySpec | None = None, settings: CoreSettings | None = None) -> None:
+    def __init__(self, *statements: str, policy: PolicySpec | None = None, settings: CoreSettings | None = None, fuse: bool = True) -> None:
         self.results = Results()
         spec = policy or PolicySpec("round-robin")
 
         def runtime(executor: Any, network: Any, _told: Any) -> DirectRuntime:
+            executor = executor if fuse else Executor(network, fuse=False)
             if policy is None:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())

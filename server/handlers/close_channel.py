@@ -14,6 +14,4 @@ def handle_close_channel(session: Session, message: CloseChannel) -> None:
     """Ack what came, then say that it is closed."""
     channel = session.channels.pop(message.channel, None)
     if channel is not None:
-        channel.settle()
-        channel.close()
-        session.send(ChannelClosed(message.channel))
+        channel.close_when_acked(lambda: session.send(ChannelClosed(message.channel)))

@@ -26,6 +26,7 @@ async def answer_subscribe(session: Session, message: Subscribe) -> None:
     encoder = ResultEncoder(query.schema, message.format)
     number = session.next_number()
     subscription = Subscription(query.feed, session, number, cursor, encoder.encode, application.now_ns())
+    subscription.skip_rows = query.feed.rows_to_skip(message.resume_token, cursor)
     token = query.feed.log.token_before(cursor)
     session.send(Subscribed(message.request, number, encoder.spelled, token, encoder.schema_payload))
     session.subscriptions[number] = subscription

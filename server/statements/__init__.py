@@ -14,19 +14,24 @@ from millstream.server.statements.definitions import create_class, create_derive
 from millstream.server.statements.describe import describe
 from millstream.server.statements.drop import drop
 from millstream.server.statements.explain import explain
+from millstream.server.statements.fetch import fetch
+from millstream.server.statements.functions import create_function
 from millstream.server.statements.insert import insert_values
 from millstream.server.statements.policy import set_policy
+from millstream.server.statements.recording import record
 from millstream.server.statements.selects import create_query, insert_select, select
 from millstream.server.statements.show import show
 from millstream.server.statements.verbs import change_query
 
 EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.SelectStatement: select,
+    say.Fetch: fetch,
     say.CreateStream: create_stream,
     say.CreateDerivedStream: create_derived_stream,
     say.CreateTable: create_table,
     say.CreateQuery: create_query,
     say.CreateClass: create_class,
+    say.CreateFunction: create_function,
     say.InsertValues: insert_values,
     say.InsertSelect: insert_select,
     say.ChangeQuery: change_query,
@@ -35,4 +40,5 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.Describe: describe,
     say.Explain: explain,
     say.SetPolicy: set_policy,
+    say.Record: record,
 }

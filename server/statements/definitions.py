@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.engine.errors import Unsupported
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
 from millstream.engine.planner.plan import derived_stream
 from millstream.server import running, side_streams
@@ -23,16 +22,15 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"there is a stream {definition.name} already")
-    if definition.durability != "none":
-        raise Unsupported(f"DURABILITY {definition.durability} is not supported yet", hint="leave it out, or write DURABILITY none")
+    host.check_durable(f"stream {definition.name}", definition.durability)
     sides = side_streams.definitions_for(host.catalog, definition)
     host.catalog.add(definition)
     host.register_stream(definition)
     for side in sides:
         host.catalog.add(side)
         host.register_stream(side)
-    if not context.restoring:
-        host.store.add_definition("stream", definition.name, context.text.strip())
+    number = context.number if context.restoring else host.store.add_definition("stream", definition.name, context.text.strip())
+    host.keep(definition.name, definition.durability, number)
     return said(f"stream {definition.name} created", *(f"stream {side.name} created" for side in sides))
 
 
@@ -46,7 +44,7 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     query = Query(statement.name, planned, QueryKind.DERIVED, text=statement.text, target=statement.name)
     host.derived[statement.name] = query
     try:
-        running.begin(host, query)
+        running.begin_or_defer(host, query)
     except BaseException:
         del host.derived[statement.name]
         host.catalog.drop_relation(statement.name)
@@ -62,19 +60,22 @@ def create_table(host: EngineHost, statement: CreateTable, context: Context) -> 
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"there is a table {definition.name} already")
+    host.check_durable(f"table {definition.name}", definition.durability)
     host.catalog.add(definition)
     host.register_table(definition)
+    number = context.number if context.restoring else host.store.add_definition("table", definition.name, context.text.strip())
+    host.keep(definition.name, definition.durability, number)
     notices = [f"table {definition.name} created"]
     try:
-        if definition.file is not None:
+        if definition.file is not None and not (context.restoring and host.holds(definition.name)):
             notices += load_file(host, definition.name, Path(definition.file))
     except BaseException:
         host.network.drop_stream(definition.name)
         host.intakes.pop(definition.name)
         host.catalog.drop_relation(definition.name)
+        if not context.restoring:
+            host.store.forget([("table", definition.name)], [])
         raise
-    if not context.restoring:
-        host.store.add_definition("table", definition.name, context.text.strip())
     return said(*notices)
 
 

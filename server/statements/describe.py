@@ -1,12 +1,13 @@
-"""DESCRIBE name: the columns of a stream, table or query, and how its time comes about."""
+"""DESCRIBE [kind] name: the columns of a stream, table or query, and how its time comes about; the properties of a class."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.language.statements import Describe
+from millstream.engine.language.statements import ClassDefinition, Describe, ObjectKind
 from millstream.engine.schema import Schema, StreamDefinition
-from millstream.server.outcome import Outcome
+from millstream.server.outcome import Outcome, table
+from millstream.server.statements.functions import describe_function
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -15,13 +16,24 @@ _COLUMNS = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "BO
 
 
 def describe(host: EngineHost, statement: Describe, context: Context) -> Outcome:
-    """Return a row a column."""
-    name = statement.name.text
-    found = host.catalog.find(name)
-    if found is None and host.queries.find(name) is not None:
+    """Return a row a column; of a class a row a property. Without a kind a name is looked for among streams and tables first."""
+    name, kind = statement.name.text, statement.kind
+    found = host.catalog.find(name) if kind in (None, ObjectKind.STREAM, ObjectKind.TABLE) else None
+    if kind is ObjectKind.QUERY or (kind is None and found is None and host.queries.find(name) is not None):
         return _columns(host.queries.get(name).planned.physical.schema, None)
+    if kind is ObjectKind.CLASS or (kind is None and found is None and host.catalog.find_class(name) is not None):
+        return _class(host.catalog.query_class(name))
+    function = host.catalog.find_function(name) if found is None and kind in (None, ObjectKind.FUNCTION) else None
+    if function is not None:
+        return describe_function(function)
     relation = host.catalog.relation(name)
     return _columns(relation.schema, relation if isinstance(relation, StreamDefinition) else None)
+
+
+def _class(found: ClassDefinition) -> Outcome:
+    target = "none" if found.target_us is None else f"{found.target_us / 1_000:g} ms"
+    rows = [("priority", f"{found.priority:g}"), ("target", target), ("shedding", "allowed" if found.may_shed else "never")]
+    return table([("property", "TEXT"), ("value", "TEXT")], rows)
 
 
 def _columns(schema: Schema, stream: StreamDefinition | None) -> Outcome:
@@ -49,4 +61,6 @@ def time_rule(stream: StreamDefinition) -> str:
     parts.append(f"LATE INTO {stream.late_into}" if stream.late_into else "LATE DROP")
     parts.append(f"ON ERROR INTO {stream.errors_into}" if stream.errors_into else f"ON ERROR {stream.on_error.value}")
     parts.append(f"DURABILITY {stream.durability}")
+    if stream.rate_per_second_max is not None:
+        parts.append(f"RATE {stream.rate_per_second_max:g} PER SECOND")
     return " ".join(parts)

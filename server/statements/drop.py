@@ -1,4 +1,4 @@
-"""DROP STREAM | TABLE | QUERY | CLASS, with CASCADE (case C38): what reads a stream is named, or goes with it."""
+"""DROP STREAM | TABLE | QUERY | CLASS | FUNCTION, with CASCADE (case C38): what reads a stream is named, or goes with it."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ def _drop_class(host: EngineHost, statement: Drop) -> Outcome:
     del host.class_nodes[name]
     host.store.forget([("class", name)], [])
     return said(f"class {name} dropped")
+
+
+def _drop_function(host: EngineHost, statement: Drop) -> Outcome:
+    from millstream.server.statements.functions import drop_function  # that file builds on this one
+
+    return drop_function(host, statement)
 
 
 def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
@@ -98,6 +104,19 @@ def _cascade(host: EngineHost, name: str, feeders: list[Query]) -> list[str]:
     return notices
 
 
+def drop_callers(host: EngineHost, streams: list[str], queries: list[Query], reason: str) -> list[str]:
+    """Drop queries, and derived streams with all that reads them; returns what is to be said of it."""
+    notices: list[str] = []
+    struck: list[str] = []
+    for query in queries:
+        _strike(host, query, reason, struck, notices)
+    host.store.forget([], struck)
+    for name in streams:
+        if host.catalog.find(name) is not None:  # not gone with another one
+            notices += _cascade(host, name, [q for q in host.queries if q.target == name])
+    return notices
+
+
 def _strike(host: EngineHost, query: Query, reason: str, queries: list[str], notices: list[str]) -> None:
     if host.queries.find(query.name) is not query:
         return
@@ -116,6 +135,8 @@ def drop_relation(host: EngineHost, name: str, reason: str) -> None:
     else:
         host.network.drop_stream(name)
         host.intakes.pop(name, None)
+        if host.journaling is not None:
+            host.journaling.forget(name)
     host.observer.stream_dropped(name)
 
 
@@ -124,4 +145,5 @@ _DROPS = {
     ObjectKind.TABLE: _drop_stream,
     ObjectKind.QUERY: _drop_query,
     ObjectKind.CLASS: _drop_class,
+    ObjectKind.FUNCTION: _drop_function,
 }

@@ -8,12 +8,14 @@ from millstream.engine.errors import InvalidDefinition
 from millstream.engine.language.statements import Explain, ExplainMode
 from millstream.engine.planner.explain import explain as plan_text
 from millstream.engine.planner.explain import explain_semantics
-from millstream.engine.planner.plan import PlannedQuery
 from millstream.engine.planner.plan_writer import to_plan_object
 from millstream.engine.running import RunningOperator
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.server import running
 from millstream.server.outcome import Outcome, table
 from millstream.server.queries import Query
+from millstream.server.statements.promises import promises
+from millstream.server.statements.surroundings import sharing_lines, source_lines
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
@@ -30,8 +32,10 @@ def explain(host: EngineHost, statement: Explain, context: Context) -> Outcome:
             raise InvalidDefinition("EXPLAIN ANALYZE shows what running operators cost", hint="start the SELECT and name its query")
         return _analyzed(host, query)
     if statement.mode is ExplainMode.QOS:
-        return _promises(host, planned)
+        return promises(host, planned, query)
     text = explain_semantics(planned) if statement.mode is ExplainMode.SEMANTICS else plan_text(planned)
+    sharing = [] if statement.mode is ExplainMode.SEMANTICS else sharing_lines(host, planned, query)
+    text = "\n".join([text, *source_lines(host, planned), *sharing])
     name = None if query is None else query.name
     info: dict[str, Any] = {} if statement.mode is ExplainMode.SEMANTICS else {"plan": to_plan_object(planned.bound, name)}
     return Outcome([["explanation", "TEXT", False]], [[line] for line in text.splitlines()], info=info)
@@ -48,7 +52,7 @@ def _analyzed(host: EngineHost, query: Query) -> Outcome:
     rows = [_operator_row(operator) for operator in host.network.queries[query.id].blueprint.operators]
     columns = [("operator", "BIGINT"), ("kind", "TEXT"), ("queries", "BIGINT"), ("calls", "BIGINT"), ("rows_in", "BIGINT")]
     columns += [("rows_out", "BIGINT"), ("selectivity", "DOUBLE"), ("cost_us_per_row", "DOUBLE"), ("waiting", "BIGINT")]
-    return table([*columns, ("state_rows", "BIGINT"), ("state_bytes", "BIGINT")], rows)
+    return table([*columns, ("state_rows", "BIGINT"), ("state_bytes", "BIGINT"), ("watermark", "TIMESTAMP")], rows)
 
 
 def _operator_row(operator: RunningOperator) -> tuple[Any, ...]:
@@ -58,24 +62,7 @@ def _operator_row(operator: RunningOperator) -> tuple[Any, ...]:
     cost_us = did.cost_ns / did.rows_in / NS_PER_US if did.rows_in else None
     waiting = sum(cursor.pending_rows() for cursor in operator.inputs)
     done = (did.calls, did.rows_in, did.rows_out, selectivity, cost_us, waiting)
-    return (int(operator.id), kind, operator.queries, *done, operator.logic.state_rows(), operator.logic.state_bytes())
-
-
-def _promises(host: EngineHost, planned: PlannedQuery) -> Outcome:
-    options = planned.physical.options
-    definition = host.catalog.query_class(options.class_name)
-    target = "none" if definition.target_us is None else f"{definition.target_us / 1_000:g} ms"
-    points = ", ".join(f"{latency * 1_000:g} ms: {utility:g}" for latency, utility in options.qos)
-    rows = [
-        ("class", f"{definition.name}, priority {definition.priority:g}"),
-        ("delay target", target),
-        ("shedding", "allowed" if definition.may_shed else "never"),
-        ("latency utility", points),
-        ("deadline", f"{options.deadline_ns / 1e6:g} ms"),
-        ("weight", f"{options.weight:g}"),
-    ]
-    if options.memory_bytes_max is not None:
-        rows.append(("memory", f"at most {options.memory_bytes_max} bytes"))
-    if options.tolerance_percent is not None:
-        rows.append(("tolerance", f"{options.tolerance_percent:g} %"))
-    return table([("promise", "TEXT"), ("value", "TEXT")], rows)
+    logs = operator.outputs or [cursor.log for cursor in operator.inputs]
+    watermark_us = min(log.watermark_us for log in logs)
+    mark = None if watermark_us in (TIME_MIN, TIME_MAX) else watermark_us
+    return (int(operator.id), kind, operator.queries, *done, operator.logic.state_rows(), operator.logic.state_bytes(), mark)

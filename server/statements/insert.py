@@ -17,5 +17,7 @@ def insert_values(host: EngineHost, statement: InsertValues, context: Context) -
     intake = host.intake(statement.name.text)
     columns = bind_rows(statement, intake.table or intake.definition)
     position = intake.take_columns(columns)
+    if intake.is_sync and host.journaling is not None:
+        host.journaling.journal.wait_safe()
     rows = len(statement.rows)
     return said(f"{rows} row{'' if rows == 1 else 's'} inserted", accepted=rows, position=position)

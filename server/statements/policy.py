@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.engine.language.statements import SetPolicy
-from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.errors import PolicyError
+from millstream.scheduler.spec import OptionValue, PolicySpec
 from millstream.server.outcome import Outcome, said
 
 if TYPE_CHECKING:
@@ -17,9 +18,23 @@ POLICY_NOTE = "policy"  # under which the store remembers it
 def set_policy(host: EngineHost, statement: SetPolicy, context: Context) -> Outcome:
     """Check the policy, use it, remember it."""
     options = tuple((option.name.replace("-", "_"), option.value) for option in statement.options)
-    spec = PolicySpec(statement.name.text, options)
+    spec = PolicySpec(statement.name.text, options if statement.name.text != "user" else _own(host, options))
     host.runtime.set_policy(spec)
     host.policy = spec
     if not context.restoring:
         host.store.set_note(POLICY_NOTE, str(spec))
     return said(f"policy is {spec}")
+
+
+def _own(host: EngineHost, options: tuple[tuple[str, OptionValue], ...]) -> tuple[tuple[str, OptionValue], ...]:
+    """Return the options with the file's whole path: code comes only from the directory that whoever runs the server named."""
+    if host.policy_dir is None:
+        raise PolicyError("this server takes no policy files", hint="start it with --policy-dir and put them there")
+    folder = host.policy_dir.resolve()
+    found = []
+    for name, value in options:
+        path = (folder / str(value)).resolve()
+        if name == "file" and not path.is_relative_to(folder):
+            raise PolicyError(f"policy file '{value}' is not in the server's policy directory", hint="give its name alone")
+        found.append((name, str(path) if name == "file" else value))
+    return tuple(found)

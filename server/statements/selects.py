@@ -11,6 +11,7 @@ from millstream.engine.language.statements import CreateQuery, InsertSelect, Sel
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.server import running
 from millstream.server.assignment import Assignment
+from millstream.server.fed_streams import base_streams
 from millstream.server.lifecycle import Verb
 from millstream.server.outcome import Outcome, said
 from millstream.server.queries import Query, QueryKind
@@ -125,7 +126,9 @@ def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
         start_at_us=stored.start_at_us, lifetime_us=stored.lifetime_us,
     )  # fmt: skip
     running.enter(host, query, start=stored.desired != "stopped")
-    if stored.desired == "paused":
+    if stored.desired == "paused" and host.recovery is not None:
+        host.recovery.pause(query)
+    elif stored.desired == "paused":
         running.move(host, query, Verb.PAUSE)
 
 
@@ -147,7 +150,17 @@ def _take_times(query: Query, planned: PlannedQuery) -> None:
         raise InvalidDefinition("a lifetime must be positive")
 
 
+def _not_rebuilt(host: EngineHost, query: Query) -> list[str]:
+    """Say when some of what a durable query reads is journaled and some is not: then a restart cannot rebuild it."""
+    kept = {} if host.journaling is None or not query.is_durable else host.journaling.numbers
+    names = base_streams(host, query.reads)
+    lost = [name for name in names if name not in kept]
+    if not kept or not 0 < len(lost) < len(names):
+        return []
+    return [f"after a restart the query begins anew: {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not journaled"]
+
+
 def _entered(host: EngineHost, query: Query, planned: PlannedQuery) -> Outcome:
     running.enter(host, query)
-    notices = [f"query {query.name} {query.state.value}", *planned.notes, *planned.physical.notes]
+    notices = [f"query {query.name} {query.state.value}", *planned.notes, *planned.physical.notes, *_not_rebuilt(host, query)]
     return said(*notices, query=query.name, continuous=query.kind is QueryKind.SELECT, durable=query.is_durable)

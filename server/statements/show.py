@@ -10,11 +10,15 @@ from millstream.engine.language.statements import Show, ShowWhat
 from millstream.engine.schema import StreamDefinition
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.scheduler import catalog as policies
+from millstream.server import measured
 from millstream.server.outcome import Outcome, table
 from millstream.server.statements.describe import time_rule
+from millstream.server.statements.functions import show_functions
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
+
+COUNTED = ("accepted", "processed", "late", "failed", "shed")  # of a query's input rows (K10)
 
 
 def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
@@ -45,31 +49,53 @@ def _streams(host: EngineHost) -> Outcome:
 
 
 def _tables(host: EngineHost) -> Outcome:
-    rows = [(t.name, ", ".join(t.key), ", ".join(f"{f.name} {f.type}" for f in t.schema.fields)) for t in host.catalog.tables()]
-    return table([("name", "TEXT"), ("key", "TEXT"), ("columns", "TEXT")], rows)
+    rows = []
+    for found in host.catalog.tables():
+        spelled = ", ".join(f"{f.name} {f.type}" for f in found.schema.fields)
+        rows.append((found.name, ", ".join(found.key), host.network.standing_rows(found.name), found.durability, spelled))
+    return table([("name", "TEXT"), ("key", "TEXT"), ("rows", "BIGINT"), ("durability", "TEXT"), ("columns", "TEXT")], rows)
 
 
 def _queries(host: EngineHost) -> Outcome:
     rows = []
+    found = host.runtime.measures()
     for query in host.queries:
         counts = host.counts(query)
+        outputs = measured.short(None if found is None else found.of_query(query))
         rows.append(
-            (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable, counts.get("accepted"),
-             counts.get("late"), counts.get("failed"), counts.get("shed"), query.failure, query.shown_text)
+            (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
+             *(counts.get(name) for name in COUNTED), *outputs, query.failure, query.shown_text)
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
-    columns += [(name, "BIGINT") for name in ("accepted", "late", "failed", "shed")]
-    return table([*columns, ("failure", "TEXT"), ("text", "TEXT")], rows)
+    columns += [(name, "BIGINT") for name in COUNTED]
+    return table([*columns, *measured.SHORT, ("failure", "TEXT"), ("text", "TEXT")], rows)
 
 
 def _classes(host: EngineHost) -> Outcome:
-    rows = [(c.name, c.priority, c.target_us, c.may_shed) for c in host.catalog.classes()]
-    return table([("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN")], rows)
+    found = host.runtime.measures()
+    shares = _loss_percents(host)
+    rows = []
+    for one in host.catalog.classes():
+        outputs = measured.short(None if found is None else found.of_class(host.class_nodes[one.name].id))
+        rows.append((one.name, one.priority, one.target_us, one.may_shed, shares.get(one.name), *outputs))
+    columns = [("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN"), ("loss_percent", "DOUBLE")]
+    return table([*columns, *measured.SHORT], rows)
+
+
+def _loss_percents(host: EngineHost) -> dict[str, float]:
+    """Return by class the share of input rows that were shed, over its queries' present or last runs (data loss, Pham 2013)."""
+    sums: dict[str, list[int]] = {}
+    for query in host.queries:
+        counts, both = host.counts(query), sums.setdefault(query.planned.physical.options.class_name, [0, 0])
+        both[0] += counts.get("shed", 0)
+        both[1] += counts.get("accepted", 0)
+    return {name: 100.0 * shed / accepted for name, (shed, accepted) in sums.items() if accepted}
 
 
 def _policies(host: EngineHost) -> Outcome:
+    used = host.runtime.statistics().policy.partition(":")[0] or host.policy.name  # not what was set last: that may have failed
     rows = [
-        (row.name, row.name == host.policy.name, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in row.options.items()))
+        (row.name, row.name == used, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in row.options.items()))
         for row in policies.CATALOG.values()
     ]
     return table([("name", "TEXT"), ("in_use", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")], rows)
@@ -94,14 +120,25 @@ def _watermarks(host: EngineHost) -> Outcome:
         mark = source.watermark_us
         shown = None if mark in (TIME_MIN, TIME_MAX) else mark
         rows.append((source.definition.name, shown, source.idle, source.ended, source.future_skew))
+    for name, log in host.network.derived_logs():
+        shown = None if log.watermark_us in (TIME_MIN, TIME_MAX) else log.watermark_us
+        rows.append((name, shown, log.idle, log.ended, 0))
     return table(
         [("stream", "TEXT"), ("watermark", "TIMESTAMP"), ("idle", "BOOLEAN"), ("ended", "BOOLEAN"), ("future_skew", "BIGINT")], rows
     )
 
 
 def _decisions(host: EngineHost) -> Outcome:
+    found = host.runtime.measures()  # first: that brings the counts up to date
     statistics = asdict(host.runtime.statistics())
-    return table([("measure", "TEXT"), ("value", "TEXT")], [(name, str(value)) for name, value in statistics.items()])
+    rows = [(name, str(value)) for name, value in statistics.items()]
+    if found is not None:
+        rows += [(name, f"{value:.6g}") for name, value in measured.system(found.report)]
+    return table([("measure", "TEXT"), ("value", "TEXT")], rows)
+
+
+def _measures(host: EngineHost) -> Outcome:
+    return table([("scope", "TEXT"), ("name", "TEXT"), *((name, kind) for name, _, kind in measured.LONG)], measured.rows(host))
 
 
 _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
@@ -109,8 +146,10 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.TABLES: _tables,
     ShowWhat.QUERIES: _queries,
     ShowWhat.CLASSES: _classes,
+    ShowWhat.FUNCTIONS: show_functions,
     ShowWhat.POLICIES: _policies,
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,
     ShowWhat.DECISIONS: _decisions,
+    ShowWhat.MEASURES: _measures,
 }

@@ -12,7 +12,10 @@ from millstream.client.benchmarks import chain_workload
 from millstream.client.benchmarks.kit import Kit
 from millstream.protocol import messages
 from millstream.protocol.batches import BatchDecoder, BatchEncoder
-from millstream.server.benchmarks import window
+from millstream.scheduler.settings import CoreSettings
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.trains import Train as TrainShape
+from millstream.server.benchmarks import dispatch, window
 from millstream.server.benchmarks.embedding import Embedded
 
 from tests.support.pairs import Pair, joined
@@ -22,6 +25,9 @@ CHAIN_CALLS_MAX = 370
 INTAKE_CALLS_MAX = 307
 WINDOW_CALLS_MAX = 314
 ROW_FRAME_CALLS_MAX = 16.5
+ROW_INTAKE_CALLS_MAX = 108
+DECISION_CALLS_MAX = 76
+DECISION_ROUNDS = 32
 WARM_UP = 40  # trains: every chain has been run step by step, caches are filled
 
 
@@ -97,6 +103,43 @@ def taking_in(train: int) -> int:
     payload = b"".join(bytes(piece) for piece in encoder.encode(batch))
     intake.take_batch(decoder.decode(payload, train))
     return calls_of(lambda: intake.take_batch(decoder.decode(payload, train)))
+
+
+def test_one_row_is_taken_in_with_few_calls() -> None:
+    engine = Embedded(chain_workload.STREAM)
+    intake = engine.host.intake(chain_workload.NAME)
+    rows = [[chain_workload.START_US, 1, 0, 0, 25.0, "tag"]]
+    intake.take_rows(rows)
+    assert calls_of(lambda: intake.take_rows(rows)) <= ROW_INTAKE_CALLS_MAX
+
+
+def test_deciding_for_a_chain_of_ten_takes_few_calls_once_its_books_are_kept_together() -> None:
+    """Calls of the core for each chain of an order of sixteen, with its receipt, over as many rounds as are booked together."""
+    few, many = (deciding(chains) for chains in (16, 32))
+    assert (many - few) / (16 * DECISION_ROUNDS) <= DECISION_CALLS_MAX
+
+
+def deciding(chains: int) -> int:
+    settings = CoreSettings(train=TrainShape(count=100), schedule=16, measure=True)
+    engine = Embedded(chain_workload.STREAM, policy=PolicySpec("fcfs"), settings=settings)
+    for number in range(chains):
+        engine.submit(dispatch._chain(chain_workload.NAME, number), f"chain{number}")
+    columns = engine.columns(chain_workload.NAME, chain_workload.trains(100, 100)[0])
+    core, count = engine.runtime.core, 0
+    handle = core.handle
+
+    def counted(events: list[Any], now_ns: int) -> list[Any]:
+        nonlocal count
+        found: list[Any] = []
+        count += calls_of(lambda: found.extend(handle(events, now_ns)))
+        return found
+
+    for round_ in range(WARM_UP + DECISION_ROUNDS):
+        if round_ == WARM_UP:
+            core.handle = counted
+        engine.push(chain_workload.NAME, columns)
+        engine.runtime.run()
+    return count
 
 
 def test_a_train_into_a_window_takes_the_same_calls_whatever_its_rows() -> None:

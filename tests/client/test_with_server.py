@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from millstream.client import cli, connect
 
@@ -63,5 +65,38 @@ def test_the_blocking_client_sees_every_row_that_was_acked_and_leaves_nothing_be
         assert values == list(range(0, 50_000, 2))
         assert reason == "finished"
         assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "millstream-client"]
+
+    run(test)
+
+
+def test_instants_of_a_parquet_file_are_published_as_what_they_are(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instants = [dt.datetime(2020, 1, 1, 20, tzinfo=dt.UTC), dt.datetime(3000, 1, 1, tzinfo=dt.UTC)]
+    table = pa.table({"ts": pa.array(instants, pa.timestamp("us", "UTC"))})
+    pyarrow.parquet.write_table(table, tmp_path / "adjusted.parquet")
+    pyarrow.parquet.write_table(table, tmp_path / "int96.parquet", use_deprecated_int96_timestamps=True)
+    local = pa.table({"ts": pa.array([dt.datetime(2020, 1, 1, 12)], pa.timestamp("us"))})
+    pyarrow.parquet.write_table(local, tmp_path / "local.parquet")
+
+    async def test(harness: Harness) -> None:
+        monkeypatch.setenv("MILLSTREAM_SERVER", harness.address)
+
+        async def command(*arguments: str) -> tuple[int, str, str]:
+            code = await asyncio.to_thread(cli.run, list(arguments))
+            return code, *capfd.readouterr()
+
+        for name, zone in (("s", ""), ("z", " ZONE 'America/Los_Angeles'")):
+            assert (await command("sql", "-c", f"CREATE STREAM {name} (ts TIMESTAMP) TIMESTAMP BY ts{zone}"))[0] == 0
+            assert (await command("query", "submit", f"SELECT ts FROM {name}", "--name", f"all_{name}"))[0] == 0
+            for file in ("adjusted", "int96"):
+                assert await command("publish", name, str(tmp_path / f"{file}.parquet")) == (0, "", ""), file
+        code, _, refused = await command("publish", "s", str(tmp_path / "local.parquet"))
+        assert (code, "column ts holds local time without a zone" in refused) == (1, True)
+        assert await command("publish", "s", str(tmp_path / "adjusted.parquet"), "--finish") == (0, "", "")
+        assert await command("publish", "z", str(tmp_path / "local.parquet"), "--finish") == (0, "", "")
+        shown = '{"ts": "2020-01-01T20:00:00Z"}\n{"ts": "3000-01-01T00:00:00Z"}\n'
+        assert (await command("tail", "all_s", "--from-start", "--format", "json"))[1] == 3 * shown
+        assert (await command("tail", "all_z", "--from-start", "--format", "json"))[1] == 2 * shown + '{"ts": "2020-01-01T20:00:00Z"}\n'
 
     run(test)

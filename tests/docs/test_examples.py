@@ -1,7 +1,7 @@
 """The examples of docs/language.md and docs/semantics.md do what the page says.
 
-A block ```sql is a script. Blocks ```csv NAME (rows of a stream) or ```jsonl (a timeline) after it are its input, and ```json what
-comes out, or ```error how it is refused. A script with neither need only be understood.
+A block ```sql is a script. Blocks ```csv NAME (rows of a stream), ```jsonl (a timeline) or ```python FILE (a file that it names) after it
+are its input, and ```json what comes out, or ```error how it is refused. A script with neither need only be understood.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.server.embedded import Replay, run_replay
 from millstream.server.render import write_results
 
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCK = re.compile(r"^```(sql|csv|jsonl|json|error)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(sql|csv|jsonl|json|error|python)(?: ([\w.]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Example:
     place: str
     script: str
     inputs: list[tuple[str, str]] = field(default_factory=list)
+    files: list[tuple[str, str]] = field(default_factory=list)
     timeline: str | None = None
     output: str | None = None
     error: str | None = None
@@ -41,6 +42,8 @@ def examples() -> list[Example]:
                 found.append(Example(f"{page}:{text.count(chr(10), 0, block.start()) + 1}", body))
             elif kind == "csv":
                 found[-1].inputs.append((name, body))
+            elif kind == "python":
+                found[-1].files.append((name, body))
             elif kind == "jsonl":
                 found[-1].timeline = body
             elif kind == "json":
@@ -56,6 +59,8 @@ def check(example: Example, folder: Path) -> None:
         path = folder / f"{name}.csv"
         path.write_text(rows, "utf-8")
         inputs.append((name, path))
+    for name, text in example.files:
+        (folder / name).write_text(text, "utf-8")
     timeline = None
     if example.timeline is not None:
         timeline = folder / "timeline.jsonl"
@@ -69,7 +74,8 @@ def check(example: Example, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda e: e.place)
-def test_an_example_does_what_the_page_says(example: Example, tmp_path: Path) -> None:
+def test_an_example_does_what_the_page_says(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     if example.output is None and example.error is None:
         assert list(parse_script(example.script))
     else:

@@ -65,7 +65,7 @@ def test_produced_and_consumed_counts_of_every_edge_agree() -> None:
     produced: dict[int, list[int]] = {}
     consumed: dict[int, list[int]] = {}
     for receipt in engine.receipts:
-        for step in receipt.steps:
+        for step in receipt.each_step():
             for p in step.produced:
                 sums = produced.setdefault(p.log, [0, 0, 0])
                 sums[0], sums[1], sums[2] = sums[0] + p.rows, sums[1] + p.bytes, sums[2] + p.controls
@@ -158,7 +158,7 @@ def test_a_filter_that_keeps_nothing_leaves_at_most_a_few_items_in_its_log() -> 
         engine.put("s", [row])
         engine.run_order(Step(select))
     cursor = next(iter(engine.network.operators[select].outputs[0].cursors.values()))
-    waiting = cursor._waiting()
+    waiting = list(cursor.waiting())
     assert len(waiting) <= 2
     assert waiting[-1].track.end == 499
 
@@ -206,5 +206,5 @@ def test_a_budget_leaves_the_other_steps_undone() -> None:
     engine.put("s", ROWS)
     steps = [Step(o.id) for o in delta.operators if o.kind != "source"]
     receipt = engine.run_order(*steps, budget_ns=1)
-    assert len(receipt.steps) == 1
+    assert len(list(receipt.each_step())) == 1
     assert receipt.unfinished == tuple(steps[1:])

@@ -20,7 +20,7 @@ def test_an_account_that_does_not_balance_is_counted_and_a_sound_one_is_not() ->
         query = host.queries.get("everything")
         assert query.id is not None
         ledger = host.network.queries[query.id].ledgers["s"]
-        ledger.cursor.rows_before -= 1  # a row that was accepted and has got lost
+        ledger.rows_before -= 1  # a row that was accepted and has got lost
         sweep._check_law()
         sweep._check_law()
         assert application.unbalanced_total == 1

@@ -119,7 +119,16 @@ def test_the_counts_of_a_query_add_up_and_are_the_same_wherever_they_are_shown()
         await client.finish("m")
         async for _ in subscription:
             pass
-        counts = {"accepted": 995, "processed": 946, "late": 37, "partly_late": 0, "shed": 0, "failed": 12, "queued": 0}
+        counts = {
+            "accepted": 995,
+            "processed": 946,
+            "late": 37,
+            "partly_late": 0,
+            "shed": 0,
+            "failed": 12,
+            "queued": 0,
+            "failed_results": 0,
+        }
         assert subscription.end.counts == counts
         (shown,) = (await client.execute("SHOW QUERIES")).rows
         assert {name: shown[name] for name in ("accepted", "late", "failed", "shed")} == {
@@ -165,5 +174,23 @@ def test_results_kept_are_had_from_the_start_and_after_a_token() -> None:
         again = await client.subscribe("kept", resume_token=token)
         rest = await rows_of(again, 3 - len(seen)) if len(seen) < 3 else []
         assert [r["v"] for r in [*seen, *rest]] == [0, 1, 2]
+
+    run(test)
+
+
+def test_a_query_that_comes_after_rows_nobody_read_sees_all_that_follow() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM early (ts BIGINT, n INT) TIMESTAMP BY ts UNIT s")
+        await client.publish("early", [{"ts": 1, "n": 100}, {"ts": 1, "n": 101}])
+        await client.submit("SELECT n FROM early", name="first")
+        await client.publish("early", [{"ts": 2, "n": 1}])
+        await client.execute("STOP QUERY first")
+        await client.publish("early", [{"ts": 3, "n": 102}])
+        await client.submit("SELECT n FROM early", name="second")
+        subscription = await client.subscribe("second")
+        await client.publish("early", [{"ts": 4, "n": 2}, {"ts": 5, "n": 3}])
+        await client.finish("early")
+        assert [row["n"] async for batch in subscription for row in batch.to_pylist()] == [2, 3]
 
     run(test)

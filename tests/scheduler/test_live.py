@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from millstream.engine.graph import EdgeId, LogId, OperatorId, QueryId
@@ -257,17 +258,90 @@ def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path) -> None:
     assert rig.live.statistics().policy == "round-robin"
 
 
+def test_a_few_rows_are_run_by_the_thread_that_brings_them(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    root = rig.chain("q", source)
+    event = Arrived(rig.builder.log(source), 2, 16, 0)
+    assert rig.live.quiesce(30)
+    taken = 0
+    for round_ in range(50):
+        with rig.executor.lock:
+            rig.executor.boxes.accept(event)
+        before = rig.live.offers_taken
+        rig.live.offer([event])
+        if rig.live.offers_taken > before and rig.executor.emitted(root) == 2 * (round_ + 1):
+            taken += 1
+        assert rig.live.quiesce(30)
+    assert taken > 25  # the scheduler thread may have the turn now and then
+    assert rig.executor.emitted(root) == 100
+
+
+def test_offers_and_posts_from_many_threads_come_out_once(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    roots = [rig.chain(f"q{index}", source) for index in range(3)]
+    log = rig.builder.log(source)
+
+    def publish(offers: bool) -> None:
+        for rows in (1, 300, 2) * 20:
+            event = Arrived(log, rows, rows, 0)
+            with rig.executor.lock:
+                rig.executor.boxes.accept(event)
+            if offers:
+                rig.live.offer([event])
+            else:
+                rig.live.post(event)
+
+    threads = [threading.Thread(target=publish, args=(index % 2 == 0,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    rig.chain("late", source)
+    for thread in threads:
+        thread.join()
+    assert rig.live.quiesce(30)
+    assert [rig.executor.emitted(root) for root in roots] == [4 * 20 * 303] * 3
+
+
+def test_a_long_arrival_is_left_to_the_scheduler_thread(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    root = rig.chain("q", source)
+    event = Arrived(rig.builder.log(source), 10_000, 10_000, 0)
+    with rig.executor.lock:
+        rig.executor.boxes.accept(event)
+    rig.live.offer([event])
+    assert rig.live.offers_taken == 0
+    assert rig.live.quiesce(30)
+    assert rig.executor.emitted(root) == 10_000
+
+
+def test_an_error_of_the_scheduler_met_in_an_offer_ends_it_loudly() -> None:
+    told: list[Instruction] = []
+    live = LiveScheduler(SharedBoxes(), policy=PolicySpec(), on_instruction=told.append)
+    live.start()
+    assert live.quiesce(30)
+
+    def broken(event: Any, now_ns: int) -> None:
+        raise RuntimeError("broken")
+
+    live._core._take[Arrived] = broken
+    live.offer([Arrived(LogId(1), 1, 1, 0)])
+    with pytest.raises(SchedulerError, match="the scheduler thread ended: broken"):
+        live.stop()
+    assert [one.kind for one in told if isinstance(one, Report)] == ["drained", "fatal"]
+
+
 def test_results_are_measured_as_they_leave(rig: Rig) -> None:
     source = rig.builder.source("s")
     rig.chain("q", source)
     for _ in range(4):
         rig.executor.arrive(rig.live, rig.builder.log(source), 5, at_ns=time.monotonic_ns())
     assert rig.live.quiesce(30)
-    report = rig.live.measures()
-    assert report is not None
-    assert report.outputs == 20
-    assert 0 < report.response_ms_p50 <= report.response_ms_max < 30_000
+    measures = rig.live.measures()
+    assert measures is not None
+    report = measures.report(time.monotonic_ns())
+    assert report.output.outputs == 20
+    assert 0 < report.output.response_ms_p50 <= report.output.response_ms_max < 30_000
     assert report.memory_bytes_max >= 5
+    assert 0 < report.scheduling_share < 1
 
 
 def test_arrivals_of_one_log_merge_and_the_mailbox_is_bounded() -> None:

@@ -108,7 +108,7 @@ def test_a_rows_place_is_its_number_among_all_that_were_offered(pushes: list[lis
 
 def test_held_rows_enter_in_the_order_of_what_caused_them_then_of_the_queries() -> None:
     pushed: list[tuple[str, list[int]]] = []
-    feeder = DeferredFeeder(lambda stream, columns: pushed.append((stream, columns[0].values.tolist())))
+    feeder = DeferredFeeder(lambda stream, columns, _: pushed.append((stream, columns[0].values.tolist())))
     feeder.feed("t", 2, np.array([1, 3]), [Column(BIGINT, np.array([21, 23]))])
     feeder.feed("t", 1, np.array([1, 1, 2]), [Column(BIGINT, np.array([111, 112, 12]))])
     feeder.feed("a", 1, np.array([9]), [Column(BIGINT, np.array([9]))])

@@ -13,7 +13,7 @@ from millstream.scheduler.policies.highest_normalized_rate import HighestNormali
 from millstream.scheduler.policies.memory_release import MemoryRelease
 from millstream.scheduler.simulation import experiments, report, runner
 from millstream.scheduler.simulation.experiment_command import experiment
-from millstream.scheduler.simulation.experiments import NAMES, Case, Claim, Findings, Panel, at_least_half, load, ordered, within
+from millstream.scheduler.simulation.experiments import NAMES, Case, Claim, Findings, Panel, at_least_half, load, names, ordered, within
 from millstream.scheduler.simulation.scenarios import carney_runs
 
 STORE = runner.Store()
@@ -131,9 +131,23 @@ def test_the_page_shows_what_does_not_hold_with_both_numbers() -> None:
     assert "![t](p.svg)" in page
 
 
+def test_experiments_can_be_added_to_a_page_and_replaced_in_it() -> None:
+    good, bad = Claim("good", "24%", "30%", True), Claim("bad", "24%", "3%", False)
+    first = {**verdict("s-l2", [good, bad]), "name": "s-l2"}
+    whole = report.document([first], {})
+    page = report.added(whole, [{**verdict("c-threads", [bad]), "name": "c-threads"}], {"c-threads": "p.svg"})
+    assert "**1 of 3 claims hold.**" in page
+    assert [line.split("]")[0] for line in page.splitlines() if line.startswith("| [")] == ["| [s-l2", "| [c-threads"]
+    assert report.added(whole, [first], {}) == whole
+    again = report.added(page, [{**verdict("c-threads", [good]), "name": "c-threads"}], {})
+    assert again.count("## c-threads") == 1
+    assert "**2 of 3 claims hold.**" in again
+    assert "p.svg" not in again
+
+
 def test_the_command_lists_every_experiment() -> None:
     listed = CliRunner().invoke(experiment, ["list"])
-    assert [line.split()[0] for line in listed.output.splitlines()] == list(NAMES)
+    assert [line.split()[0] for line in listed.output.splitlines()] == list(names())
 
 
 @pytest.mark.slow

@@ -104,9 +104,11 @@ class Recorder(Hooks):
 class Engine:
     """A network with an executor and a counter for a clock. `train` bounds rows a step; `shuffle` runs operators in random order."""
 
-    def __init__(self, *, train: int | None = None, shuffle: int | None = None, fuse: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self, *, train: int | None = None, shuffle: int | None = None, fuse: bool = True, seed: int = 0, sharing: bool = False
+    ) -> None:
         self.hooks = Recorder()
-        self.network = Network(self.hooks, seed=seed)
+        self.network = Network(self.hooks, seed=seed, sharing=sharing)
         self.executor = Executor(self.network, fuse=fuse)
         self.train = train
         self._random = None if shuffle is None else random.Random(shuffle)
@@ -137,6 +139,10 @@ class Engine:
         self.network.attach(delta.query.id)
         self.deltas[name] = delta
         return delta
+
+    def drop(self, name: str) -> None:
+        """Take a query out; its results so far stay."""
+        self.network.remove_query(self.deltas.pop(name).query.id)
 
     def put(self, stream: str, rows: Sequence[Sequence[Any]], *, chunk: int | None = None) -> None:
         schema = self.network.sources[stream].definition.schema
@@ -170,7 +176,7 @@ class Engine:
                 groups = [[o] for o in operators] if self._random is not None or self.train is not None else [operators]
                 for group in groups:
                     receipt = self.run_order(*(Step(o, self.train) for o in group))
-                    moved = moved or any(c.rows or c.controls for s in receipt.steps for c in s.consumed)
+                    moved = moved or any(c.rows or c.controls for s in receipt.each_step() for c in s.consumed)
             if not moved:
                 return
 

@@ -19,6 +19,7 @@ from millstream.engine.planner.logical import (
     JoinKey,
     Node,
     Project,
+    Rank,
     TableJoin,
     Window,
     with_inputs,
@@ -61,6 +62,8 @@ def _prune(node: Node, wanted: set[int]) -> tuple[Node, Mapping]:
         return _aggregate(node, wanted)
     if isinstance(node, Join | TableJoin | AsofJoin):
         return _join(node, wanted)
+    if isinstance(node, Rank):
+        return _rank(node, wanted)
     if isinstance(node, Window) and not node.changes:
         return _window(node, wanted)
     inputs = tuple(_all_kept(below) for below in node.inputs)
@@ -120,6 +123,21 @@ def _window(node: Window, wanted: set[int]) -> tuple[Node, Mapping]:
     mapping = moved | {width + i: len(below.attributes) + i for i in range(len(bounds))}
     spec = replace(node.spec, partition=tuple(moved[p] for p in node.spec.partition))
     return replace(node, input=below, spec=spec, attributes=_kept(node, below, moved) + bounds), mapping
+
+
+def _rank(node: Rank, wanted: set[int]) -> tuple[Node, Mapping]:
+    """Its own column stands last; what parts and orders the rows is read."""
+    width = len(node.input.attributes)
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.partition) | {k.position for k in node.order})
+    made = replace(
+        node,
+        input=below,
+        partition=tuple(moved[p] for p in node.partition),
+        order=tuple(replace(k, position=moved[k.position]) for k in node.order),
+        closing=moved[node.closing],
+        attributes=(*_kept(node, below, moved), node.attributes[width]),
+    )
+    return made, moved | {width: len(below.attributes)}
 
 
 def _join(node: Join | TableJoin | AsofJoin, wanted: set[int]) -> tuple[Node, Mapping]:

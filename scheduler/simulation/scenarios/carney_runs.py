@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from millstream.scheduler.express import Charge
+from millstream.scheduler.qos import late_from_ns
 from millstream.scheduler.simulation import arrivals, generators
 from millstream.scheduler.simulation.networks import Asked, NetworkBuilder, Source
-from millstream.scheduler.simulation.outcome import Outcome, first_critical_s
+from millstream.scheduler.simulation.outcome import Outcome
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workloads import Workload, utilisation, workload
 from millstream.scheduler.trains import Train
@@ -240,7 +241,7 @@ def fluctuating(
     order = np.argsort(outcome.finished_ns, kind="stable")
     recent = outcome.utility[order]
     step = max(1, len(recent) // 200)
-    tight = np.array([first_critical_s(one.qos) for one in outcome.queries]) < max(deadlines_ms) / 1e3
+    tight = np.array([late_from_ns(one.qos) for one in outcome.queries]) < max(deadlines_ms) * 1e6
     return {
         **facts(outcome),
         "overload_missed": float((missed & made_heavy).sum()),

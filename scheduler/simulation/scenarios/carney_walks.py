@@ -56,7 +56,7 @@ def memory(walk: str, tuples: int, seed: int, call_ns: int = carney_runs.CALL_NS
     now = 0
     roots = {delta.query.root for delta in work.deltas}
     for receipt in made:
-        for step in receipt.steps:
+        for step in receipt.each_step():
             now += step.cost_ns
             taken, given = sum(one.rows for one in step.consumed), sum(one.rows for one in step.produced)
             waiting -= taken * sizes[step.operator][0]

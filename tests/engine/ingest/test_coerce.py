@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from millstream.engine.arrow import arrow_type
 from millstream.engine.errors import InvalidDefinition, TypeProblem
 from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
+from millstream.engine.ingest.outcome import Reasons
 from millstream.engine.schema import Field, Schema, TableDefinition, TimeRule
 from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP
 from millstream.engine.types import decimal as decimal_type
@@ -299,3 +300,32 @@ def test_keys_of_tables_are_never_null(rows_of: Any) -> None:
     assert result.rejected[0].reason == "column k is NOT NULL"
     assert coerce_batch(pa.table({"k": pa.array([1], pa.int32()), "x": [1]}), table).rows == 0
     assert coerce_batch(pa.table({"k": pa.array([1], pa.int32()), "x": [1]}), table, ignore_extra=True).rows == 1
+
+
+EASY = {
+    BIGINT: st.integers(-(2**64), 2**64),
+    INT: st.integers(-(2**33), 2**33),
+    DOUBLE: st.floats() | st.integers(-5, 5),
+    BOOLEAN: st.booleans(),
+    TEXT: st.text(max_size=5),
+    TIMESTAMP: st.integers(-(2**64), 2**64) | st.sampled_from([-(2**63), 2**62, 2**62 + 1]),
+    DATE: st.integers(-(2**32), 2**32),
+    INTERVAL: st.integers(-(2**64), 2**64),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_short_way_for_a_few_rows_gives_what_the_long_way_gives(coercer: Any, texts_of: Any, data: st.DataObject) -> None:
+    types = data.draw(st.lists(st.sampled_from(list(EASY)), min_size=1, max_size=4))
+    timed = types[0] is TIMESTAMP and data.draw(st.booleans())
+    stream = coercer(*[(f"c{i}", t) for i, t in enumerate(types)], time=TimeRule("c0") if timed else None)
+    odd = st.none() | st.just("\ud800")
+    rows = data.draw(st.lists(st.tuples(*[EASY[t] | odd if data.draw(st.booleans()) else EASY[t] for t in types]).map(list), max_size=4))
+    short, long = stream.rows(rows), stream.rows(rows, Reasons(len(rows)))
+    assert texts_of(short) == texts_of(long)
+    assert [(r.index, r.reason, r.raw) for r in short.rejected] == [(r.index, r.reason, r.raw) for r in long.rejected]
+    for one, other in zip(short.columns, long.columns, strict=True):
+        assert one.type == other.type
+        assert one.type.is_arrow or one.values.dtype == other.values.dtype
+        assert len(one.values) == 0 or not one.type.is_integer or one.bounds() == other.bounds()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millstream.engine import types
+from millstream.engine.errors import SyntaxProblem
 from millstream.engine.language import statements as say
 from millstream.engine.language.parse import parse_query, parse_script, parse_statement
 from millstream.engine.language.syntax import JoinItem, NamedItem, SelectBody, SubqueryItem, UnionBody, WindowClause
@@ -146,6 +147,16 @@ def test_statements_about_queries_and_names() -> None:
     policies = [s for s in found if isinstance(s, say.SetPolicy)]
     assert [p.name.text for p in policies] == ["min-latency", "golab-hybrid"]
     assert [(o.name, o.value) for o in policies[0].options] == [("capacity", 0.5), ("adaptive", True)]
+
+
+def test_a_recording_is_of_arrivals_unless_it_says_of_decisions() -> None:
+    texts = ("START RECORDING", "STOP RECORDING ARRIVALS", "START RECORDING DECISIONS")
+    arrivals, decisions = say.Recorded
+    assert [parse_statement(t) for t in texts] == [say.Record(arrivals, True), say.Record(arrivals, False), say.Record(decisions, True)]
+    with pytest.raises(SyntaxProblem, match="DECISIONS"):
+        parse_statement("START RECORDING ARRIVALS DECISIONS")
+    with pytest.raises(SyntaxProblem):
+        parse_statement("PAUSE RECORDING")
 
 
 def test_explain_takes_a_query_or_a_name() -> None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.operators.recipes import JoinKind, JoinRecipe
@@ -51,6 +51,7 @@ BOUND = st.integers(-6, 6) | st.none()
 
 
 @settings(max_examples=60, deadline=None)
+@example([(0, -1, None, 9), (0, 0, 1, 7), (1, 0, None, 5), (1, -1, None, 4)], 1, None, (0, 1), (True, True), True, 1, None, 6)
 @given(
     ARRIVALS,
     BOUND,

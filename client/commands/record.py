@@ -1,0 +1,54 @@
+"""`millstream record`: what arrives at a running server, and how its queries were measured, into a file for `millstream simulate`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from millstream.client.commands.common import connection_options, courtesy, warn
+from millstream.client.files import write_whole
+
+if TYPE_CHECKING:
+    from millstream.client.blocking import Client
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="How long; without it until Ctrl-C.")
+@connection_options
+def command(file: Path, seconds: float | None, connect: Callable[[], Client]) -> None:
+    """Record a running server into FILE.
+
+    FILE gets the queries with their measured costs and selectivities, and when how many rows came on each stream; no values of rows.
+    `millstream simulate FILE --policy hnr,fcfs` then tells which policy would have served best.
+    """
+    with connect() as client:
+        record(client, "ARRIVALS", file, seconds)
+
+
+def record(client: Client, what: str, file: Path, seconds: float | None) -> None:
+    """Record for a while and write the lines that the server gives; the file appears whole or not at all."""
+    client.execute(f"START RECORDING {what}")
+    wait(seconds)
+    answer = client.execute(f"STOP RECORDING {what}")
+    write_whole(file, "".join(f"{row['line']}\n" for row in answer))
+    for notice in answer.notices:
+        (warn if "cut" in notice else courtesy)(f"{file}: {notice}")
+
+
+def wait(seconds: float | None) -> None:
+    """Let time pass: so many seconds, or until Ctrl-C, which ends the recording and not the command."""
+    try:
+        if seconds is not None:
+            time.sleep(seconds)
+            return
+        if sys.stderr.isatty():
+            click.echo("recording; Ctrl-C ends it", err=True)
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,442 @@
+"""One synopsis of a stream (behind a filter, by some keys) that answers GROUP BY over hopping and cumulating windows of many queries.
+
+Rows are folded once into panes at the greatest common step; whatever is due when W moves is answered together, windows that end at the
+same instant in one pass from the newest pane to the oldest. Each query (or several that ask the same) has an output of its own. State is
+panes × groups, the longest window decides how many panes. Queries come and go while it runs: see `synopses/pane_layers.py`.
+
+Answers are those of `window_aggregate.py`, which each query would have alone: same order, same seqs, same late rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+from millstream.engine.column import Column, concat_columns
+from millstream.engine.operators.contract import Emitter
+from millstream.engine.operators.recipes import AggregateCall, AggregateRecipe, EmitKind, WindowKind, WindowSpec
+from millstream.engine.operators.window_aggregate import WindowAggregate
+from millstream.engine.schema import Schema
+from millstream.engine.synopses.frames import Due, Frame, Frames
+from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
+from millstream.engine.train import Int64Array, Numbers, Train, empty_train
+from millstream.engine.types import TIMESTAMP
+from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.windows.accumulators import Accumulator
+from millstream.engine.windows.aggregates import Aggregates
+from millstream.engine.windows.assigners import assigner_for
+
+PANES_FEW = 64  # so many panes a window are always worth sharing
+PANES_FACTOR_MAX = 4  # beyond that, a common step may not multiply the panes of the longest window by more
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One output: what its queries ask, the frame of its window, the accumulators behind its columns."""
+
+    recipe: AggregateRecipe
+    frame: Frame
+    accumulators: list[Accumulator]
+
+
+@dataclass(slots=True)
+class Answer:
+    """One closed window for one output."""
+
+    due: Due
+    seq: int
+    keys: list[Column]
+    aggregates: list[Column]
+    rows: int
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An accumulator and how many outputs read it."""
+
+    accumulator: Accumulator
+    outputs: int = 0
+
+
+class SharedAggregate(WindowAggregate):
+    """See the module's text."""
+
+    sparse = True
+    state_fields = ("_keys", "_aggregates", "_kept", "_panes_with", "_watermark", "_ordinal", "_frames", "_members", "_layers", "_loud")
+
+    def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
+        super().__init__(recipe, inputs)
+        self.keys = recipe.keys
+        self._inputs = inputs
+        self._table = LayeredPaneTable()
+        self._aggregates = Aggregates((), inputs, self._table)
+        self._kept: dict[AggregateCall, _Kept] = {}
+        self._frames = Frames()
+        self._members: dict[int, Member] = {}
+        self._layers: dict[int, Layer] = {}
+        self._live = LivePanes(self._table, self._layers)
+        self.free_ports: list[int] = []
+        self._loud: dict[int, None] = {}  # outputs behind which trains without rows matter
+        self._moved = False  # windows have closed since panes were last freed
+        self._wake_us: tuple[int | None] | None = None
+
+    # Queries come and go -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def carries(recipe: AggregateRecipe) -> bool:
+        """Whether answers of this recipe can come from a shared synopsis."""
+        window = recipe.window
+        if window is None or window.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE) or window.zone is not None:
+            return False
+        return recipe.emit.kind is EmitKind.FINAL and not recipe.emit.empty and recipe.live is None and recipe.retracts is None
+
+    def misfit(self, recipe: AggregateRecipe) -> str | None:
+        """Say why a query should not join: because a common step would multiply the panes. None when it may."""
+        assert recipe.window is not None
+        windows = [*(f.window for f in self._frames.all), recipe.window]
+        step = common_step(windows)
+        merged = max(w.range_us for w in windows) // step
+        alone = max(w.range_us // common_step([w]) for w in windows)
+        if merged <= max(PANES_FEW, PANES_FACTOR_MAX * alone):
+            return None
+        return f"a common step of {step} µs would make {merged} panes a group, where {alone} are enough apart"
+
+    def subscribe(self, recipe: AggregateRecipe, from_seq: int, port: int, *, newest_us: int | None = None) -> None:
+        """Let an output answer a recipe over rows with seq >= `from_seq`; `newest_us`: greatest event time before. Between calls only."""
+        assert recipe.window is not None
+        frame = self._frames.find(recipe.window, from_seq)
+        if frame is None:
+            layer = self._layer_from(from_seq, recipe.window)
+            frame = Frame(recipe.window, assigner_for(recipe.window), from_seq, layer.number, newest_us)
+            self._frames.add(frame)
+        frame.ports.append(port)
+        self._members[port] = Member(recipe, frame, [self._accumulator(call) for call in recipe.aggregates])
+        self._wake_us = None
+
+    def unsubscribe(self, port: int) -> None:
+        """Take an output away, with what nobody else needs; the step becomes coarser with the next layer."""
+        member = self._members.pop(port)
+        self._loud.pop(port, None)
+        self.free_ports.append(port)
+        member.frame.ports.remove(port)
+        if not member.frame.ports:
+            self._frames.remove(member.frame)
+        for call in member.recipe.aggregates:
+            kept = self._kept[call]
+            kept.outputs -= 1
+            if not kept.outputs:
+                del self._kept[call]
+                self._aggregates.exclude(kept.accumulator, list(self._kept))
+        self._wake_us = None
+        self._drop_panes()
+
+    def _accumulator(self, call: AggregateCall) -> Accumulator:
+        kept = self._kept.get(call)
+        if kept is None:
+            kept = self._kept[call] = _Kept(self._aggregates.include(call))
+        kept.outputs += 1
+        return kept.accumulator
+
+    def _layer_from(self, from_seq: int, window: WindowSpec) -> Layer:
+        """Return the layer that begins there; a new one with the common step of all windows, the old one's panes stay as they are."""
+        step = common_step([window, *(f.window for f in self._frames.all)])
+        newest = max(self._layers, default=-1)
+        if newest >= 0 and self._layers[newest].from_seq == from_seq and newest not in self._live.layers:
+            layer = new_layer(newest, from_seq, step)
+        else:
+            layer = new_layer(newest + 1, from_seq, step)
+        self._layers[layer.number] = layer
+        return layer
+
+    def set_loud(self, port: int, loud: bool) -> None:
+        """Say whether trains without rows matter behind an output."""
+        if loud:
+            self._loud[port] = None
+        else:
+            self._loud.pop(port, None)
+
+    @property
+    def step_us(self) -> int:
+        """The step of the newest layer."""
+        return self._layers[max(self._layers)].step_us
+
+    @property
+    def layers(self) -> int:
+        """Layers that hold panes or take rows."""
+        return len(self._layers)
+
+    def kept_us(self) -> int:
+        """Return the longest window: how far back the synopsis reaches."""
+        return max((f.window.range_us for f in self._frames.all), default=0)
+
+    def complete_from_us(self, port: int) -> int | None:
+        """Return the start of the first window of an output that its query saw whole: None from the beginning."""
+        return self._members[port].frame.whole_from_us
+
+    # The call ------------------------------------------------------------------------------------------------------------
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Fold the rows, answer all that W has passed."""
+        train = inputs[0]
+        self._watermark = max(self._watermark, train.track.start)
+        track = minimum_track([train.track], self._watermark)
+        self._activate(train, track)
+        rows, cuts = self._on_time(train, track, out)
+        ids = self._encode(rows)
+        answers: dict[int, list[Answer]] = {}
+        if not cuts:
+            self._fold_layers(rows, ids, 0, rows.rows)
+            self._close(track, rows, answers)
+        else:
+            self._close_and_fold(track, rows, ids, answers)
+        self._ordinal += rows.rows
+        self._watermark = max(self._watermark, track.end)
+        if answers or self._moved:
+            self._drop_panes()
+        self._emit(train, track, answers, out)
+
+    def _activate(self, train: Train, track: WatermarkTrack) -> None:
+        """Bring frames into force whose first row this train may hold."""
+        if all(f.active for f in self._frames.all):
+            return
+        for frame in self._frames.all:
+            if not frame.active and train.hi > frame.from_seq:
+                at = track.start if frame.from_seq <= train.lo else int(track.before(np.array([frame.from_seq], dtype=np.int64))[0])
+                frame.begin(at)
+        self._frames.refresh()
+
+    def _on_time(self, train: Train, track: WatermarkTrack, out: Emitter) -> tuple[Train, bool]:
+        """Tell each output which rows are late for it (K4); drop those late for all. Say whether rows behind W are left."""
+        if train.rows == 0 or track.in_order:
+            return train, False
+        times = train.time.array()
+        if int(times.min()) >= track.end:
+            return train, False
+        watermark = track.before(train.seq.array())
+        behind = np.flatnonzero(times < watermark)
+        if not len(behind):
+            return train, False
+        wanted = self._told_late(train, behind, watermark[behind], out)
+        keep = np.ones(train.rows, dtype=np.bool_)
+        keep[behind[~wanted]] = False
+        return train.select(keep), True
+
+    def _told_late(
+        self, train: Train, behind: Int64Array, watermark: Int64Array, out: Emitter
+    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        times, seqs = train.time.array()[behind], train.seq.array()[behind]
+        wanted = np.zeros(len(behind), dtype=np.bool_)
+        for frame in self._frames.all:
+            first, last = frame.assigner.closings(times)
+            seen = (last != TIME_MIN) & (seqs >= frame.from_seq)
+            late = seen & (last <= watermark)
+            partly = int(np.count_nonzero(seen & ~late & (first <= watermark)))
+            wanted |= seen & ~late
+            if partly or late.any():
+                rows = train.take(behind[late]) if late.any() else None
+                for port in frame.ports:
+                    out.late_of_output.append((port, rows, partly))
+        return wanted
+
+    def _fold_layers(self, rows: Train, ids: Int64Array, start: int, stop: int) -> None:
+        """Fold rows start … stop, each into the newest layer that it has reached."""
+        if start >= stop:
+            return
+        numbers = sorted(self._layers)
+        before = len(self._table.slots)
+        if len(numbers) == 1 or rows.seq.array()[start] >= self._layers[numbers[-1]].from_seq:
+            self._fold_into(self._layers[numbers[-1]], rows, ids, start, stop)
+        else:
+            seqs = rows.seq.array()[start:stop]
+            begins = np.array([self._layers[n].from_seq for n in numbers[1:]], dtype=np.int64)
+            cuts = [start, *(np.searchsorted(seqs, begins) + start).tolist(), stop]
+            for number, low, high in zip(numbers, cuts, cuts[1:], strict=False):
+                self._fold_into(self._layers[number], rows, ids, low, high)
+        if len(self._table.slots) != before:
+            self._live = LivePanes(self._table, self._layers)
+            self._wake_us = None
+
+    def _fold_into(self, layer: Layer, rows: Train, ids: Int64Array, start: int, stop: int) -> None:
+        self._assigner = layer.grid
+        self._table.layer = layer.number
+        self._fold(rows, ids, start, stop)
+
+    # Closing -------------------------------------------------------------------------------------------------------------
+
+    def _close(self, track: WatermarkTrack, rows: Train, answers: dict[int, list[Answer]]) -> None:
+        """Answer all windows that close on the track; all rows have been folded."""
+        dues = self._closing(track.end) if track.end > track.start else []
+        if not dues:
+            return
+        ends = np.array(sorted({d.end_us for d in dues}), dtype=np.int64)
+        seq_at = dict(zip(ends.tolist(), track.first_reaching(ends).tolist(), strict=True))
+        self._answer_all(dues, seq_at, answers)
+
+    def _close_and_fold(self, track: WatermarkTrack, rows: Train, ids: Int64Array, answers: dict[int, list[Answer]]) -> None:
+        """Fold row by row what stands behind W: at each seq that closes windows, first the rows up to it, then the windows."""
+        done = 0
+        for seq, upto in self._moments(track):
+            stop = int(np.searchsorted(rows.seq.array(), seq, side="right"))
+            self._fold_layers(rows, ids, done, stop)
+            done = stop
+            dues = self._closing(upto)
+            self._answer_all(dues, dict.fromkeys((d.end_us for d in dues), seq), answers)
+        self._fold_layers(rows, ids, done, rows.rows)
+
+    def _moments(self, track: WatermarkTrack) -> list[tuple[int, int]]:
+        """Return (seq, W then) for the items that moved W past a border of panes: only there a window can close."""
+        if track.end == track.start:
+            return []
+        seqs, reached = track.steps()
+        step = self._finest_us()
+        borders = np.floor_divide(reached, step)
+        before = np.concatenate((np.array([track.start // step], dtype=np.int64), borders[:-1]))
+        places = np.flatnonzero(borders > before)
+        return list(zip(seqs[places].tolist(), reached[places].tolist(), strict=True))
+
+    def _finest_us(self) -> int:
+        return gcd(*(layer.step_us for layer in self._layers.values()))
+
+    def _closing(self, watermark_us: int) -> list[Due]:
+        frames = self._frames.due(watermark_us)
+        dues: list[Due] = []
+        for frame in frames:
+            dues.extend(frame.close(watermark_us, self._live.visible(frame.layer)))
+        if frames:
+            self._frames.closed(frames)
+            self._moved = True
+            self._wake_us = None
+        return dues
+
+    def _answer_all(self, dues: Sequence[Due], seq_at: dict[int, int], answers: dict[int, list[Answer]]) -> None:
+        """Answer windows instant by instant; those over the same panes in one pass."""
+        passes: dict[tuple[int, int], list[Due]] = {}
+        for due in dues:
+            passes.setdefault((due.end_us, due.frame.layer), []).append(due)
+        for end_us, layer in sorted(passes):
+            self._answer_pass(passes[end_us, layer], self._live.visible(layer), seq_at[end_us], answers)
+
+    def _answer_pass(self, dues: list[Due], panes: VisiblePanes, seq: int, answers: dict[int, list[Answer]]) -> None:
+        bounds = [panes.between(d.start_us, d.end_us) for d in dues]
+        high = bounds[0][1]
+        longest = high - min(low for low, _ in bounds)
+        slots = panes.slots[high - longest : high][::-1]
+        counts = [high - low for low, _ in bounds]
+        present = self._aggregates.rows.present_upto(slots, counts)
+        keys = self._key_columns(present)
+        requests: dict[int, tuple[Accumulator, list[int]]] = {}
+        for place, due in enumerate(dues):
+            for accumulator in {id(a): a for port in due.frame.ports for a in self._members[port].accumulators}.values():
+                requests.setdefault(id(accumulator), (accumulator, []))[1].append(place)
+        columns: dict[tuple[int, int], Column] = {}
+        for identity, (accumulator, places) in requests.items():
+            asked = [(counts[p], present[p]) for p in places]
+            columns.update(zip([(identity, p) for p in places], accumulator.answers(slots, asked), strict=True))
+        for place, due in enumerate(dues):
+            ids = present[place]
+            if not len(ids):
+                continue
+            for port in due.frame.ports:
+                found = [columns[id(a), place] for a in self._members[port].accumulators]
+                answers.setdefault(port, []).append(Answer(due, seq, keys[id(ids)], found, len(ids)))
+
+    def _key_columns(self, present: list[Int64Array]) -> dict[int, list[Column]]:
+        return {identity: self._keys.columns(ids) for identity, ids in {id(p): p for p in present}.items()}
+
+    # Output --------------------------------------------------------------------------------------------------------------
+
+    def _emit(self, train: Train, track: WatermarkTrack, answers: dict[int, list[Answer]], out: Emitter) -> None:
+        ports = dict.fromkeys(self._members) if train.ended else {**dict.fromkeys(answers), **self._loud}
+        made: dict[tuple[object, ...], Train] = {}
+        for port in ports:
+            member = self._members[port]
+            if member.frame.from_seq >= train.hi:
+                continue  # nothing of this interval is this output's
+            same = (member.frame, member.recipe.schema, *map(id, member.accumulators))
+            if same not in made:
+                made[same] = self._made(train, track, member, answers.get(port, []))
+            out.emit(made[same], port)
+
+    def _made(self, train: Train, track: WatermarkTrack, member: Member, answers: list[Answer]) -> Train:
+        schema = member.recipe.schema
+        lo, hi = train.lo, train.hi
+        if member.frame.from_seq > lo:
+            lo = min(member.frame.from_seq, hi)
+            track = track.split_at(lo)[1]
+        if not answers:
+            empty = empty_train(schema, lo, hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+            empty.idle, empty.notes = train.idle, train.notes
+            return empty
+        sizes = [a.rows for a in answers]
+        rows = sum(sizes)
+        ends = np.repeat(np.array([a.due.end_us for a in answers], dtype=np.int64), sizes)
+        starts = np.repeat(np.array([a.due.start_us for a in answers], dtype=np.int64), sizes)
+        seqs = np.repeat(np.array([a.seq for a in answers], dtype=np.int64), sizes)
+        parts = [[*a.keys, *a.aggregates] for a in answers]
+        columns = parts[0] if len(parts) == 1 else [concat_columns(list(column)) for column in zip(*parts, strict=True)]
+        return Train(
+            schema,
+            [*columns, Column(TIMESTAMP, starts), Column(TIMESTAMP, ends)],
+            rows=rows,
+            lo=lo,
+            hi=hi,
+            seq=Numbers(rows, array=seqs),
+            time=Numbers(rows, array=ends - 1),
+            arrival=Numbers(rows, array=train.arrivals_at(seqs)),
+            track=track,
+            ended=train.ended,
+            idle=train.idle,
+            notes=train.notes,
+        )
+
+    # State ---------------------------------------------------------------------------------------------------------------
+
+    def _drop_panes(self) -> None:
+        """Free panes that no window will read any more, and groups and layers that are left with none."""
+        self._moved = False
+        kept_from = {number: self._frames.kept_from_us(number) for number in self._layers}
+        live = self._live
+        gone = [i for i in range(len(live)) if live.ends[i] <= kept_from[live.layers[i]]]
+        for place in gone:
+            if self._positions:
+                ids = self._aggregates.rows.present([live.slots[place]])
+                self._panes_with[ids] -= 1
+                unused = ids[self._panes_with[ids] == 0]
+                if len(unused):
+                    self._keys.free(unused)
+            self._aggregates.close(live.keys[place])
+        if gone:
+            self._live = LivePanes(self._table, self._layers)
+            self._wake_us = None
+        newest = max(self._layers, default=-1)
+        held = set(self._live.layers)
+        active = min((f.from_seq for f in self._frames.all if not f.active), default=None)
+        if active is None:
+            self._layers = {n: layer for n, layer in self._layers.items() if n == newest or n in held}
+
+    def wake_at_us(self) -> int | None:
+        """Return the end of the first window of any query that holds rows: a stream by ARRIVAL must tick then."""
+        if self._wake_us is None:
+            ends = [e for f in self._frames.all if (e := f.next_end_with_rows_us(self._live.visible(f.layer))) is not None]
+            self._wake_us = (min(ends, default=None),)
+        return self._wake_us[0]
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Take up a snapshot."""
+        super().restore(state)
+        table = self._aggregates.table
+        assert isinstance(table, LayeredPaneTable)
+        self._table = table
+        self._live = LivePanes(table, self._layers)
+        self._wake_us = None
+
+    def state_rows(self) -> int:
+        """Return panes × groups."""
+        return len(self._table.slots) * self._keys.alive
+
+
+def common_step(windows: Sequence[WindowSpec]) -> int:
+    """Return the greatest step whose multiples are all starts and ends of these windows (offsets included)."""
+    return gcd(*(n for w in windows for n in (w.range_us, w.slide_us, w.offset_us)))

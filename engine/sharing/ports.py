@@ -1,0 +1,48 @@
+"""Ports and wires: outputs that can be read, and the inputs that will read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millstream.engine.graph import EdgeId, OperatorId
+from millstream.engine.operators.recipes import AggregateRecipe
+from millstream.engine.queues import OutputLog
+from millstream.engine.running import RunningOperator
+from millstream.engine.sources import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An output that can be read: its log, who fills it, the source if it is a stream's, the streams and base streams behind it.
+
+    `flushes`: silence on one of the base streams closes what is open (IDLE … FLUSH).
+    """
+
+    log: OutputLog
+    producer: OperatorId
+    source: Source | None
+    base_streams: frozenset[str]
+    derived: str | None = None
+    streams: frozenset[str] = frozenset()
+    raw: bool = True
+    flushes: bool = False
+
+
+@dataclass(slots=True)
+class Wire:
+    """An input to be: which port of the consumer reads which log through which edge. `stream` names an external log's stream."""
+
+    consumer: RunningOperator
+    edge: EdgeId
+    port: Port
+    stream: str | None
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """An output of a shared aggregate that one query asked for. `port` is its number, None until it is in force."""
+
+    running: RunningOperator
+    recipe: AggregateRecipe
+    log: OutputLog
+    port: int | None = None

@@ -1,0 +1,83 @@
+"""What runs and can be used by a new query of the same class: operators by what they do to what they read.
+
+Changed only where the network changes (attach, remove).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from millstream.engine.graph import ClassId, LogId, OperatorId
+from millstream.engine.operators.recipes import Recipe
+from millstream.engine.queues import OutputLog
+from millstream.engine.running import RunningOperator
+from millstream.engine.sharing.ports import Port
+
+Key = tuple[ClassId, Recipe, tuple[LogId, ...]]
+AnyKey = TypeVar("AnyKey")
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """A running operator with its ports. `history` are the counts of its base streams' logs when it came into force."""
+
+    key: Key
+    running: RunningOperator
+    ports: list[Port]
+    base_logs: tuple[OutputLog, ...] = ()
+    history: tuple[tuple[int, int], ...] = ()
+
+    def is_untouched(self) -> bool:
+        """Nothing has come on its streams since it came into force, so its state is that of a new operator."""
+        return counts_of(self.base_logs) == self.history
+
+
+def counts_of(logs: tuple[OutputLog, ...]) -> tuple[tuple[int, int], ...]:
+    """Return rows and control items ever appended to each log."""
+    return tuple((log.rows_total, log.controls_total) for log in logs)
+
+
+@dataclass(slots=True)
+class Registry:
+    """Shared operators by key, by the first log they read, and by id."""
+
+    _by_key: dict[Key, list[Shared]] = field(default_factory=dict)
+    _over: dict[tuple[ClassId, LogId], list[Shared]] = field(default_factory=dict)
+    _by_operator: dict[OperatorId, Shared] = field(default_factory=dict)
+
+    def add(self, shared: Shared) -> None:
+        """Offer an operator."""
+        class_id, _, logs = shared.key
+        self._by_key.setdefault(shared.key, []).append(shared)
+        self._over.setdefault((class_id, logs[0]), []).append(shared)
+        self._by_operator[shared.running.id] = shared
+
+    def remove(self, operator: OperatorId) -> None:
+        """Offer an operator no longer."""
+        shared = self._by_operator.pop(operator, None)
+        if shared is None:
+            return
+        class_id, _, logs = shared.key
+        _leave(self._by_key, shared.key, shared)
+        _leave(self._over, (class_id, logs[0]), shared)
+
+    def find(self, key: Key, *, with_state: bool = True) -> Shared | None:
+        """Return an operator that does the same; one with state only while nothing has reached it."""
+        for shared in self._by_key.get(key, ()):
+            if not shared.running.failed and (not shared.running.logic.stateful or (with_state and shared.is_untouched())):
+                return shared
+        return None
+
+    def over(self, class_id: ClassId, log: LogId) -> Iterator[Shared]:
+        """Yield the operators of a class that read a log, oldest first."""
+        yield from (s for s in self._over.get((class_id, log), ()) if not s.running.failed)
+
+
+def _leave(table: dict[AnyKey, list[Shared]], key: AnyKey, shared: Shared) -> None:
+    left = [s for s in table[key] if s is not shared]
+    if left:
+        table[key] = left
+    else:
+        del table[key]

@@ -1,0 +1,151 @@
+"""Frames: the windows of one shape that queries ask of a shared synopsis, and which of them are due when W moves.
+
+A frame belongs to a window and to the arrival number from which its queries may see rows; however many queries ask for the same, it is
+looked at once. All frames together are looked at in one NumPy call, so those that are not due cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from millstream.engine.operators.recipes import WindowSpec
+from millstream.engine.synopses.pane_layers import VisiblePanes
+from millstream.engine.train import Int64Array
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.windows.assigners import Assigner
+
+FEW_WINDOWS = 8  # due at once: looked at one by one
+
+
+class Due(NamedTuple):
+    """One window that closes: of which frame, from when to when."""
+
+    end_us: int
+    frame: Frame
+    start_us: int
+    window: int
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """Windows of one shape from one layer on. `closed` is the last window known to be closed, None while W stands at the beginning.
+
+    `newest_before_us` is the greatest event time of rows it does not see, `ports` are the outputs that want its answers; `active` once a
+    train has reached `from_seq`.
+    """
+
+    window: WindowSpec
+    assigner: Assigner
+    from_seq: int
+    layer: int
+    newest_before_us: int | None = None
+    ports: list[int] = field(default_factory=list)
+    closed: int | None = None
+    active: bool = False
+
+    def begin(self, watermark_us: int) -> None:
+        """Come into force where W stands: what has closed by then is not this frame's."""
+        self.active = True
+        self.closed = None if watermark_us == TIME_MIN else self.assigner.last_closed(watermark_us)
+
+    @property
+    def next_end_us(self) -> int:
+        """Where W must come for the next window to close; TIME_MIN while nothing is known, TIME_MAX while not in force."""
+        if not self.active:
+            return TIME_MAX
+        return TIME_MIN if self.closed is None else min(self.assigner.end(self.closed + 1), TIME_MAX)
+
+    @property
+    def kept_from_us(self) -> int:
+        """Where the first window begins that has not closed: panes before that are not wanted any more."""
+        if not self.active or self.closed is None:
+            return TIME_MIN
+        return max(TIME_MIN, min(self.assigner.start(self.closed + 1), TIME_MAX))
+
+    @property
+    def whole_from_us(self) -> int | None:
+        """The start of the first window all of whose rows it sees (late ones aside); None when that holds for every window."""
+        if self.newest_before_us is None:
+            return None
+        return self.assigner.start(self.assigner.windows_of(self.assigner.pane_of(self.newest_before_us))[1] + 1)
+
+    def close(self, watermark_us: int, panes: VisiblePanes) -> list[Due]:
+        """Return the windows with rows that close when W comes here, in order."""
+        upto = self.assigner.last_closed(watermark_us)
+        after, self.closed = self.closed, upto if self.closed is None else max(upto, self.closed)
+        if not panes.starts or (after is not None and upto <= after):
+            return []
+        return [self._due(w) for w in self._with_rows(after, upto, panes)]
+
+    def _due(self, window: int) -> Due:
+        return Due(self.assigner.end(window), self, self.assigner.start(window), window)
+
+    def _with_rows(self, after: int | None, upto: int, panes: VisiblePanes) -> list[int]:
+        if after is not None and upto - after <= FEW_WINDOWS:
+            return [w for w in range(after + 1, upto + 1) if self._holds(w, panes)]
+        first_ends, last_ends = self.assigner.closings(panes.starts_array)
+        windows: set[int] = set()
+        for first_end, last_end in dict.fromkeys(zip(first_ends.tolist(), last_ends.tolist(), strict=True)):
+            if last_end == TIME_MIN:
+                continue
+            first, last = self.assigner.last_closed(first_end), self.assigner.last_closed(last_end)
+            windows.update(range(first if after is None else max(first, after + 1), min(last, upto) + 1))
+        return sorted(windows)
+
+    def _holds(self, window: int, panes: VisiblePanes) -> bool:
+        low, high = panes.between(self.assigner.start(window), self.assigner.end(window))
+        return low < high
+
+    def next_end_with_rows_us(self, panes: VisiblePanes) -> int | None:
+        """Return the end of the first open window that holds rows, for the clock of a stream by ARRIVAL."""
+        for start in panes.starts:
+            first, last = self.assigner.windows_of(self.assigner.pane_of(start))
+            if self.closed is not None:
+                first = max(first, self.closed + 1)
+            if first <= last:
+                return self.assigner.end(first)
+        return None
+
+
+class Frames:
+    """All frames of a synopsis, with their next ends and the times they keep panes from as columns."""
+
+    def __init__(self) -> None:
+        self.all: list[Frame] = []
+        self._next_ends: Int64Array = np.empty(0, dtype=np.int64)
+
+    def find(self, window: WindowSpec, from_seq: int) -> Frame | None:
+        """Return the frame of a window from an arrival number on."""
+        return next((f for f in self.all if f.from_seq == from_seq and f.window == window), None)
+
+    def add(self, frame: Frame) -> None:
+        """Take a frame in."""
+        self.all.append(frame)
+        self.refresh()
+
+    def remove(self, frame: Frame) -> None:
+        """Forget a frame."""
+        self.all.remove(frame)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read all next ends again."""
+        self._next_ends = np.array([f.next_end_us for f in self.all], dtype=np.int64)
+
+    def due(self, watermark_us: int) -> list[Frame]:
+        """Return the frames that have something to close when W comes here; the others are not looked at."""
+        return [f for i in np.flatnonzero(self._next_ends <= watermark_us).tolist() if (f := self.all[i]).active]
+
+    def closed(self, frames: list[Frame]) -> None:
+        """Note that windows of these frames have closed."""
+        if len(frames) > FEW_WINDOWS:
+            self.refresh()
+            return
+        for frame in frames:
+            self._next_ends[self.all.index(frame)] = frame.next_end_us
+
+    def kept_from_us(self, layer: int) -> int:
+        """Return from where on the panes of a layer are wanted: the longest window decides; TIME_MAX when nobody sees them."""
+        return min((f.kept_from_us for f in self.all if f.layer <= layer), default=TIME_MAX)

@@ -1,0 +1,188 @@
+"""The open session of each key: its first and last event time, who came first, and the states of its folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.column import Column
+from millstream.engine.operators.buffered import BufferedRows
+from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.schema import Schema
+from millstream.engine.windows.folds import Folds
+from millstream.engine.windows.timers import Timers
+from millstream.engine.windows.vectors import run_sizes
+
+Int64Array = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class Gone:
+    """Sessions to be put out: `live` rows that WHERE kept, `first` ordinal to arrive; at `moment`, if given, they are still open."""
+
+    ids: Int64Array
+    begins: Int64Array
+    ends: Int64Array
+    first: Int64Array
+    live: Int64Array
+    states: list[Array]
+    moment: int | None = None
+    keys: list[Column] = field(default_factory=list)
+    seqs: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+class SessionStates:
+    """See the module's text. Arrays are indexed by key id."""
+
+    def __init__(self, gap_us: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
+        self.folds = Folds(calls, inputs)
+        self._gap = gap_us
+        self._is_open: Mask = np.zeros(1, dtype=np.bool_)
+        self._timed: Mask = np.zeros(1, dtype=np.bool_)
+        self._first_time, self._last_time, self._first, self._live = (np.zeros(1, dtype=np.int64) for _ in range(4))
+        self._states: list[Array] = [np.zeros(1, dtype=f.dtype) for f in self.folds.folds]
+        self._timers = Timers()  # each open session has one, not later than its end
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return the open sessions."""
+        return self._count
+
+    @property
+    def next_close_us(self) -> int | None:
+        """No open session ends before this."""
+        return self._timers.next_us
+
+    def reserve(self, count: int) -> None:
+        """Make ids below `count` known."""
+        missing = count - len(self._is_open)
+        if missing <= 0:
+            return
+        more = max(missing, len(self._is_open))
+
+        def longer(array: Array) -> Array:
+            return np.concatenate((array, np.zeros(more, dtype=array.dtype)))
+
+        self._is_open, self._timed = longer(self._is_open), longer(self._timed)
+        self._first_time, self._last_time = longer(self._first_time), longer(self._last_time)
+        self._first, self._live = longer(self._first), longer(self._live)
+        self._states = [longer(s) for s in self._states]
+
+    def reaches(self, key: int, time_us: int) -> bool:
+        """A row of this key and time would join the open session (K5: strictly less than the gap away)."""
+        near = self._first_time[key] - self._gap < time_us < self._last_time[key] + self._gap
+        return bool(self._is_open[key] and near)
+
+    def forgotten(self, ids: Int64Array) -> Int64Array:
+        """Return those of different ids that nothing is known of."""
+        unused: Int64Array = ids[~self._is_open[ids] & ~self._timed[ids]]
+        return unused
+
+    def fold(self, rows: BufferedRows, live: Mask | None, ids: Int64Array, *, joins_all: bool = False) -> Gone | None:
+        """Fold rows, in order of time, into their keys' sessions; return those that a later row of the key has closed.
+
+        `joins_all`: each row is known to reach its key's open session, if there is one (a row below W).
+        """
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        rows = rows.take(order) if len(order) > 1 else rows
+        live = None if live is None else live[order]
+        times = rows.time
+        begins = np.ones(len(ids), dtype=np.bool_)
+        new_key = np.ones(len(ids), dtype=np.bool_)
+        new_key[1:] = ids[1:] != ids[:-1]
+        begins[1:] = new_key[1:] | (times[1:] - times[:-1] >= self._gap)
+        starts = np.flatnonzero(begins)
+        which = ids[starts]
+        goes_on = new_key[starts] & self._is_open[which]
+        if not joins_all:
+            left_behind = goes_on & (times[starts] >= self._last_time[which] + self._gap)
+            goes_on &= ~left_behind
+        sessions = self._made(rows, live, starts, which, goes_on)
+        closed: list[Gone] = []
+        if not joins_all and left_behind.any():
+            closed.append(self._taken(which[left_behind]))
+        last = np.ones(len(starts), dtype=np.bool_)
+        last[:-1] = which[1:] != which[:-1]
+        self._store(sessions, last)
+        closed.append(_part(sessions, ~last))
+        return _joined(closed)
+
+    def _made(self, rows: BufferedRows, live: Mask | None, starts: Int64Array, which: Int64Array, goes_on: Mask) -> Gone:
+        """Return the sessions of the rows, each with what its key's open one holds already where it goes on."""
+        count, times = len(starts), rows.time
+        cells = np.repeat(np.arange(count, dtype=np.int64), run_sizes(starts, len(times)))
+        stops = np.append(starts[1:], len(times))
+        at = np.flatnonzero(goes_on)
+        old = which[at]
+        first = np.minimum.reduceat(rows.ordinal, starts)
+        begin, last = times[starts].copy(), times[stops - 1].copy()
+        first[at] = np.minimum(first[at], self._first[old])
+        begin[at] = np.minimum(begin[at], self._first_time[old])
+        last[at] = np.maximum(last[at], self._last_time[old])
+        columns = rows.columns
+        if live is not None:
+            columns, cells = [c.filter(live) for c in columns], cells[live]
+        states = self.folds.continued(columns, cells, count, at, [s[old] for s in self._states])
+        alive = np.bincount(cells, minlength=count).astype(np.int64)
+        alive[at] += self._live[old]
+        return Gone(which, begin, last + self._gap, first, alive, states)
+
+    def _store(self, sessions: Gone, last: Mask) -> None:
+        ids = sessions.ids[last]
+        self._count += int(np.count_nonzero(~self._is_open[ids]))
+        self._is_open[ids] = True
+        self._first_time[ids], self._last_time[ids] = sessions.begins[last], sessions.ends[last] - self._gap
+        self._first[ids], self._live[ids] = sessions.first[last], sessions.live[last]
+        for state, new in zip(self._states, sessions.states, strict=True):
+            state[ids] = new[last]
+        fresh = ids[~self._timed[ids]]
+        self._timed[fresh] = True
+        self._timers.add(self._last_time[fresh] + self._gap, fresh)
+
+    def _taken(self, ids: Int64Array, moment: int | None = None) -> Gone:
+        ends = self._last_time[ids] + self._gap
+        return Gone(ids, self._first_time[ids], ends, self._first[ids], self._live[ids], [s[ids] for s in self._states], moment)
+
+    def open_now(self, moment: int) -> Gone:
+        """Return all open sessions as they stand at a moment."""
+        return self._taken(np.flatnonzero(self._is_open), moment)
+
+    def close(self, watermark_us: int) -> tuple[Gone | None, Int64Array]:
+        """Close the sessions whose end W has reached; return them, and the ids that are no longer used."""
+        due = self._timers.due(watermark_us)
+        if len(due) == 0:
+            return None, due
+        self._timed[due] = False
+        ends = self._last_time[due] + self._gap
+        over = self._is_open[due] & (ends <= watermark_us)
+        gone = self._taken(due[over])
+        self._is_open[due[over]] = False
+        self._count -= int(np.count_nonzero(over))
+        again = due[self._is_open[due]]
+        self._timed[again] = True
+        self._timers.add(self._last_time[again] + self._gap, again)
+        return gone, due[~self._is_open[due]]
+
+    def nbytes(self) -> int:
+        """Return the bytes of all arrays."""
+        return 34 * len(self._is_open) + sum(s.nbytes for s in self._states) + 16 * len(self._timers)
+
+
+def _part(sessions: Gone, mask: Mask) -> Gone:
+    states = [s[mask] for s in sessions.states]
+    return Gone(sessions.ids[mask], sessions.begins[mask], sessions.ends[mask], sessions.first[mask], sessions.live[mask], states)
+
+
+def _joined(parts: Sequence[Gone]) -> Gone | None:
+    full = [p for p in parts if len(p.ids)]
+    if len(full) < 2:
+        return full[0] if full else None
+    states = [np.concatenate(s) for s in zip(*(p.states for p in full), strict=True)]
+    arrays = [np.concatenate([getattr(p, name) for p in full]) for name in ("ids", "begins", "ends", "first", "live")]
+    return Gone(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], states)

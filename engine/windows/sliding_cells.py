@@ -1,0 +1,248 @@
+"""The cells of sliding windows: per group, in order of a clock (event time, or the rank of a row), and the answer of any window
+(c − width, c] over them.
+
+`FoldedCells` keeps the folded rows of a group at one clock as a cell. Clocks are cut into blocks as long as the window, so a window is
+the end of one block and the beginning of the next: the fold from a cell to its block's end (made once the block is over) and the fold
+from a block's beginning to a cell (made as cells come) answer it with one operation. That is the method of van Herk and of Gil and Werman
+(1992, 1993) for running minima; no value is ever taken away again. Blocks depend on clocks alone, so the last bit of a DOUBLE sum does
+not depend on trains (K15).
+
+`ValueCells` keeps every value, for aggregates that need them all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.column import Column
+from millstream.engine.operators.buffered import BufferedRows
+from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.schema import Schema
+from millstream.engine.windows.folds import Fold, Folds, foldable
+from millstream.engine.windows.ranges import Ranges, aggregate_ranges, reduce_ranges
+from millstream.engine.windows.row_vectors import StoredColumns
+from millstream.engine.windows.scans import running_fold
+from millstream.engine.windows.vectors import Vectors, run_sizes
+
+Int64Array = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+CLOCK, TIME, ORDINAL = 0, 1, 2
+_FIRST = Fold("minimum", "i8", np.iinfo(np.int64).max, "value", None, None)  # the least ordinal: who came first (K20)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Windows that hold rows (`full` of those asked for): aggregates, ordinal of the first row to arrive, time of the first row."""
+
+    full: npt.NDArray[np.bool_]
+    columns: list[Column]
+    first: Int64Array
+    start_time: Int64Array
+
+
+class SlidingCells(ABC):
+    """What both kinds have in common: vectors of a clock, a time and an ordinal, and more."""
+
+    def __init__(self, width: int, dtypes: Sequence[Any]) -> None:
+        self.width = width
+        self.vectors = Vectors([np.int64, np.int64, np.int64, *dtypes])
+
+    def __len__(self) -> int:
+        """Return the cells kept."""
+        return self.vectors.live
+
+    def reserve_groups(self, count: int) -> None:
+        """Make group ids below `count` known."""
+        self.vectors.reserve_ids(count)
+
+    @abstractmethod
+    def add(self, rows: BufferedRows, groups: Int64Array, clocks: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Add rows, sorted by (group, clock); return the (groups, clocks) of the elements that they made."""
+
+    @abstractmethod
+    def evaluate(self, groups: Int64Array, clocks: Int64Array) -> Evaluated:
+        """Answer for the windows (c − width, c] of some groups; every row up to c must have been added."""
+
+    def drop_front(self, groups: Int64Array) -> Int64Array:
+        """Let the first cell of a group go for each time it is named; return the groups that have none left."""
+        which, counts = np.unique(groups, return_counts=True)
+        self.vectors.drop_front(which, counts)
+        empty: Int64Array = which[self.vectors.size[which] == 0]
+        return empty
+
+    def _found(self, groups: Int64Array, clocks: Int64Array) -> tuple[Int64Array, Int64Array, npt.NDArray[np.bool_]]:
+        """Return each window's first cell and the one after its last, of those that hold any; and which those are."""
+        low = self.vectors.above(groups, clocks - self.width)
+        beyond = self.vectors.above(groups, clocks)
+        full = beyond > low
+        return (low, beyond, full) if full.all() else (low[full], beyond[full], full)
+
+
+class FoldedCells(SlidingCells):
+    """See the module's text."""
+
+    def __init__(self, width: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
+        self._folds = Folds(calls, inputs)
+        self._all = [_FIRST, *self._folds.folds]
+        # Of each fold the cell's own state (later: to the block's end), and the fold from the block's beginning.
+        super().__init__(width, [f.dtype for f in self._all for _ in range(2)])
+        self._open: Int64Array = np.zeros(1, dtype=np.int64)  # cells at each vector's end whose block is not over
+
+    def add(self, rows: BufferedRows, groups: Int64Array, clocks: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Fold the rows of each group and clock, and each block from its beginning."""
+        new = np.empty(len(groups), dtype=np.bool_)
+        if len(new):
+            new[0] = True
+        new[1:] = (groups[1:] != groups[:-1]) | (clocks[1:] != clocks[:-1])
+        begins = np.flatnonzero(new)
+        cells = np.cumsum(new) - 1
+        groups, clocks = groups[begins], clocks[begins]
+        first = rows.ordinal[begins]  # rows of a cell stand in order of arrival
+        states = [first, *self._folds.lifted(rows.columns, cells, len(begins))]
+        prefixes = self._prefixes(groups, clocks, states)
+        pairs = [a for pair in zip(states, prefixes, strict=True) for a in pair]
+        self.vectors.append(groups, [clocks, rows.time[begins], first, *pairs])
+        np.add.at(self._open, groups, 1)
+        return groups, clocks
+
+    def _prefixes(self, groups: Int64Array, clocks: Int64Array, states: Sequence[Array]) -> list[Array]:
+        blocks = clocks // self.width
+        starts = _stretches(groups, blocks)
+        sizes = run_sizes(starts, len(groups))
+        which = groups[starts]
+        last = self.vectors.start[which] + self.vectors.size[which] - 1
+        last_block = self.vectors.columns[CLOCK][np.maximum(last, 0)] // self.width
+        goes_on = (self.vectors.size[which] > 0) & (last_block == blocks[starts])
+        at, carried = starts[goes_on], last[goes_on]
+        prefixes: list[Array] = []
+        for place, (fold, state) in enumerate(zip(self._all, states, strict=True)):
+            prefix = state.copy()
+            if len(at):
+                prefix[at] = fold.ufunc(self.vectors.columns[_prefix(place)][carried], prefix[at])
+            running_fold(fold.ufunc, prefix, starts, sizes)
+            prefixes.append(prefix)
+        return prefixes
+
+    def _finish_blocks(self, groups: Int64Array, clocks: Int64Array) -> None:
+        """Fold backwards the blocks that end before the block of the greatest clock asked for in each group."""
+        vectors, column = self.vectors, self.vectors.columns[CLOCK]
+        blocks = clocks // self.width
+        oldest, opened = self._oldest_open(groups)
+        due = (opened > 0) & (oldest < blocks)
+        if not due.any():
+            return
+        which, place = np.unique(groups[due], return_inverse=True)
+        wanted = np.full(len(which), np.iinfo(np.int64).min, dtype=np.int64)
+        np.maximum.at(wanted, place, blocks[due])
+        opened = self._oldest_open(which)[1]
+        counts = np.repeat(np.arange(len(which)), opened)
+        begin = vectors.start[which] + vectors.size[which] - opened
+        positions = np.arange(len(counts), dtype=np.int64) - np.repeat(np.cumsum(opened) - opened - begin, opened)
+        blocks = column[positions] // self.width
+        over = blocks < wanted[counts]
+        positions, blocks, owner = positions[over][::-1], blocks[over][::-1], counts[over][::-1]
+        starts = _stretches(owner, blocks)
+        sizes = run_sizes(starts, len(positions))
+        for number, fold in enumerate(self._all):
+            suffix = vectors.columns[_suffix(number)][positions]
+            running_fold(fold.ufunc, suffix, starts, sizes)
+            vectors.columns[_suffix(number)][positions] = suffix
+        self._open[which] = opened - np.bincount(owner, minlength=len(which))
+
+    def _oldest_open(self, groups: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the block of each group's first cell whose block is not over, and the number of such cells."""
+        ends = self.vectors.start[groups] + self.vectors.size[groups]
+        opened = np.minimum(self._open[groups], self.vectors.size[groups])
+        return self.vectors.columns[CLOCK][np.minimum(ends - opened, len(self.vectors.columns[CLOCK]) - 1)] // self.width, opened
+
+    def evaluate(self, groups: Int64Array, clocks: Int64Array) -> Evaluated:
+        """Put the end of one block and the beginning of the next together."""
+        self._finish_blocks(groups, clocks)
+        low, beyond, full = self._found(groups, clocks)
+        clocks = clocks[full]
+        high = beyond - 1
+        column = self.vectors.columns[CLOCK]
+        border = clocks // self.width * self.width
+        has_end, has_beginning = column[low] < border, column[high] >= border
+        states = []
+        for place, fold in enumerate(self._all):
+            end = _or_neutral(self.vectors.columns[_suffix(place)][low], has_end, fold)
+            beginning = _or_neutral(self.vectors.columns[_prefix(place)][high], has_beginning, fold)
+            states.append(fold.ufunc(end, beginning).astype(fold.dtype, copy=False))
+        return Evaluated(full, self._folds.answer(states[1:]), states[0], self.vectors.columns[TIME][low])
+
+    def reserve_groups(self, count: int) -> None:
+        """As the base."""
+        super().reserve_groups(count)
+        missing = len(self.vectors.size) - len(self._open)
+        if missing:
+            self._open = np.concatenate((self._open, np.zeros(missing, dtype=np.int64)))
+
+    def drop_front(self, groups: Int64Array) -> Int64Array:
+        """As the base; a vector's cells that are not over are at most all that it has."""
+        empty = super().drop_front(groups)
+        self._open[empty] = 0
+        return empty
+
+
+class ValueCells(SlidingCells):
+    """Every row's values of the columns that the aggregates read: value and validity side by side, texts as Python's."""
+
+    def __init__(self, width: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
+        self._calls = tuple(calls)
+        read = sorted({p for c in calls for p in (*c.arguments, *(() if c.filter is None else (c.filter,)))})
+        self._stored = StoredColumns(inputs, read, ORDINAL + 1)
+        super().__init__(width, self._stored.dtypes)
+
+    def add(self, rows: BufferedRows, groups: Int64Array, clocks: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Keep the values."""
+        self.vectors.append(groups, [clocks, rows.time, rows.ordinal, *self._stored.stored(rows.columns, len(groups))])
+        return groups, clocks
+
+    def evaluate(self, groups: Int64Array, clocks: Int64Array) -> Evaluated:
+        """Gather the values of the groups asked for once, and evaluate each window's range of them."""
+        low, beyond, full = self._found(groups, clocks)
+        which, place = np.unique(groups[full], return_inverse=True)
+        sizes = self.vectors.size[which]
+        moved = np.cumsum(sizes) - sizes - self.vectors.start[which]
+        starts, stops = low + moved[place], beyond + moved[place]
+        positions = self.vectors.positions(which)
+        columns = dict(zip(self._stored.positions, self._stored.gathered(self.vectors, positions), strict=True))
+        answers = aggregate_ranges(self._calls, Ranges(lambda p: columns[p], len(positions), starts, stops))
+        first = reduce_ranges(np.minimum, self.vectors.columns[ORDINAL][positions], starts, stops, 0)
+        return Evaluated(full, answers, first, self.vectors.columns[TIME][low])
+
+
+def sliding_cells(width: int, calls: Sequence[AggregateCall], inputs: Schema) -> SlidingCells:
+    """Return cells that are folded if all calls can be."""
+    return FoldedCells(width, calls, inputs) if foldable(calls) else ValueCells(width, calls, inputs)
+
+
+def _suffix(fold: int) -> int:
+    return ORDINAL + 1 + 2 * fold
+
+
+def _prefix(fold: int) -> int:
+    return ORDINAL + 2 + 2 * fold
+
+
+def _stretches(groups: Int64Array, blocks: Int64Array) -> Int64Array:
+    """Return where runs of equal (group, block) begin."""
+    if len(groups) == 0:
+        return np.empty(0, dtype=np.int64)
+    changed = np.empty(len(groups), dtype=np.bool_)
+    changed[0] = True
+    changed[1:] = (groups[1:] != groups[:-1]) | (blocks[1:] != blocks[:-1])
+    return np.flatnonzero(changed)
+
+
+def _or_neutral(states: Array, has: npt.NDArray[np.bool_], fold: Fold) -> Array:
+    if not has.all():
+        states[~has] = fold.neutral
+    return states

@@ -1,0 +1,152 @@
+"""Many growable vectors side by side in one arena, numbered by dense ids: the cells of each group of a sliding window.
+
+A vector is appended to at its end and loses elements at its front. One that has no room is moved to the arena's end with twice the
+room; the arena is rewritten when it is full. Both copy an element about once for each time it could have doubled. All calls take
+whole arrays; positions are places in the arena and hold until the next `append`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+ARENA_MIN = 64
+ROOM_MIN = 2
+SHRINK_BELOW = 16  # an arena this many times larger than what lives in it is rewritten
+
+
+def expanded(starts: Int64Array, counts: Int64Array) -> Int64Array:
+    """Return starts[0], starts[0] + 1, … counts[0] of them, then starts[1] …, as one array."""
+    total = int(counts.sum())
+    if len(counts) == 1:
+        return np.arange(int(starts[0]), int(starts[0]) + total, dtype=np.int64)
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(total, dtype=np.int64)
+
+
+def run_starts(sorted_ids: Int64Array) -> Int64Array:
+    """Return where runs of equal values begin."""
+    if len(sorted_ids) == 0:
+        return np.empty(0, dtype=np.int64)
+    changed = np.empty(len(sorted_ids), dtype=np.bool_)
+    changed[0] = True
+    np.not_equal(sorted_ids[1:], sorted_ids[:-1], out=changed[1:])
+    return np.flatnonzero(changed)
+
+
+def run_sizes(starts: Int64Array, total: int) -> Int64Array:
+    """Return how long the runs are that begin at `starts` and fill `total` places."""
+    sizes = np.empty(len(starts), dtype=np.int64)
+    if len(starts):
+        np.subtract(starts[1:], starts[:-1], out=sizes[:-1])
+        sizes[-1] = total - starts[-1]
+    return sizes
+
+
+class Vectors:
+    """See the module's text. `columns` are parallel arenas of the given dtypes; the first holds values that rise within a vector."""
+
+    def __init__(self, dtypes: Sequence[Any]) -> None:
+        self.columns: list[npt.NDArray[Any]] = [np.zeros(ARENA_MIN, dtype=d) for d in dtypes]
+        self.start: Int64Array = np.zeros(1, dtype=np.int64)
+        self.size: Int64Array = np.zeros(1, dtype=np.int64)
+        self._room: Int64Array = np.zeros(1, dtype=np.int64)
+        self._used = 0
+        self.live = 0  # elements in all vectors
+
+    def reserve_ids(self, count: int) -> None:
+        """Make ids below `count` known."""
+        missing = count - len(self.start)
+        if missing > 0:
+            more = np.zeros(max(missing, len(self.start)), dtype=np.int64)
+            self.start = np.concatenate((self.start, more))
+            self.size = np.concatenate((self.size, more))
+            self._room = np.concatenate((self._room, more))
+
+    def append(self, ids: Int64Array, values: Sequence[npt.NDArray[Any]]) -> Int64Array:
+        """Append values, sorted by id, to their vectors; return the positions that they got."""
+        if len(ids) == 0:
+            return ids
+        begins = run_starts(ids)
+        which = ids[begins]
+        counts = run_sizes(begins, len(ids))
+        need = self.size[which] + counts
+        full = need > self._room[which]
+        while full.any():
+            self._move(which[full], need[full])
+            full = need > self._room[which]  # rewriting the arena takes spare room away from all
+        positions = expanded(self.start[which] + self.size[which], counts)
+        for column, given in zip(self.columns, values, strict=True):
+            column[positions] = given
+        self.size[which] = need
+        self.live += len(ids)
+        return positions
+
+    def _move(self, which: Int64Array, need: Int64Array) -> None:
+        rooms = 2 * need + ROOM_MIN
+        if self._used + int(rooms.sum()) > len(self.columns[0]):
+            self._rewrite(int(rooms.sum()))
+        starts = self._used + np.cumsum(rooms) - rooms
+        self._copy(which, starts, self.columns)
+        self.start[which], self._room[which] = starts, rooms
+        self._used += int(rooms.sum())
+
+    def _copy(self, which: Int64Array, starts: Int64Array, into: Sequence[npt.NDArray[Any]]) -> None:
+        sizes = self.size[which]
+        source, target = expanded(self.start[which], sizes), expanded(starts, sizes)
+        for column, other in zip(self.columns, into, strict=True):
+            other[target] = column[source]
+
+    def _rewrite(self, extra: int) -> None:
+        """Copy the live elements to a new arena with room for as many again and for `extra`."""
+        which = np.flatnonzero(self.size)
+        rooms = self.size[which] + (self.size[which] >> 1) + ROOM_MIN
+        starts = np.cumsum(rooms) - rooms
+        used = int(rooms.sum())
+        fresh = [np.zeros(max(ARENA_MIN, 2 * (used + extra)), dtype=c.dtype) for c in self.columns]
+        if len(which):
+            self._copy(which, starts, fresh)
+        self.columns = fresh
+        self.start[:], self._room[:] = 0, 0
+        self.start[which], self._room[which] = starts, rooms
+        self._used = used
+
+    def drop_front(self, ids: Int64Array, counts: Int64Array) -> None:
+        """Let the first elements of some different vectors go."""
+        self.start[ids] += counts
+        self.size[ids] -= counts
+        self._room[ids] -= counts
+        self.live -= int(counts.sum())
+        if len(self.columns[0]) > max(ARENA_MIN, SHRINK_BELOW * self.live):
+            self._rewrite(0)
+
+    def positions(self, ids: Int64Array) -> Int64Array:
+        """Return the positions of all elements of some vectors, one vector after another."""
+        return expanded(self.start[ids], self.size[ids])
+
+    def above(self, ids: Int64Array, values: Int64Array) -> Int64Array:
+        """Return the position of each vector's first element (of the first column) above a value; its end when there is none."""
+        if len(ids) == 0:
+            return ids
+        column = self.columns[0]
+        if len(ids) == 1 or bool((ids == ids[0]).all()):
+            start = int(self.start[ids[0]])
+            stop = start + int(self.size[ids[0]])
+            return np.searchsorted(column[start:stop], values, side="right") + start
+        low, high = self.start[ids], self.start[ids] + self.size[ids]
+        last = len(column) - 1
+        for _ in range(int(self.size[ids].max()).bit_length()):
+            middle = (low + high) >> 1
+            right = (low < high) & (column[np.minimum(middle, last)] <= values)
+            low = np.where(right, middle + 1, low)
+            high = np.where(right, high, middle)
+        return low
+
+    def nbytes(self) -> int:
+        """Return the bytes of the arena."""
+        return sum(c.nbytes for c in self.columns)

@@ -1,0 +1,122 @@
+"""The running network as deltas again, with measured costs and selectivities in the place of the declared ones: what a recording holds.
+
+What operators did while the recording went on counts. The fitted line says how their cost divides into calls and tuples, and where an
+operator did too little, the estimates stand in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from millstream.engine.graph import Edge, GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.scheduler.estimates import CostLine, Estimates, is_join
+from millstream.scheduler.network import Network
+
+_ROWS_MIN = 100
+"""Tuples after which the share that passed is better than the estimate, which still remembers what was declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """What an operator did during a while."""
+
+    calls: int
+    rows_in: int
+    rows_out: int
+    cost_ns: int
+
+
+def measured_deltas(
+    network: Network, estimates: Estimates, rates: Mapping[LogId, float], did: Mapping[OperatorId, Did]
+) -> list[GraphDelta]:
+    """Return a delta a query, in the order they were added.
+
+    `rates` are the tuples per ns that came into the logs of sources, `did` tells what operators did meanwhile.
+    """
+    measures = _Measures(network, estimates, did)
+    flow = _Flow(network, measures, rates)
+    found: list[GraphDelta] = []
+    seen: set[OperatorId] = set()
+    for query in (network.queries[one] for one in network.query_order):
+        new = [one for one in query.operators if one not in seen]
+        seen.update(new)
+        slots = [network.operators.slot_of[one] for one in new]
+        edges = [edge for slot in slots for edge in _edges(network, slot)]
+        operators = tuple(_measured(network, measures, flow, slot) for slot in slots)
+        classes = (network.classes[query.class_id],) if query.class_id in network.classes else ()
+        found.append(GraphDelta(query, operators, tuple(edges), classes))
+    return found
+
+
+def _edges(network: Network, slot: int) -> list[Edge]:
+    identity = network.operators.identity
+    return [
+        Edge(network.edges.identity(edge), network.logs.identity(network.edge_log[edge]), identity(network.edge_producer[edge]),
+             identity(slot), port)
+        for port, edge in enumerate(network.inputs[slot])
+    ]  # fmt: skip
+
+
+class _Measures:
+    """Cost lines and selectivities by slot."""
+
+    def __init__(self, network: Network, estimates: Estimates, did: Mapping[OperatorId, Did]) -> None:
+        self._network, self._estimates, self._did = network, estimates, did
+
+    def knows(self, slot: int) -> bool:
+        """Tell whether the operator is measured at all; a source is not."""
+        return self._estimates.measured[slot] is not None and not self._network.is_source(slot)
+
+    def selectivity(self, slot: int) -> float:
+        """Return outputs per input. What a sink takes are results."""
+        if not self._network.outputs[slot]:
+            return 1.0
+        did, measured = self._did.get(self._network.operators.identity(slot)), self._estimates.measured[slot]
+        if did is not None and did.rows_in >= _ROWS_MIN:
+            return did.rows_out / did.rows_in
+        return 1.0 if measured is None else measured.selectivity
+
+    def line(self, slot: int) -> CostLine:
+        """Return the fitted line, scaled to what the operator cost in all."""
+        line, did = self._estimates.cost_line(slot), self._did.get(self._network.operators.identity(slot))
+        if did is None or did.rows_in < 1:
+            return line
+        told_ns = line.call_ns * min(did.calls, did.rows_in) + line.tuple_ns * did.rows_in
+        factor = did.cost_ns / told_ns if told_ns > 0.0 else 1.0
+        return CostLine(line.call_ns * factor, line.tuple_ns * factor)
+
+
+def _measured(network: Network, measures: _Measures, flow: _Flow, slot: int) -> OperatorNode:
+    node = network.node(slot)
+    if not measures.knows(slot):
+        return node
+    line, selectivity = measures.line(slot), measures.selectivity(slot)
+    if node.window_ns and is_join(network, slot) and len(network.inputs[slot]) == 2:
+        selectivity = _pair_chance(selectivity, node.window_ns, [flow.through(edge) for edge in network.inputs[slot]])
+    return replace(node, selectivity=selectivity, cost_ns=line.tuple_ns, call_ns=line.call_ns)
+
+
+def _pair_chance(selectivity: float, window_ns: int, rates: list[float]) -> float:
+    """Return s_J from outputs per input: s (r_L + r_R) results a ns, of 2 V r_L r_R pairs (Sharaf 2007, 3.3.3)."""
+    left, right = rates
+    pairs = 2.0 * window_ns * left * right
+    return min(1.0, selectivity * (left + right) / pairs) if pairs > 0.0 else 0.0
+
+
+class _Flow:
+    """Tuples per ns through edges: what came in times the selectivities on the way."""
+
+    def __init__(self, network: Network, measures: _Measures, rates: Mapping[LogId, float]) -> None:
+        self._network, self._measures, self._rates = network, measures, rates
+        self._known: dict[int, float] = {}
+
+    def through(self, edge: int) -> float:
+        """Return the flow through an edge."""
+        network, producer = self._network, self._network.edge_producer[edge]
+        if network.is_source(producer):
+            return self._rates.get(network.logs.identity(network.edge_log[edge]), 0.0)
+        if producer not in self._known:
+            taken = sum(self.through(one) for one in network.inputs[producer])
+            self._known[producer] = taken * self._measures.selectivity(producer)
+        return self._known[producer]

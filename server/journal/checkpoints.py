@@ -1,0 +1,130 @@
+"""What stands at one arrival number: states of streams, contents of tables, and what durable queries hold. A place to replay from.
+
+A checkpoint is taken where a segment of the journal begins, so that the segments before it can be let go of. Nothing runs while it is
+copied; what waits in the queues is worked off in the copy (engine/fork.py), so that it says what the queries hold once they have
+seen all that arrived before.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine import fork
+from millstream.engine.fork import OperatorState
+from millstream.server.errors import StoreError
+from millstream.server.journal.segments import sync_directory
+
+if TYPE_CHECKING:
+    from millstream.engine.sources import Source
+    from millstream.server.engine_host import EngineHost
+    from millstream.server.queries import Query
+
+VERSION = 1
+_MAGIC = b"MSTC"
+_SUFFIX = ".checkpoint"
+
+
+@dataclass(slots=True)
+class QueryState:
+    """What a query held: its operators' states in the order of its plan, and how many result rows it had given."""
+
+    rows: int
+    operators: list[OperatorState]
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`key_of`)."""
+
+    at: int
+    sources: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[int, list[Any]] = field(default_factory=dict)
+    queries: dict[str, QueryState] = field(default_factory=dict)
+    version: int = VERSION
+
+
+def key_of(query: Query) -> str:
+    """Return the name under which a query's run is remembered: derived streams have names of their own."""
+    from millstream.server.queries import QueryKind
+
+    return f"stream {query.name}" if query.kind is QueryKind.DERIVED else f"query {query.name}"
+
+
+def checkpoint_path(directory: Path, at: int) -> Path:
+    """Return the file of the checkpoint at an arrival number."""
+    return directory / f"{at:020d}{_SUFFIX}"
+
+
+def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: Any) -> Checkpoint | None:
+    """Copy what stands now and begin a new segment there; None when rows wait for the disk, so that this is no place to stand."""
+    with host.runtime.still(), host.network.ingress.lock:
+        sources = {name: host.network.sources[name] for name in numbers if name in host.network.sources}
+        if any(s.open_reservations for s in sources.values()):
+            return None
+        at = host.network.ingress.next_seq
+        made = Checkpoint(at)
+        for name, source in sources.items():
+            made.sources[numbers[name]] = _source_state(source)
+            if source.table is not None:
+                content = source.table.content(at)
+                made.tables[numbers[name]] = content.columns()
+        running = [q for q in queries if q.id is not None]
+        rows = {q.name: q.rows_out for q in running}
+        copied = fork.take([host.network.queries[q.id].blueprint for q in running], at)  # type: ignore[index]
+        roll(at)
+    states, delivered = copied.advance()
+    for query, operators in zip(running, states, strict=True):
+        made.queries[key_of(query)] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
+    return made
+
+
+def _source_state(source: Source) -> dict[str, Any]:
+    return {
+        "watermark_us": source.watermark_us,
+        "last_arrival_us": source.last_arrival_us,
+        "idle": source.idle,
+        "ended": source.ended,
+        "future_skew": source.future_skew,
+    }
+
+
+def write(directory: Path, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint on disk, whole or not at all."""
+    body = pickle.dumps(checkpoint, protocol=5)
+    path = checkpoint_path(directory, checkpoint.at)
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        file.write(_MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little"))
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    sync_directory(directory)
+
+
+def read(directory: Path, at: int) -> Checkpoint | None:
+    """Return the checkpoint at an arrival number, None when there is none. StoreError when it is corrupt or of another version."""
+    path = checkpoint_path(directory, at)
+    if not path.exists():
+        return None
+    content = path.read_bytes()
+    body = content[12:]
+    if content[:4] != _MAGIC or zlib.crc32(body).to_bytes(4, "little") != content[8:12]:
+        raise StoreError(f"{path} is corrupt", hint="move it away: the queries whose state it holds then begin anew")
+    version = int.from_bytes(content[4:8], "little")
+    if version != VERSION:
+        raise StoreError(f"{path} has version {version} and this server reads {VERSION}", hint="start the release that wrote it")
+    found: Checkpoint = pickle.loads(body)
+    return found
+
+
+def forget_before(directory: Path, at: int) -> None:
+    """Remove checkpoints before an arrival number, and what a crash left half written."""
+    for path in directory.iterdir():
+        if path.suffix == ".part" or (path.suffix == _SUFFIX and int(path.stem) < at):
+            path.unlink()

@@ -1,0 +1,192 @@
+"""When the journal is written and forced to disk.
+
+Rows of a `journal` stream are written, in the order of their arrival numbers, before they enter the engine; what has been written
+survives the death of the process, and a thread forces it to disk within `fsync_s`, so that it survives the death of the machine. Rows
+of a `sync` stream are written with their numbers reserved, and enter the engine once the disk has them: all that was written meanwhile
+is forced in one go (group commit). Whoever waits for that is called back from the journal's thread.
+
+Callers of `append` hold the ingress lock, so the file has the one arrival order (K11).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from millstream.server.errors import StoreError
+from millstream.server.journal.records import Record, encode
+from millstream.server.journal.segments import HEADER_BYTES, Segment, create_segment, find_segments, sync_directory
+
+FOLDER = "journal"
+RETRY_S = 1.0
+
+
+class Journal:
+    """The open journal of a data directory. `report(kind, message)` is told what whoever runs the server must know."""
+
+    def __init__(self, directory: Path, *, fsync_s: float, report: Callable[[str, str], None]) -> None:
+        self.directory = directory / FOLDER
+        self._fsync_s = fsync_s
+        self._report = report
+        self._changed = threading.Condition(threading.Lock())
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._written = self._synced = 0
+        self._stopping = False
+        self._idle = False  # the thread sleeps until something is written
+        self._failed = False
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.segments: list[Segment] = find_segments(self.directory)
+            self._file = self._open_last()
+        except OSError as error:
+            raise StoreError(f"cannot use the journal in {self.directory}: {error}", hint="check the data directory") from error
+        self._thread = threading.Thread(target=self._force, name="journal", daemon=True)
+
+    def _open_last(self) -> int:
+        if not self.segments:
+            segment, file = create_segment(self.directory, 0)
+            self.segments.append(segment)
+            return file
+        return os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    def start(self) -> None:
+        """Begin to force to disk."""
+        self._thread.start()
+
+    @property
+    def written(self) -> int:
+        """The place after all that has been written."""
+        return self._written
+
+    @property
+    def end(self) -> int:
+        """The arrival number after the last record's."""
+        return max((s.end for s in self.segments), default=0)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all segments."""
+        return sum(s.size for s in self.segments)
+
+    # --- writing ---
+
+    def append(self, record: Record) -> int:
+        """Write a record; returns the place after it, for `when_safe`. StoreError when the disk does not take it."""
+        data = encode(record)
+        with self._changed:
+            segment = self.segments[-1]
+            if self._failed:
+                raise StoreError(
+                    "the journal could not be forced to disk, so nothing more is accepted", hint="see the server's log; restart it"
+                )
+            try:
+                _write(self._file, data)
+            except OSError as error:
+                os.ftruncate(self._file, segment.size)
+                raise StoreError(f"the journal cannot be written: {error.strerror or error}", hint="make room on the disk") from error
+            segment.size += len(data)
+            segment.last_us, segment.end = record.now_us, record.hi
+            self._written += len(data)
+            if self._idle:
+                self._changed.notify_all()
+            return self._written
+
+    def when_safe(self, place: int, call: Callable[[], None]) -> None:
+        """Have `call` called, from the journal's thread and in the order of places, once the disk has all before `place`."""
+        with self._changed:
+            self._waiting.append((place, call))
+            self._changed.notify_all()
+
+    def wait_safe(self) -> None:
+        """Return once all that was written before is on disk and its callers have been called."""
+        done = threading.Event()
+        with self._changed:
+            place = self._written
+        self.when_safe(place, done.set)
+        done.wait()
+
+    def roll(self, base: int) -> None:
+        """Begin a new segment at an arrival number; the old one is forced to disk."""
+        with self._changed:
+            if self.segments[-1].base == base:
+                return  # nothing has come since it began
+            os.fsync(self._file)
+            self._synced = self._written
+            segment, file = create_segment(self.directory, base)
+            os.close(self._file)
+            self._file = file
+            self.segments = [*self.segments, segment]
+
+    def drop_before(self, base: int) -> int:
+        """Let go of the segments before the one that begins at `base`; returns how many bytes that frees."""
+        with self._changed:
+            gone = [s for s in self.segments[:-1] if s.base < base]
+            self.segments = [s for s in self.segments if s not in gone]
+        for segment in gone:
+            segment.path.unlink()
+        if gone:
+            sync_directory(self.directory)
+        return sum(s.size - HEADER_BYTES for s in gone)
+
+    # --- forcing ---
+
+    def _force(self) -> None:
+        """The journal's thread: sooner for those who wait, else every `fsync_s`."""
+        while True:
+            with self._changed:
+                if not self._waiting and not self._stopping and self._written == self._synced:
+                    self._idle = True
+                    self._changed.wait()
+                    self._idle = False
+                if not self._waiting and not self._stopping:
+                    self._changed.wait(self._fsync_s)
+                target, file = self._written, os.dup(self._file)
+                stopping, dirty = self._stopping and not self._waiting, target > self._synced
+            try:
+                if dirty:
+                    os.fsync(file)
+            except OSError as error:
+                self._fail(error)
+                if self._stopping:
+                    return
+                time.sleep(RETRY_S)
+                continue
+            finally:
+                os.close(file)
+            self._call_safe(target)
+            if stopping:
+                return
+
+    def _fail(self, error: OSError) -> None:
+        with self._changed:
+            known, self._failed = self._failed, True
+        if not known:
+            self._report("journal_failed", f"the journal cannot be forced to disk: {error.strerror or error}; nothing more is accepted")
+
+    def _call_safe(self, target: int) -> None:
+        with self._changed:
+            self._synced = max(self._synced, target)
+            due: list[Callable[[], None]] = []
+            while self._waiting and self._waiting[0][0] <= target:
+                due.append(self._waiting.popleft()[1])
+        for call in due:
+            call()
+
+    def stop(self) -> None:
+        """Force what was written and end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+        os.close(self._file)
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]

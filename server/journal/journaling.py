@@ -1,0 +1,195 @@
+"""The journal as the host sees it: which streams it keeps, how their rows get in, what of them is held, how long it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.errors import InvalidDefinition
+from millstream.engine.schema import Schema, StreamDefinition
+from millstream.server.fed_streams import base_streams
+from millstream.server.journal import checkpoints
+from millstream.server.journal.journal import Journal
+from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data
+from millstream.server.journal.segments import records_of
+from millstream.server.once.held import HeldBlock, HeldRows
+
+if TYPE_CHECKING:
+    from millstream.engine.column import Column
+    from millstream.engine.sources import Reservation, Source
+    from millstream.server.engine_host import EngineHost
+    from millstream.server.intake import StreamIntake
+    from millstream.server.queries import Query
+
+Said = Mapping[str, Any]  # the arguments of a control item
+US_PER_S = 1_000_000
+SEGMENTS = 8  # into which the bound is divided: what is let go of at a time
+TRIES = 8  # to find a moment at which no row waits for the disk
+SEGMENT_BYTES_MIN = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBounds:
+    """How much the journal keeps, of all streams together, how long, and how soon it is forced to disk."""
+
+    bytes_max: int = 1 << 30
+    kept_s: float = 86_400.0
+    fsync_s: float = 0.1
+
+
+class Journaling:
+    """See the module's text. `numbers` has the durable streams and tables by name, with their numbers in the catalogue."""
+
+    def __init__(self, host: EngineHost, directory: Path, bounds: JournalBounds) -> None:
+        self.host = host
+        self.bounds = bounds
+        self.journal = Journal(directory, fsync_s=bounds.fsync_s, report=host.observer.reported)
+        self.numbers: dict[str, int] = {}
+        self._began_us = host.runtime.now_us()
+        self.journal.start()
+
+    @property
+    def directory(self) -> Path:
+        """Where journal and checkpoints are."""
+        return self.journal.directory
+
+    def add(self, name: str, number: int, *, record: bool = True) -> None:
+        """Keep a stream or table from now on, under its number in the catalogue."""
+        self.numbers[name] = number
+        if record:
+            self.record(name)
+
+    def record(self, name: str) -> None:
+        """Begin to write down what enters a stream."""
+        source = self.host.network.sources[name]
+        source.recorder = partial(self._record, name, source.definition.schema)
+
+    def forget(self, name: str) -> None:
+        """Keep a dropped stream no longer; its records go with their segments."""
+        self.numbers.pop(name, None)
+
+    def keeps_all_of(self, query: Query) -> bool:
+        """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads, and nothing is shed before it."""
+        node = self.host.class_nodes.get(query.planned.physical.options.class_name)
+        may_shed = node is not None and node.may_shed
+        return query.is_durable and not may_shed and all(name in self.numbers for name in base_streams(self.host, query.reads))
+
+    # --- in ---
+
+    def _record(
+        self, name: str, schema: Schema, lo: int, hi: int, columns: Sequence[Column] | None, said: Mapping[str, Any] | None
+    ) -> None:
+        now_us, number = self.host.runtime.now_us(), self.numbers[name]
+        if columns is None:
+            self.journal.append(Record(CONTROL, number, lo, hi, now_us, dict(said or {})))
+            return
+        fed = self.host.intakes[name].fed
+        self.journal.append(Record(ROWS, number, lo, hi, now_us, {} if fed is None else {"fed": list(fed)}, rows_data(schema, columns)))
+
+    def take_sync(self, intake: StreamIntake, columns: Sequence[Column]) -> tuple[int, int]:
+        """Write rows that may enter only once the disk has them; returns their arrival numbers. To be called under the ingress lock."""
+        host, name = self.host, intake.name
+        source = host.network.sources[name]
+        if source.ended:
+            raise InvalidDefinition(f"stream {name} has ended")
+        if source.table is not None:
+            columns = source.table.with_op(columns)
+        if source.idle:
+            host.runtime.arrived(host.network.ingress.control(source, arrival_ns=host.runtime.arrival_ns(), idle=False))
+        reservation = host.network.reserve(name, len(columns[0]))
+        try:
+            self._record(name, source.definition.schema, reservation.lo, reservation.hi, columns, None)
+        except BaseException:
+            host.network.ingress.withdraw(source, reservation)
+            raise
+        enter = partial(self._let_in, source, columns, reservation, host.runtime.arrival_ns(), host.runtime.now_us())
+        self.journal.when_safe(self.journal.written, enter)
+        return reservation.lo, reservation.hi
+
+    def _let_in(self, source: Source, columns: Sequence[Column], reservation: Reservation, arrival_ns: int, now_us: int) -> None:
+        host = self.host
+        if host.network.sources.get(source.definition.name) is source:
+            ingested = host.network.ingest(source.definition.name, columns, arrival_ns=arrival_ns, now_us=now_us, reservation=reservation)
+            host.runtime.arrived(ingested)
+
+    def when_safe(self, call: Callable[[], None]) -> None:
+        """Have `call` called once all that was written before is on disk and has entered."""
+        self.journal.when_safe(self.journal.written, call)
+
+    # --- what is held ---
+
+    def held(self, definition: StreamDefinition) -> HeldRows:
+        """Return the rows of a stream that the journal keeps. To be called under the ingress lock."""
+        number = self.numbers[definition.name]
+        upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
+        parts = [(segment.path.open("rb"), segment.size) for segment in self.journal.segments]
+
+        def blocks() -> Iterator[HeldBlock]:
+            for file, size in parts:
+                with file:
+                    for record in records_of(file.read(size)):
+                        if record.lo >= upto:
+                            continue
+                        if record.stream == number and record.kind == ROWS:
+                            yield HeldBlock(record.lo, record.columns(definition.schema))
+                        elif record.stream == number:
+                            yield HeldBlock(record.lo, None, record.meta)
+
+        return HeldRows(definition, self.host.network.ingress.next_seq - 1, blocks)
+
+    # --- how long ---
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the present segment is big or old enough to end."""
+        last = self.journal.segments[-1]
+        if not self.numbers or last.end == last.base:
+            return False
+        age_us = self.host.runtime.now_us() - self._began_us
+        return last.size >= self._segment_bytes or age_us > self.bounds.kept_s * US_PER_S / SEGMENTS
+
+    @property
+    def _segment_bytes(self) -> int:
+        return max(SEGMENT_BYTES_MIN, self.bounds.bytes_max // SEGMENTS)
+
+    def checkpoint(self) -> bool:
+        """Take a checkpoint, begin a new segment there, and let go of what is beyond the bounds. False when it is no time to."""
+        host = self.host
+        queries = [q for q in (*host.derived.values(), *host.queries) if self.keeps_all_of(q)]
+        made = None
+        for _ in range(TRIES):
+            self.journal.wait_safe()
+            made = checkpoints.take(host, queries, dict(self.numbers), self.journal.roll)
+            if made is not None:
+                break
+        if made is None:
+            return False
+        checkpoints.write(self.directory, made)
+        self._began_us = host.runtime.now_us()
+        self._let_go()
+        return True
+
+    def _let_go(self) -> None:
+        """Drop segments from the oldest on while there are more bytes, or older ones, than are kept."""
+        segments = self.journal.segments
+        now_us = self.host.runtime.now_us()
+        floor = segments[0].base
+        kept = self.journal.bytes
+        for segment, following in pairwise(segments):
+            too_old = now_us - segment.last_us > self.bounds.kept_s * US_PER_S
+            if kept <= self.bounds.bytes_max and not too_old:
+                break
+            kept -= segment.size
+            if checkpoints.checkpoint_path(self.directory, following.base).exists():
+                floor = following.base
+        if floor > segments[0].base:
+            self.journal.drop_before(floor)
+            checkpoints.forget_before(self.directory, floor)
+
+    def stop(self) -> None:
+        """Force everything to disk."""
+        self.journal.stop()

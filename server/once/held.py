@@ -1,0 +1,126 @@
+"""What the server holds of each input that a SELECT may name: the rows of a table, the kept results of a query, a journal's rows.
+
+Each is a finite set of rows in arrival order. All that is read here is read at one point in arrival order, save kept results, which
+stand at the last result of their query: `HeldRows.position` says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.arrow import column_from_arrow
+from millstream.engine.catalog import DerivedStream, TimeOffset
+from millstream.engine.column import Column
+from millstream.engine.errors import InvalidDefinition
+from millstream.engine.planner.plan import derived_stream
+from millstream.engine.schema import Schema, StreamDefinition, TimeRule
+from millstream.engine.types import Kind
+from millstream.server.net_rows import net_rows
+from millstream.server.queries import Query, QueryKind
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import EngineHost
+
+NO_ROW_IS_LATE_US = 1 << 60  # a delay that keeps W below every row: a set of rows that stand has no late ones
+_UNITS = {1_000_000: "s", 1_000: "ms", 1: "us"}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBlock:
+    """Rows that stand at the arrival number `seq`, or a control item of the stream (`columns` None): its end, or what a clock did."""
+
+    seq: int
+    columns: Sequence[Column] | None
+    control: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """The rows of one input. `missing` counts older ones that are held no longer."""
+
+    definition: StreamDefinition
+    position: int
+    blocks: Callable[[], Iterator[HeldBlock]]
+    missing: int = 0
+
+
+@dataclass(slots=True)
+class KeptResults:
+    """What a query's result log keeps: (position, batch) each, and the number of rows before the first of them."""
+
+    entries: list[tuple[int, Any]] = field(default_factory=list)
+    missing: int = 0
+
+
+def fetchable_queries(host: EngineHost) -> dict[str, Query]:
+    """Return the queries whose kept results FETCH may name: those that no stream or table has the name of."""
+    return {q.name: q for q in host.queries if q.kind is QueryKind.SELECT and q.is_durable and host.catalog.find(q.name) is None}
+
+
+def as_relation(query: Query) -> DerivedStream:
+    """Return a query as something that may stand in FROM; of one that gives changes, the rows that stand."""
+    made = derived_stream(query.name, query.planned)
+    return replace(made, schema=_standing(made.schema), changes=False) if made.changes else made
+
+
+def _standing(schema: Schema) -> Schema:
+    return Schema(schema.fields[:-1])
+
+
+def time_of(query: Query) -> TimeRule:
+    """Return how the event time is read off a query's results; without a column when it is not among them."""
+    for attribute in query.planned.logical.root.attributes:
+        unit = _UNITS.get(attribute.time_unit_us)
+        if attribute.time == TimeOffset() and unit is not None and not attribute.nullable:
+            kind = attribute.type.kind
+            return TimeRule(attribute.name, None if kind is Kind.TIMESTAMP else unit, delay_us=NO_ROW_IS_LATE_US)
+    return TimeRule(delay_us=NO_ROW_IS_LATE_US)
+
+
+def table_rows_held(host: EngineHost, table: str, name: str) -> HeldRows:
+    """Return the standing rows of a table as a stream called `name`. To be called under the ingress lock."""
+    source = host.network.sources[table]
+    assert source.table is not None
+    at = host.network.ingress.next_seq
+    train = source.table.content(at)
+    columns = [train.column(i) for i in range(len(source.table.schema))]
+    definition = StreamDefinition(name, source.table.schema, TimeRule(delay_us=NO_ROW_IS_LATE_US))
+    blocks = [HeldBlock(-1, columns)] if train.rows else []
+    return HeldRows(definition, at - 1, lambda: iter(blocks))
+
+
+def results_held(query: Query, kept: KeptResults) -> HeldRows:
+    """Return the kept results of a query; of one that gives changes, what stands after them."""
+    schema = query.planned.physical.schema
+    entries = kept.entries
+    if query.planned.physical.change_kind is not None:
+        schema = _standing(schema)
+        if kept.missing:
+            message = f"the first {kept.missing} changes of {query.name} are kept no longer, so what stands is not known from them"
+            raise InvalidDefinition(message, hint=f"FETCH QUERY {query.name} asks its operators")
+        entries = [(entries[-1][0], batch) for batch in net_rows(schema, [b for _, b in entries])] if entries else []
+    definition = StreamDefinition(query.name, schema, time_of(query))
+
+    def blocks() -> Iterator[HeldBlock]:
+        for position, batch in entries:
+            yield HeldBlock(position, [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(schema.fields)])
+
+    return HeldRows(definition, kept.entries[-1][0] if kept.entries else -1, blocks, kept.missing)
+
+
+def without_sides(definition: StreamDefinition) -> StreamDefinition:
+    """Return a stream as a private copy needs it: late rows and errors are only counted."""
+    return replace(definition, late_into=None, errors_into=None, time=replace(definition.time, skew_us=None, idle_us=None))
+
+
+def rows_in(columns: Sequence[Column]) -> int:
+    """Return the number of rows."""
+    return len(columns[0]) if columns else 0
+
+
+def slices(columns: Sequence[Column], rows_max: int) -> Iterator[list[Column]]:
+    """Cut columns into pieces of at most `rows_max` rows."""
+    for start in range(0, rows_in(columns), rows_max):
+        yield [c.slice(start, min(start + rows_max, rows_in(columns))) for c in columns]

@@ -1,0 +1,42 @@
+"""Writes what is said in one go of the event loop together: a write to a socket costs more than all else that one row needs."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol
+
+
+class Sender(Protocol):
+    """Who has something to write."""
+
+    def flush(self) -> None:
+        """Write it."""
+        ...
+
+
+class Outbox:
+    """A context: senders that `add` themselves while it is open are flushed when the outermost one ends. Loop's thread only."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._senders: list[Sender] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether someone will flush later."""
+        return self._depth > 0
+
+    def add(self, sender: Sender) -> None:
+        """Note someone who has something to write."""
+        if self._depth:
+            self._senders.append(sender)
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._senders:
+            senders, self._senders = self._senders, []
+            for sender in senders:
+                sender.flush()

@@ -1,0 +1,94 @@
+"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS, DESCRIBE of a function.
+
+The file is read once: its text goes into the catalogue, so that a restart finds the function as it was, whatever became of the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.engine.errors import InUse, InvalidDefinition
+from millstream.engine.expressions.user_functions import FunctionFailed, UserFunction
+from millstream.engine.language.statements import CreateFunction, Drop, FunctionDefinition
+from millstream.server.functions.process import FunctionProcess
+from millstream.server.outcome import Outcome, said, table
+from millstream.server.statements.drop import drop_callers
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import Context, EngineHost
+
+SOURCE_BYTES_MAX = 4 * 2**20
+
+
+def create_function(host: EngineHost, statement: CreateFunction, context: Context) -> Outcome:
+    """Start the function's process, which reads the file, and let queries call it."""
+    definition = statement.definition
+    if statement.if_not_exists and host.catalog.find_function(definition.name) is not None:
+        return said(f"there is a function {definition.name} already")
+    stored = host.store.source(definition.name) if context.restoring else None
+    source = stored if stored is not None else _read(definition)
+    process = FunctionProcess(definition, source)
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    function = UserFunction(definition.name, definition.parameters, definition.result, definition.limit_us, digest, process)
+    host.catalog.add(function)
+    try:
+        process.start()
+    except FunctionFailed as problem:
+        process.close()
+        host.catalog.drop_function(definition.name)
+        raise InvalidDefinition(f"the function {definition.name} of {definition.file} cannot be used: {problem}") from None
+    host.functions[definition.name] = process
+    if not context.restoring:
+        host.store.add_function(definition.name, context.text.strip(), source)
+    return said(f"function {definition.name} created")
+
+
+def _read(definition: FunctionDefinition) -> str:
+    path = Path(definition.file)
+    try:
+        raw = path.read_bytes()
+        if len(raw) > SOURCE_BYTES_MAX:
+            raise InvalidDefinition(f"{path} is larger than {SOURCE_BYTES_MAX} bytes", hint="let it import what is large")
+        return raw.decode("utf-8")
+    except OSError as error:
+        raise InvalidDefinition(f"cannot read {path}: {error.strerror}", hint="the file is sought where the server runs") from error
+    except UnicodeDecodeError as error:
+        raise InvalidDefinition(f"{path} is not UTF-8 text (byte {error.start})") from error
+
+
+def drop_function(host: EngineHost, statement: Drop) -> Outcome:
+    """Drop a function; with CASCADE the queries and derived streams that call it too."""
+    name = statement.name.text
+    function = host.catalog.function(name)
+    streams = [q.name for q in host.derived.values() if function in q.planned.functions]
+    queries = [q for q in host.queries if function in q.planned.functions]
+    callers = [*streams, *(q.name for q in queries)]
+    if callers and not statement.cascade:
+        raise InUse(f"{name} is called by {', '.join(callers)}", hint=f"drop them first, or write DROP FUNCTION {name} CASCADE")
+    notices = drop_callers(host, streams, queries, f"function {name} was dropped")
+    host.catalog.drop_function(name)
+    host.functions.pop(name).close()
+    host.store.forget([("function", name)], [])
+    return said(*notices, f"function {name} dropped")
+
+
+def show_functions(host: EngineHost) -> Outcome:
+    """List users' functions with what became of their calls."""
+    rows = []
+    for function in host.catalog.functions():
+        process = host.functions[function.name]
+        rows.append(
+            (function.name, function.signature, process.definition.limit_us, process.definition.file, process.calls, process.failed_calls,
+             process.starts)
+        )  # fmt: skip
+    columns = [("name", "TEXT"), ("signature", "TEXT"), ("time_limit", "INTERVAL"), ("file", "TEXT")]
+    return table([*columns, ("calls", "BIGINT"), ("failed_calls", "BIGINT"), ("starts", "BIGINT")], rows)
+
+
+def describe_function(function: UserFunction) -> Outcome:
+    """Return a row a parameter, and one for the result."""
+    rows = [(p.name, str(p.type), "parameter") for p in function.parameters]
+    described = table([("column", "TEXT"), ("type", "TEXT"), ("note", "TEXT")], [*rows, ("", str(function.result), "result")])
+    return Outcome(described.columns, described.values, (function.promise,))

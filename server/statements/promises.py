@@ -1,0 +1,66 @@
+"""EXPLAIN QOS: what a query was promised, and beside it what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.engine.planner.plan import PlannedQuery
+from millstream.scheduler.measure_reports import OutputReport
+from millstream.server.outcome import Outcome, table
+from millstream.server.queries import Query
+
+if TYPE_CHECKING:
+    from millstream.server.engine_host import EngineHost
+
+
+def promises(host: EngineHost, planned: PlannedQuery, query: Query | None) -> Outcome:
+    """Return a row a promise; `measured` is NULL for a SELECT that does not run, and for what nothing is measured of."""
+    options = planned.physical.options
+    definition = host.catalog.query_class(options.class_name)
+    target = "none" if definition.target_us is None else f"{definition.target_us / 1_000:g} ms"
+    points = ", ".join(f"{latency * 1_000:g} ms: {utility:g}" for latency, utility in options.qos)
+    rows = [
+        ("class", f"{definition.name}, priority {definition.priority:g}"),
+        ("delay target", target),
+        ("shedding", "allowed" if definition.may_shed else "never"),
+        ("latency utility", points),
+        ("deadline", f"{options.deadline_ns / 1e6:g} ms"),
+        ("weight", f"{options.weight:g}"),
+    ]
+    if options.memory_bytes_max is not None:
+        rows.append(("memory", f"at most {options.memory_bytes_max} bytes"))
+    if options.tolerance_percent is not None:
+        rows.append(("tolerance", f"{options.tolerance_percent:g} %"))
+    found = {} if query is None else _measured(host, query)
+    return table([("promise", "TEXT"), ("value", "TEXT"), ("measured", "TEXT")], [(name, value, found.get(name)) for name, value in rows])
+
+
+def _measured(host: EngineHost, query: Query) -> dict[str, str]:
+    """Return sentences on what a query got, by the promise that they answer."""
+    found: dict[str, str] = {}
+    counts = host.counts(query)
+    if counts.get("accepted"):
+        found["shedding"] = f"{counts['shed']} of {counts['accepted']} rows shed"
+    if query.id is not None:
+        operators = host.network.queries[query.id].blueprint.operators
+        state = sum(operator.logic.state_bytes() for operator in operators)
+        found["memory"] = f"{state} bytes of state, {sum(cursor.pending_rows() for o in operators for cursor in o.inputs)} rows waiting"
+    measured = host.runtime.measures()
+    report = None if measured is None else measured.of_query(query)
+    if report is not None and report.outputs:
+        found.update(_outputs(report))
+    return found
+
+
+def _outputs(report: OutputReport) -> dict[str, str]:
+    found = {
+        "delay target": f"{report.response_ms_mean:.3g} ms on average, p99 {report.response_ms_p99:.3g} ms, at most "
+        f"{report.response_ms_max:.3g} ms, of {report.outputs} results",
+        "latency utility": f"{report.utility:.3g} on average, {report.missed_deadlines} results later than where it begins to fall",
+        "weight": f"slowdown {report.slowdown_mean:.3g} on average, staleness {report.staleness:.3g}",
+    }
+    if report.tardiness_ms_max:
+        found["deadline"] = (
+            f"{report.tardiness_ms_mean:.3g} ms past the end of its SLIDE on average, at most {report.tardiness_ms_max:.3g} ms"
+        )
+    return found

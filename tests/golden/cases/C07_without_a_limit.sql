@@ -1,0 +1,4 @@
+-- case: C07
+-- says: q1: 10 late
+CREATE STREAM s (ts BIGINT) TIMESTAMP BY ts UNIT s DELAY 1 MINUTE;
+SELECT window_start, COUNT(*) AS n FROM s [RANGE 1 MINUTE SLIDE 1 MINUTE];

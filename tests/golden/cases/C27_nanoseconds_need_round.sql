@@ -1,0 +1,3 @@
+-- case: C27
+-- must fail: ROUND
+CREATE STREAM s (ts BIGINT) TIMESTAMP BY ts UNIT ns;

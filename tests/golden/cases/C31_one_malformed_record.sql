@@ -1,0 +1,4 @@
+-- case: C31
+-- says: s: 2 of 5 rows refused
+CREATE STREAM s (t BIGINT, w INT) TIMESTAMP BY t UNIT s;
+SELECT * FROM s;

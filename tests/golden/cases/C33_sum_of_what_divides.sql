@@ -1,0 +1,6 @@
+-- case: C33
+-- says: q1: 1 failed
+CREATE STREAM s (ts BIGINT, x INT) TIMESTAMP BY ts UNIT s;
+SELECT SUM(8 / x) AS total, COUNT(*) AS n, COUNT(8 / x) AS given FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS];
+SELECT SUM(8 / x) AS total FROM s EMIT FINAL;
+SELECT * FROM s WHERE 8 / x > 1;

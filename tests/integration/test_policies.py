@@ -1,0 +1,106 @@
+"""Policies of a running server: changed under load, replaced when they fail, from files of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.client.errors import MillstreamError
+from millstream.scheduler import catalog
+
+from tests.support.live_server import Harness, rows_of, run, until
+
+STREAM = "CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us"
+BATCHES = 100
+ROWS = 20
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "scheduling.md"
+
+
+async def publish(client: Any, batches: int = BATCHES) -> None:
+    for number in range(batches):
+        await client.publish("s", [{"ts": number, "v": number * ROWS + place} for place in range(ROWS)])
+
+
+async def in_use(client: Any) -> list[str]:
+    return [r["name"] for r in await client.execute("SHOW POLICIES") if r["in_use"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_switching_through_every_policy_under_load_loses_and_reorders_nothing(workers: int) -> None:
+    async def test(harness: Harness) -> None:
+        client, operator = await harness.client(), await harness.client()
+        await client.execute(STREAM)
+        await client.submit("SELECT v + 1 AS v FROM s WHERE v >= 0", name="rows")
+        await client.submit("SELECT COUNT(*) AS n, SUM(v) AS total FROM s [RANGE 10 MICROSECONDS SLIDE 10 MICROSECONDS]", name="windows")
+        await client.submit("SELECT a.v FROM s a WHERE a.v % 7 = 0", name="sevenths")
+        readers = [await client.subscribe(name) for name in ("rows", "windows", "sevenths")]
+        windows = BATCHES // 10 - 1
+        sevenths = -(-BATCHES * ROWS // 7)
+        taking = [asyncio.create_task(rows_of(r, n)) for r, n in zip(readers, (BATCHES * ROWS, windows, sevenths), strict=True)]
+        publishing = asyncio.create_task(publish(client))
+        names = [name for name in catalog.CATALOG if name != "user"]
+        while not publishing.done():
+            await operator.execute(f"SET POLICY '{names[0]}'")
+            assert await in_use(operator) == [names[0]]
+            names.append(names.pop(0))
+        await publishing
+        rows, counted, seventh = await asyncio.gather(*taking)
+        assert [r["v"] for r in rows] == list(range(1, BATCHES * ROWS + 1))
+        assert [r["n"] for r in counted] == [10 * ROWS] * windows
+        assert [r["total"] for r in counted] == [sum(range(w * 10 * ROWS, (w + 1) * 10 * ROWS)) for w in range(windows)]
+        assert [r["v"] for r in seventh] == list(range(0, BATCHES * ROWS, 7))
+
+    run(test, workers=workers)
+
+
+def test_the_documented_policy_file_is_loaded_while_rows_flow_and_a_failing_one_gives_way_loudly(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    block = re.search(r"```python\n(# slack_by_cost\.py\n.*?)```", DOCUMENTED.read_text("utf-8"), re.DOTALL)
+    assert block is not None
+    assert 20 <= block.group(1).count("\n") <= 40
+    (tmp_path / "slack_by_cost.py").write_text(block.group(1))
+    (tmp_path / "broken.py").write_text("class Broken:\n    def rank(self, unit, now_ns):\n        return 1 / 0\n")
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.submit("SELECT v FROM s", name="rows")
+        reader = await client.subscribe("rows")
+        await client.execute("SET POLICY user WITH (file = 'slack_by_cost.py')")
+        await publish(client, 5)
+        assert len(await rows_of(reader, 5 * ROWS)) == 5 * ROWS
+        assert await in_use(client) == ["user"]
+        await client.execute("SET POLICY user WITH (file = 'broken.py')")
+        await publish(client, 5)
+        assert len(await rows_of(reader, 5 * ROWS)) == 5 * ROWS
+        await until(lambda: harness.server.application.policies_failed == 1, "the failure is told")
+        assert await in_use(client) == ["round-robin"]
+        with pytest.raises(MillstreamError, match="is not in the server's policy directory"):
+            await client.execute("SET POLICY user WITH (file = '../../etc/passwd')")
+
+    run(test, policy_dir=str(tmp_path))
+    assert "round-robin goes on: ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_without_a_policy_directory_no_file_is_taken() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        with pytest.raises(MillstreamError, match="takes no policy files"):
+            await client.execute("SET POLICY user WITH (file = 'x.py')")
+        assert await in_use(client) == ["fcfs"]
+
+    run(test)
+
+
+def test_window_and_aging_of_estimates_are_settings() -> None:
+    async def test(harness: Harness) -> None:
+        host = harness.server.application.host
+        settings = host.runtime.scheduler.settings  # type: ignore[attr-defined]
+        assert (settings.window, settings.aging) == (50, 0.25)
+
+    run(test, estimate_rows=50, estimate_aging=0.25)

@@ -1,0 +1,182 @@
+"""Random aggregates: the SQL text, the type, and what it comes to over rows in event-time order (K6, K7, K13)."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
+from typing import Any
+
+from tests.property.oracle.expressions import EXACT, Expr, Maker, Row
+from tests.property.oracle.values import BIGINT, BOOLEAN, DATE, DECIMAL, DOUBLE, INT, TEXT, TIMESTAMP, Order, is_nan, key_of, shown
+
+NUMERIC = (INT, BIGINT, DECIMAL, DOUBLE)
+EXACT_KINDS = (INT, BIGINT, DECIMAL)
+ORDERED = (INT, BIGINT, DOUBLE, DECIMAL, TEXT, TIMESTAMP, DATE)
+
+
+@dataclass(frozen=True)
+class Near:
+    """A DOUBLE that was reckoned in another order: equal up to `slack`."""
+
+    value: float
+    slack: float
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """`type` is one of values.TYPES, or "" when no expression should be made of it."""
+
+    sql: str
+    type: str
+    value: Callable[[Sequence[Row]], Any]
+
+
+def matches(expected: Any, found: Any) -> bool:
+    """Whether a value of an answer is what it should be; both as `shown` gives them."""
+    if isinstance(expected, Near):
+        if not isinstance(found, int | float) or isinstance(found, bool):
+            return bool(shown(expected.value) == found)
+        return math.isclose(expected.value, found, rel_tol=1e-9, abs_tol=expected.slack)
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(expected) == len(found) and all(matches(e, f) for e, f in zip(expected, found, strict=True))
+    if isinstance(expected, float) and isinstance(found, float):
+        return expected == found or math.isclose(expected, found, rel_tol=1e-12)
+    return (type(expected) is type(found) and expected == found) or (
+        isinstance(expected, int | Decimal) and not isinstance(expected, bool) and isinstance(found, int | Decimal) and expected == found
+    )
+
+
+def _special(values: Sequence[Any]) -> float | None:
+    """NaN or an infinity when the sum is one."""
+    floats = [v for v in values if isinstance(v, float)]
+    if any(math.isnan(v) for v in floats) or (math.inf in floats and -math.inf in floats):
+        return math.nan
+    return math.inf if math.inf in floats else -math.inf if -math.inf in floats else None
+
+
+def _sum(values: list[Any]) -> Any:
+    if not values:
+        return None
+    if not isinstance(values[0], float):
+        return sum(values) if isinstance(values[0], int) else _decimal_sum(values)
+    special = _special(values)
+    if special is not None:
+        return special
+    return Near(math.fsum(values), 1e-9 * math.fsum(map(abs, values)))
+
+
+def _decimal_sum(values: list[Decimal]) -> Decimal:
+    total = Decimal(0)
+    for value in values:
+        total = EXACT.add(total, value)
+    return total
+
+
+def _average(values: list[Any]) -> Any:
+    if not values:
+        return None
+    if isinstance(values[0], Decimal):
+        return EXACT.divide(_decimal_sum(values), len(values)).quantize(Decimal("0.000001"), ROUND_HALF_UP, EXACT)
+    if isinstance(values[0], int):
+        return Near(float(Fraction(sum(values), len(values))), 0.0)
+    total = _sum(values)
+    return Near(total.value / len(values), total.slack) if isinstance(total, Near) else total
+
+
+def _spread(values: list[Any], sample: bool, root: bool) -> Any:
+    if len(values) < (2 if sample else 1):
+        return None
+    exact = [Fraction(v) for v in values]
+    mean = sum(exact) / len(exact)
+    variance = float(sum((v - mean) ** 2 for v in exact) / (len(exact) - sample))
+    scale = max(abs(float(v)) for v in exact)
+    return Near(math.sqrt(variance) if root else variance, 1e-6 * scale if root else 1e-9 * scale * scale)
+
+
+def _extreme(values: list[Any], greatest: bool) -> Any:
+    if any(is_nan(v) for v in values):
+        return math.nan
+    return (max if greatest else min)(values, key=Order) if values else None
+
+
+def _cont(values: list[Any], p: float) -> Any:
+    if not values:
+        return None
+    ordered = sorted(Fraction(v) for v in values)
+    place = Fraction(p) * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    scale = max(abs(float(v)) for v in ordered)
+    return Near(float(ordered[low] + (ordered[high] - ordered[low]) * (place - low)), 1e-12 * scale)
+
+
+def _disc(values: list[Any], p: float) -> Any:
+    ordered = sorted(values, key=Order)
+    return ordered[max(0, math.ceil(Fraction(str(p)) * len(ordered)) - 1)] if ordered else None
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    return list({key_of(v): v for v in reversed(values)}.values())[::-1]
+
+
+def random_aggregate(choice: random.Random, maker: Maker, plain: bool = False) -> Aggregate:
+    """One aggregate over a random argument, perhaps DISTINCT, perhaps with FILTER. `plain`: no order, exact values."""
+    name = choice.choice(["COUNT", "COUNT", "SUM", "SUM", "MIN", "MAX"] if plain else [*_MAKERS, "COUNT", "SUM", "AVG", "MIN", "MAX"])
+    kinds, result, function = _MAKERS[name]
+    condition = maker.condition(1) if choice.random() < 0.25 else None
+    tail = f" FILTER (WHERE {condition.sql})" if condition is not None else ""
+    if name == "COUNT" and choice.random() < 0.4:
+        argument: Expr | None = None
+        head = "COUNT(*)"
+    else:
+        argument = maker.make(choice.choice([k for k in kinds if not plain or k != DOUBLE]), choice.choice([0, 0, 1]))
+        distinct = name in ("COUNT", "SUM", "AVG", "MIN", "MAX") and choice.random() < 0.25
+        head = (
+            name.format(("DISTINCT " if distinct else "") + argument.sql)
+            if "{}" in name
+            else f"{name}({'DISTINCT ' if distinct else ''}{argument.sql})"
+        )
+
+    def value(rows: Sequence[Row]) -> Any:
+        passing = [r for r in rows if condition is None or condition.value(r) is True]
+        if argument is None:
+            return len(passing)
+        values = [argument.value(r) for r in passing]
+        if name in _KEEP_NULLS:
+            return function(values)
+        values = [v for v in values if v is not None]
+        return function(_distinct(values) if distinct else values)
+
+    kind = argument.type if argument is not None else INT
+    return Aggregate(head + tail, result(kind), value)
+
+
+def _same(kind: str) -> str:
+    return "" if kind == BOOLEAN else kind
+
+
+_KEEP_NULLS = {"FIRST({})", "LAST({})", "ARRAY_AGG({})"}
+_ALL = (*ORDERED, BOOLEAN)
+_MAKERS: dict[str, tuple[tuple[str, ...], Callable[[str], str], Callable[[list[Any]], Any]]] = {
+    "COUNT": (_ALL, lambda k: BIGINT, len),
+    "SUM": (NUMERIC, lambda k: BIGINT if k == INT else "", _sum),
+    "AVG": (NUMERIC, lambda k: "", _average),
+    "MIN": (ORDERED, _same, lambda v: _extreme(v, False)),
+    "MAX": (ORDERED, _same, lambda v: _extreme(v, True)),
+    "MEDIAN({})": (EXACT_KINDS, lambda k: "", lambda v: _cont(v, 0.5)),
+    "PERCENTILE_CONT({}, 0.85)": (EXACT_KINDS, lambda k: "", lambda v: _cont(v, 0.85)),
+    "PERCENTILE_DISC({}, 0.3)": (ORDERED[:4], lambda k: "", lambda v: _disc(v, 0.3)),
+    "STDDEV({})": (EXACT_KINDS, lambda k: "", lambda v: _spread(v, True, True)),
+    "VARIANCE({})": (EXACT_KINDS, lambda k: "", lambda v: _spread(v, True, False)),
+    "STDDEV_POP({})": (EXACT_KINDS, lambda k: "", lambda v: _spread(v, False, True)),
+    "FIRST({})": (_ALL, _same, lambda v: v[0] if v else None),
+    "LAST({})": (_ALL, _same, lambda v: v[-1] if v else None),
+    "TOP({}, 2)": (ORDERED[:5], lambda k: "", lambda v: sorted(v, key=Order, reverse=True)[:2] or None),
+    "ARRAY_AGG({})": (_ALL, lambda k: "", lambda v: v or None),
+    "STRING_AGG({}, '|')": ((TEXT,), lambda k: "", lambda v: "|".join(v) if v else None),
+    "APPROX_COUNT_DISTINCT({})": (ORDERED[:5], lambda k: "", lambda v: len({key_of(x) for x in v})),
+}

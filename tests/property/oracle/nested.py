@@ -1,0 +1,68 @@
+"""Queries over queries: subqueries, CTEs, derived streams; and windows by local time."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from tests.property.oracle.expressions import Maker
+from tests.property.oracle.feeds import END, Event, Feed, selected
+from tests.property.oracle.queries import Expected, derived, from_item, grouped_query, random_grouped, random_window, selection
+from tests.property.oracle.scenario import Scenario
+from tests.property.oracle.values import TYPES
+
+OVER = ("tumbling", "hopping", "session", "sliding", "rows", "none")
+
+
+def inner_feed(choice: random.Random, feed: Feed) -> tuple[str, Feed]:
+    """A query that gives a feed: its text and what it gives."""
+    made = derived(choice, feed) if choice.random() < 0.5 else None
+    if made is not None:
+        return made
+    condition = Maker(choice, feed.columns).condition(2)
+    return f"SELECT {', '.join(n for n, _ in feed.columns)} FROM {feed.sql} WHERE {condition.sql}", selected(feed, condition, "")
+
+
+def changes_query(scenario: Scenario) -> Expected:
+    """An aggregate without a window over another, whose changes it follows."""
+    choice, feed = scenario.choice, scenario.feed("s")
+    window = random_window(choice, feed, choice.choice(["none", "none", "tumbling", "sliding"]))
+    parts = random_grouped(choice, feed.columns, window, plain=True, prefix="v")
+    columns = [(n, t) for n, t in parts.columns if t in TYPES and not n.startswith("window")]
+    if not columns:
+        return grouped_query(choice, feed)
+    rows = [row for _, _, row in parts.answer(feed)]
+    inner = Feed(f"(SELECT {parts.select} FROM {from_item(window, feed)}{parts.tail})", columns)
+    inner.events = [Event(END, [(0, row) for row in rows], math.inf)]
+    expected = grouped_query(choice, inner, random_window(choice, inner, "none"), alias=" q", ordered=False)
+    return Expected(expected.sql, expected.rows, False, None, True, f"an aggregate over {window.kind}")
+
+
+def nested_query(scenario: Scenario, number: int) -> Expected:
+    """A subquery, a CTE or a derived stream, and something over it; twice over for some."""
+    choice = scenario.choice
+    if choice.random() < 0.25:
+        return changes_query(scenario)
+    feed = scenario.feed("s")
+    way = choice.choice(["subquery", "cte", "derived", "derived twice"])
+    text, inner = inner_feed(choice, feed)
+    head, alias = "", ""
+    if way == "subquery":
+        inner.sql, alias = f"({text})", " q"
+    elif way == "cte":
+        inner.sql, head = f"part{number}", f"WITH part{number} AS ({text}) "
+    else:
+        inner.sql = f"part{number}"
+        scenario.definitions.append(f"CREATE STREAM part{number} AS {text}")
+        if way == "derived twice" and not inner.sql.startswith("("):
+            text, inner = inner_feed(choice, inner)
+            inner.sql = f"more{number}"
+            scenario.definitions.append(f"CREATE STREAM more{number} AS {text}")
+    if choice.random() < 0.3:
+        if alias:
+            inner.sql += alias
+        expected = selection(choice, inner)
+        expected.late = None
+    else:
+        expected = grouped_query(choice, inner, random_window(choice, inner, choice.choice(OVER)), alias=alias)
+    return Expected(head + expected.sql, expected.rows, expected.ordered, None, expected.sums, f"{expected.shape} over a {way}")

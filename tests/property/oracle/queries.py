@@ -1,0 +1,335 @@
+"""Random queries: the SQL and the rows it must give, over feeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.property.oracle import windows
+from tests.property.oracle.aggregates import Aggregate, random_aggregate
+from tests.property.oracle.expressions import Columns, Expr, Maker
+from tests.property.oracle.feeds import Event, Feed, Row
+from tests.property.oracle.values import SECOND, TIMESTAMP, TYPES, Order, key_of
+from tests.property.oracle.windows import Seen
+
+ZONES = ("America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao_Paulo", "Europe/Berlin")
+
+
+@dataclass
+class Expected:
+    """A query and its answer: `rows` in order unless `ordered` is false, `late` where it can be said, `sums` when changes add up."""
+
+    sql: str
+    rows: list[list[Any]]
+    ordered: bool = True
+    late: int | None = None
+    sums: bool = False
+    shape: str = ""
+
+
+@dataclass
+class Window:
+    """A window in brackets, how it evaluates a feed for a key and a condition, and whether it has bounds."""
+
+    sql: str
+    see: Callable[[Feed, Callable[[Row], Any], Callable[[Row], bool]], list[Seen]]
+    bounded: bool
+    kind: str
+    keys: tuple[str, ...] | None = None
+    where_allowed: bool = True
+    assign: Callable[[int], list[tuple[int, int]]] | None = None
+
+
+def seconds(n: int) -> str:
+    return f"{n} SECONDS"
+
+
+def random_window(choice: random.Random, feed: Feed, kind: str | None = None) -> Window:
+    """A window over a feed, sizes a few seconds."""
+    kind = kind or choice.choice(
+        [
+            "tumbling",
+            "hopping",
+            "hopping",
+            "sliding",
+            "rows",
+            "partition",
+            "rows slide",
+            "session",
+            "session max",
+            "cumulate",
+            "now",
+            "none",
+        ]
+    )
+    size, slide = choice.randint(1, 12), choice.randint(1, 12)
+    if kind in ("tumbling", "hopping"):
+        slide = size if kind == "tumbling" else slide
+        offset = choice.choice([0, 0, 1, -3, 5])
+        sql = f"RANGE {seconds(size)} SLIDE {seconds(slide)}" + (f" OFFSET {seconds(offset)}" if offset else "")
+        assign = windows.hopping(size * SECOND, slide * SECOND, offset * SECOND)
+        return Window(f"[{sql}]", lambda f, k, w: windows.closing(f, assign), True, kind, assign=assign)
+    if kind == "zoned":
+        size, slide, text = choice.choice(
+            [
+                (86_400, 86_400, "1 DAY"),
+                (604_800, 604_800, "1 WEEK"),
+                (172_800, 86_400, "2 DAYS"),
+                (3_600, 3_600, "1 HOUR"),
+                (18_000, 7_200, "5 HOURS"),
+                (25_200, 25_200, "7 HOURS"),
+            ]
+        )
+        step = {86_400: "1 DAY", 604_800: "1 WEEK", 7_200: "2 HOURS"}.get(slide, text)
+        zone = choice.choice(ZONES)
+        assign = windows.zoned(size, slide, zone)
+        return Window(
+            f"[RANGE {text} SLIDE {step} TIME ZONE '{zone}']", lambda f, k, w: windows.closing(f, assign), True, kind, assign=assign
+        )
+    if kind == "cumulate":
+        step, times = choice.randint(1, 4), choice.randint(1, 4)
+        assign = windows.cumulative(step * SECOND, step * times * SECOND)
+        return Window(
+            f"CUMULATE(TABLE {{}}, DESCRIPTOR(ts), {seconds(step)}, {seconds(step * times)})",
+            lambda f, k, w: windows.closing(f, assign),
+            True,
+            kind,
+            assign=assign,
+        )
+    if kind == "sliding":
+        return Window(f"[RANGE {seconds(size)}]", lambda f, k, w: windows.sliding(f, size * SECOND, k, w), False, kind)
+    if kind == "now":
+        return Window("[NOW]", lambda f, k, w: windows.sliding(f, 1, k, w), False, kind)
+    if kind == "rows":
+        return Window(f"[ROWS {size}]", lambda f, k, w: windows.counted(f, size, k, w, lambda r: None), False, kind)
+    if kind == "partition":
+        name = choice.choice([n for n, t in feed.columns if t in ("TEXT", "INT", "DOUBLE", "BOOLEAN")] or ["n"])
+        return Window(
+            f"[PARTITION BY {name} ROWS {size}]",
+            lambda f, k, w: windows.counted(f, size, k, w, lambda r: key_of(r[name])),
+            False,
+            kind,
+            (name,),
+        )
+    if kind == "rows slide":
+        slide = choice.randint(2, 5)
+        return Window(
+            f"[ROWS {size} SLIDE {slide}]", lambda f, k, w: windows.counted(f, size, k, w, lambda r: None, slide), False, kind, (), False
+        )
+    if kind == "session":
+        return Window(f"[SESSION {seconds(size)}]", lambda f, k, w: windows.sessions(f, size * SECOND, k), True, kind)
+    if kind == "session max":
+        most = choice.randint(1, 20)
+        return Window(
+            f"[SESSION {seconds(size)} MAX {seconds(most)}]",
+            lambda f, k, w: windows.sessions(f, size * SECOND, k, most * SECOND),
+            True,
+            kind,
+        )
+    return Window("", lambda f, k, w: windows.whole(f), False, "none")
+
+
+@dataclass
+class Grouped:
+    """The parts of SELECT … GROUP BY, to be put over any item."""
+
+    select: str
+    tail: str
+    columns: Columns
+    answer: Callable[[Feed], list[tuple[int, int, Row]]]
+    rows_filtered: bool
+
+
+@dataclass
+class _Asked:
+    """What a grouped query asks of each evaluation of its window."""
+
+    window: Window
+    keys: list[str]
+    items: list[Aggregate]
+    where: Expr | None
+    having: Expr | None
+    outer: Expr | None
+    prefix: str
+
+    def passes(self, row: Row) -> bool:
+        return self.where is None or self.where.value(row) is True
+
+    def key(self, row: Row) -> Any:
+        return tuple(key_of(row[k]) for k in self.keys)
+
+    def answer(self, feed: Feed) -> list[tuple[int, int, Row]]:
+        """Return (arrival number, time, row) of each result."""
+        return [(seen.seq, seen.time, row) for seen in self.window.see(feed, self.key, self.passes) for row in self._rows(seen)]
+
+    def _rows(self, seen: Seen) -> Iterator[Row]:
+        groups: dict[Any, list[tuple[int, int, Row]]] = {}
+        for one in sorted(seen.rows, key=lambda r: r[1]):
+            if self.passes(one[2]):
+                groups.setdefault(self.key(one[2]), []).append(one)
+        for own, members in groups.items():
+            if seen.named is None or own in seen.named:
+                values = {k: members[0][2][k] for k in self.keys}
+                rows = [r for _, _, r in sorted(members, key=lambda r: r[:2])]
+                inner = values | {item.sql: item.value(rows) for item in self.items}
+                if self.having is None or self.having.value(inner) is True:
+                    yield self._shown(seen, values, inner)
+
+    def _shown(self, seen: Seen, values: Row, inner: Row) -> Row:
+        shown = ({"window_start": seen.start, "window_end": seen.end} if self.window.bounded else {}) | values
+        shown |= {f"{self.prefix}x{i}": inner[item.sql] for i, item in enumerate(self.items)}
+        return shown | ({f"{self.prefix}y": self.outer.value(inner)} if self.outer is not None else {})
+
+
+def random_grouped(choice: random.Random, columns: Columns, window: Window, *, plain: bool = False, prefix: str = "") -> Grouped:
+    """Random keys, aggregates, WHERE and HAVING over a window."""
+    maker = Maker(choice, columns)
+    names = [n for n, t in columns if n not in ("ts", "n")]
+    free = choice.sample(names, choice.choice([0, 0, 1, 1, 2]) if len(names) > 1 else 0)
+    keys = free if window.keys is None else list(window.keys)
+    where = maker.condition(2) if window.where_allowed and choice.random() < 0.4 else None
+    items = [random_aggregate(choice, maker, plain) for _ in range(choice.randint(1, 4))]
+    known = dict(columns)
+    usable = [(i.sql, i.type) for i in items if i.type in TYPES] + [(k, known[k]) for k in keys]
+    over = Maker(choice, usable)
+    having = over.condition(1) if usable and choice.random() < 0.2 else None
+    outer = over.make(choice.choice(usable)[1], 1) if usable and choice.random() < 0.3 else None
+    asked = _Asked(window, keys, items, where, having, outer, prefix)
+    bounds = ["window_start", "window_end"] if window.bounded else []
+    select = [*bounds, *keys, *(f"{item.sql} AS {prefix}x{i}" for i, item in enumerate(items))]
+    select += [f"{outer.sql} AS {prefix}y"] if outer is not None else []
+    tail = (f" WHERE {where.sql}" if where is not None else "") + (f" GROUP BY {', '.join(keys)}" if keys else "")
+    tail += f" HAVING {having.sql}" if having is not None else ""
+    out: Columns = [(b, TIMESTAMP) for b in bounds] + [(k, known[k]) for k in keys]
+    out += [(f"{prefix}x{i}", item.type) for i, item in enumerate(items)]
+    out += [(f"{prefix}y", outer.type)] if outer is not None else []
+    return Grouped(", ".join(select), tail, out, asked.answer, where is not None)
+
+
+def from_item(window: Window, feed: Feed, alias: str = "") -> str:
+    """The item of FROM for a feed in a window."""
+    if window.kind == "cumulate":
+        return window.sql.format(feed.sql) + alias
+    return f"{feed.sql} {window.sql}{alias}"
+
+
+def grouped_query(choice: random.Random, feed: Feed, window: Window | None = None, *, alias: str = "", ordered: bool = True) -> Expected:
+    """SELECT … FROM feed [window] GROUP BY …, EMIT FINAL."""
+    window = window or random_window(choice, feed)
+    parts = random_grouped(choice, feed.columns, window, plain=window.kind == "none" or not ordered)
+    fresh = Feed(feed.sql, feed.columns, feed.events)
+    rows = [list(r.values()) for _, _, r in parts.answer(fresh)]
+    emit = " EMIT FINAL" if window.kind == "none" else ""
+    late = fresh.late if not parts.rows_filtered and window.kind != "none" else None
+    sql = f"SELECT {parts.select} FROM {from_item(window, feed, alias)}{parts.tail}{emit}"
+    sums = window.kind in ("tumbling", "hopping", "zoned", "session", "none", "cumulate")
+    return Expected(sql, rows, ordered, late, sums, window.kind)
+
+
+def selection(choice: random.Random, feed: Feed, *, ordered: bool = True) -> Expected:
+    """Projections of random expressions behind a random WHERE."""
+    maker = Maker(choice, feed.columns)
+    outputs = [maker.make(choice.choice(TYPES)) for _ in range(choice.randint(1, 4))]
+    where = maker.condition(2) if choice.random() < 0.6 else None
+    rows = [[o.value(r) for o in outputs] for r in feed.rows() if where is None or where.value(r) is True]
+    tail = f" WHERE {where.sql}" if where is not None else ""
+    select = ", ".join(f"{o.sql} AS x{i}" for i, o in enumerate(outputs))
+    return Expected(f"SELECT {select} FROM {feed.sql}{tail}", rows, ordered, 0 if ordered else None, False, "selection")
+
+
+def distinct_query(choice: random.Random, feed: Feed) -> Expected:
+    """SELECT DISTINCT of some columns, of the whole stream or of each window."""
+    names = choice.sample([n for n, _ in feed.columns if n not in ("ts", "n")], 2)
+    if choice.random() < 0.5:
+        seen, rows = set(), []
+        for row in feed.rows():
+            key = tuple(key_of(row[n]) for n in names)
+            if key not in seen:
+                seen.add(key)
+                rows.append([row[n] for n in names])
+        return Expected(f"SELECT DISTINCT {', '.join(names)} FROM {feed.sql}", rows, shape="distinct")
+    window = random_window(choice, feed, choice.choice(["tumbling", "hopping"]))
+    rows = []
+    for one in window.see(Feed("", feed.columns, feed.events), key_of, bool):
+        found: dict[Any, list[Any]] = {}
+        for _, _, row in sorted(one.rows, key=lambda r: r[1]):
+            found.setdefault(tuple(key_of(row[n]) for n in names), [one.start, *(row[n] for n in names)])
+        rows += list(found.values())
+    return Expected(f"SELECT DISTINCT window_start, {', '.join(names)} FROM {feed.sql} {window.sql}", rows, shape="distinct in window")
+
+
+def _ranked(rows: list[Row], name: str, down: bool) -> list[Row]:
+    """By a column, equal values by arrival; NULLs last ascending, first descending."""
+    given = sorted((r for r in rows if r[name] is not None), key=lambda r: Order(r[name]))
+    empty = [r for r in rows if r[name] is None]
+    if not down:
+        return given + empty
+    values: list[Order] = []
+    for row in reversed(given):
+        if not values or values[-1] != Order(row[name]):
+            values.append(Order(row[name]))
+    return empty + [r for v in values for r in rows if r[name] is not None and Order(r[name]) == v]
+
+
+def top_query(choice: random.Random, feed: Feed) -> Expected:
+    """ORDER BY … LIMIT k of each window."""
+    window = random_window(choice, feed, choice.choice(["tumbling", "hopping"]))
+    name = choice.choice([n for n, t in feed.columns if t in ("INT", "BIGINT", "DOUBLE", "TEXT")])
+    limit, ties, down = choice.randint(1, 4), choice.random() < 0.5, choice.random() < 0.5
+    rows, fresh = [], Feed("", feed.columns, feed.events)
+    for one in window.see(fresh, key_of, bool):
+        ranked = _ranked([r for _, _, r in sorted(one.rows, key=lambda r: r[1])], name, down)
+        cut = ranked[:limit]
+        if ties and cut:
+            cut += [r for r in ranked[limit:] if key_of(r[name]) == key_of(cut[-1][name])]
+        rows += [[r["n"], r[name]] for r in cut]
+    tail = f"{' DESC' if down else ''} LIMIT {limit}{' WITH TIES' if ties else ''}"
+    return Expected(f"SELECT n, {name} FROM {feed.sql} {window.sql} ORDER BY {name}{tail}", rows, late=fresh.late, shape="top")
+
+
+def lag_query(choice: random.Random, feed: Feed) -> Expected:
+    """LAG over partitions, in event-time order."""
+    name = choice.choice([n for n, t in feed.columns if n not in ("ts",)])
+    by = choice.choice([n for n, t in feed.columns if t in ("TEXT", "INT", "DOUBLE", "BOOLEAN") and n != "n"])
+    back = choice.randint(1, 3)
+    kept, _ = windows._timely(Feed("", feed.columns, feed.events))
+    members: dict[Any, list[Row]] = {}
+    rows = []
+    for _, _, row in kept:
+        mine = members.setdefault(key_of(row[by]), [])
+        rows.append([row["n"], mine[-back][name] if len(mine) >= back else None])
+        mine.append(row)
+    return Expected(f"SELECT n, LAG({name}, {back}) OVER (PARTITION BY {by}) AS p FROM {feed.sql}", rows, shape="lag")
+
+
+def hopped_rows(choice: random.Random, feed: Feed) -> Expected:
+    """A selection over a window of time gives each row once a window."""
+    window = random_window(choice, feed, choice.choice(["tumbling", "hopping", "session", "cumulate"]))
+    rows: list[list[Any]] = []
+    if window.kind == "session":
+        for one in window.see(Feed("", feed.columns, feed.events), lambda r: None, bool):
+            rows += [[one.start, one.end, r["n"]] for _, _, r in sorted(one.rows, key=lambda r: r[:2])]
+    else:
+        assert window.assign is not None
+        for event in feed.events:  # a selection: at once, in order of arrival, never late
+            rows += [[*bounds, r["n"]] for t, r in event.rows for bounds in sorted(window.assign(t), key=lambda b: (b[1], b[0]))]
+    return Expected(f"SELECT window_start, window_end, n FROM {from_item(window, feed)}", rows, shape=f"rows of {window.kind}")
+
+
+def derived(choice: random.Random, feed: Feed) -> tuple[str, Feed] | None:
+    """The windows' aggregates of a feed as a query and a feed of its own; None when there are none that expressions can read."""
+    window = random_window(choice, feed, choice.choice(["tumbling", "hopping", "session"]))
+    parts = random_grouped(choice, feed.columns, window, plain=True, prefix=choice.choice("uvwxyz") + str(choice.randint(1, 99)))
+    keep = [(n, t) for n, t in parts.columns if t in TYPES and not n.startswith("window")]
+    if len(keep) < 2:
+        return None
+    select = parts.select.replace("window_start", "window_start AS ws", 1).replace("window_end", "window_end AS we", 1)
+    out = Feed("", [*keep, ("ws", TIMESTAMP), ("we", TIMESTAMP)])
+    made: dict[int, list[tuple[int, Row]]] = {}
+    for seq, time, row in parts.answer(Feed("", feed.columns, feed.events)):
+        row["ws"], row["we"] = row.pop("window_start"), row.pop("window_end")
+        made.setdefault(seq, []).append((time, row))
+    out.events = [Event(e.seq, made.get(e.seq, []), e.watermark) for e in feed.events]
+    return f"SELECT {select} FROM {from_item(window, feed)}{parts.tail}", out

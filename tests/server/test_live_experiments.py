@@ -1,0 +1,73 @@
+"""The experiments on the real engine: each way of running gives all results, judging says what the numbers say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.scheduler import catalog
+from millstream.scheduler.simulation import runner
+from millstream.scheduler.simulation.experiments import Case, load, names
+from millstream.server.experiments import overhead_runs, threads_runs
+
+LIVE = ("agreement-live", "c-10000-live", "c-overhead-live", "c-threads")
+
+
+def test_threads_and_scheduler_run_the_same_chains_to_the_end() -> None:
+    for told in (threads_runs.threaded(3, 2), threads_runs.scheduled(3, 2, 1), threads_runs.scheduled(3, 2, 2)):
+        assert told["operators"] == 15
+        assert told["call_us"] > 0
+
+
+def test_thread_per_operator_is_no_policy_and_the_daemon_does_not_even_load_it() -> None:
+    assert not [name for name in catalog.CATALOG if "thread" in name]
+    code = "import sys, millstream.server.app, millstream.server.live; print([m for m in sys.modules if 'experiments' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    root = Path(threads_runs.__file__).parent.parent
+    users = [p.name for p in root.rglob("*.py") if "threads_runs" in p.read_text() and p.name != "threads_runs.py"]
+    assert users == ["threads.py"]
+
+
+@pytest.mark.parametrize("policy", ["round-robin:train=1,schedule=1", "superbox:traversal=min-cost,train=all,schedule=1"])
+def test_trees_put_out_every_row_by_every_leaf(policy: str) -> None:
+    told = overhead_runs.trees(policy, 1, 2, 2, 3)
+    assert told["deciding_ns"] > 0
+    assert told["running_ns"] > 0
+    assert overhead_runs.applications("bucketing-push-through:schedule=10", 10, 2, 1)["operators"] == 10 * (2 + 1)
+
+
+def findings(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
+    def result(case: Case) -> Mapping[str, Any]:
+        return next(value for key, value in results.items() if key in case.key)
+
+    found = load(name).judge("reduced", result)
+    assert found.rows
+    assert found.panels
+    return {claim.text: claim.holds for claim in found.claims}
+
+
+def test_judging_follows_the_numbers() -> None:
+    spent = {"orders": 1, "steps": 1, "operators": 1}
+    shares = {"bucketing": 4, "fixed": 7, "slope": 15}
+    decided = {name: {"deciding_ns": share, "running_ns": 100 - share, **spent} for name, share in shares.items()}
+    assert all(findings("c-10000-live", decided).values())
+    assert not all(findings("c-10000-live", {**decided, "slope": {"deciding_ns": 20, "running_ns": 80, **spent}}).values())
+    growing = {'"chains": 1,': {"call_us": 10.0}, "threaded": {"call_us": 50.0}, "scheduled": {"call_us": 12.0}}
+    assert all(findings("c-threads", growing).values())
+    assert not any(findings("c-threads", {**growing, "scheduled": {"call_us": 60.0}}).values())
+
+
+def test_live_experiments_are_listed_and_are_run_one_at_a_time_and_never_from_a_file(tmp_path: Path) -> None:
+    assert names()[-len(LIVE) :] == LIVE
+    cases = [case for name in LIVE for case in load(name).cases("reduced")]
+    assert all(case.live for case in cases)
+    assert not any(case.live for case in load("c-overhead").cases("reduced"))
+    store = runner.Store(tmp_path)
+    store.put(cases[0], {"live_ms": 1.0})
+    assert runner.Store(tmp_path).get(cases[0]) is None
+    assert store.get(cases[0]) == {"live_ms": 1.0}
