@@ -37,6 +37,7 @@ from millstream.scheduler.selectors.scan import ScanSelector
 from millstream.scheduler.selectors.threshold import ThresholdSelector
 from millstream.scheduler.selectors.turns import TurnsSelector
 from millstream.scheduler.selectors.two_level import TwoLevelSelector
+from millstream.scheduler.selectors.two_lists import TwoListsSelector
 from millstream.scheduler.spec import OptionValue, PolicySpec
 from millstream.scheduler.trains import Train
 from millstream.scheduler.traversals.min_latency import min_latency
@@ -211,7 +212,7 @@ _ROWS = (
         ranking=lambda options: FreshnessAware(_number(options, "beta")), options={"level": "query", "beta": 1.0}),
     Row("edf", "Sharaf 2007, 3.5", "the nearest deadline first", _by_level, ("heap", "scan"),
         ranking=lambda options: EarliestDeadlineFirst(), options={"level": "query"}),
-    Row("edf-hr", "Sharaf 2007, 3.5.2", "deadlines while they can be met, rates for what is late", _by_level, ("scan",),
+    Row("edf-hr", "Sharaf 2007, 3.5.2", "deadlines while they can be met, rates for what is late", _by_level, ("two-lists", "scan"),
         ranking=lambda options: RateDeadlineHybrid(), options={"level": "query"}),
     *_aurora("fixed-priority", "the least fixed slack first", lambda options: FixedPriority(), ("heap", "scan")),
     *_aurora("slope-slack", "utility lost per second, then slack", lambda options: SlopeSlack(), ("scan",)),
@@ -337,6 +338,9 @@ def _selector(row: Row, options: Options, ranking: Ranking | None) -> Selector:
     if name == "calendar":
         assert isinstance(ranking, FreshnessAware)
         return CalendarSelector(ranking)
+    if name == "two-lists":
+        assert isinstance(ranking, RateDeadlineHybrid)
+        return TwoListsSelector(ranking)
     if name == "two-level":
         return TwoLevelSelector(ranking)
     if name == "buckets":

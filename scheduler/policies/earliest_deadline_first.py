@@ -10,6 +10,7 @@ Aim: small tardiness. Moves with the queue, not with time.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -34,3 +35,24 @@ class EarliestDeadlineFirst(RankingBase):
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return -D."""
         return -deadlines_ns(view)
+
+    def rank_one(self, view: View, unit: int) -> float:
+        """Return -D of one unit, by the same operations on single numbers."""
+        return -deadline_one_ns(view, unit)
+
+
+def deadline_one_ns(view: View, unit: int) -> float:
+    """Return D of one unit, in ns."""
+    known = view.shared.get("slides and deadlines")
+    if not isinstance(known, list):
+        known = view.shared["slides and deadlines"] = _slides_and_deadlines(view)
+    period: float
+    deadline: float
+    period, deadline = known[unit]
+    head = float(view.units.head_ns.item(unit))
+    return (math.floor(head / period) + 1.0) * period if period > 0.0 else head + deadline
+
+
+def _slides_and_deadlines(view: View) -> list[tuple[float, float]]:
+    units = view.only(np.arange(view.units.count))
+    return list(zip(units.period_ns.tolist(), units.deadline_ns.tolist(), strict=True))

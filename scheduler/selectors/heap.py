@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn, Ranking
-from millstream.scheduler.policies.first_come_first_served import FirstComeFirstServed
 from millstream.scheduler.view import View
 
 _Entry = tuple[float, int, int]
+
+# Up to so many units are ranked one by one where the ranking can; above it one pass over columns is quicker.
+_ONE_BY_ONE_MAX = 16
+
+
+@runtime_checkable
+class SingleRanking(Protocol):
+    """A ranking that can also rank one unit by itself, without a column."""
+
+    def rank_one(self, view: View, unit: int) -> float:
+        """Return the rank that the column would hold."""
+        ...
 
 
 class HeapSelector:
@@ -21,6 +33,7 @@ class HeapSelector:
 
     def __init__(self, ranking: Ranking) -> None:
         self.ranking = ranking
+        self._single = ranking if isinstance(ranking, SingleRanking) else None
         self.evaluations = 0
         self.moves = 0
         self._heap: list[_Entry] = []
@@ -46,13 +59,7 @@ class HeapSelector:
         """Put in what became available, again where its key moved."""
         keyed = self.ranking.moves_with_queue or self.ranking.oldest_first
         if self.ranking.moves_with_queue and units:
-            if isinstance(self.ranking, FirstComeFirstServed):
-                for unit in units:  # few as a rule: a NumPy call costs more than all of them
-                    self._ranks[unit] = self.ranking.rank_one(view, unit)
-            else:
-                index = np.array(units, dtype=np.int64)
-                self._ranks[index] = self.ranking.rank(view.only(index), now_ns)
-            self.evaluations += len(units)
+            self._rank_again(view, units, now_ns)
         available, present = view.units.available_at, self._present
         for unit in units:
             if not available[unit] or (present[unit] is not None and not keyed):
@@ -62,6 +69,15 @@ class HeapSelector:
                 present[unit] = entry
                 heapq.heappush(self._heap, entry)
                 self.moves += 1
+
+    def _rank_again(self, view: View, units: Sequence[int], now_ns: int) -> None:
+        self.evaluations += len(units)
+        if self._single is not None and len(units) <= _ONE_BY_ONE_MAX:
+            for unit in units:
+                self._ranks[unit] = self._single.rank_one(view, unit)
+            return
+        index = np.array(units, dtype=np.int64)
+        self._ranks[index] = self.ranking.rank(view.only(index), now_ns)
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the best available units."""

@@ -16,6 +16,12 @@ _CAPACITIES: dict[Scale, tuple[float, ...]] = {
 _SIZES: dict[Scale, tuple[int, int]] = {"reduced": (2, 1_000), "medium": (5, 4_000), "full": (5, 40_000)}
 
 
+_NOTE = (
+    "a call and a decision take 25 µs beside a box's 550 on the average, and most of that is the call, which both modes make: "
+    "what the prototype lost per box was more"
+)
+
+
 def _case(scale: Scale, policy: str, capacity: float) -> Case:
     trees, tuples = _SIZES[scale]
     parameters = {"policy": policy, "capacity": capacity, "trees": trees, "depth": 5, "fan_out": 3, "tuples": tuples, "seed": 1}
@@ -34,7 +40,11 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     ends = [next((one for one, value in zip(capacities, found, strict=True) if value > 10.0 * found[0]), 1.0) for found in (boxes, whole)]
     claims = [
         Claim(
-            "box-at-a-time saturates earlier than application-at-a-time", "earlier", f"{ends[0]:g} against {ends[1]:g}", ends[0] < ends[1]
+            "box-at-a-time saturates earlier than application-at-a-time",
+            "earlier",
+            f"{ends[0]:g} against {ends[1]:g}",
+            ends[0] < ends[1],
+            _NOTE,
         ),
         Claim(
             "application-at-a-time holds up to 90% of capacity",

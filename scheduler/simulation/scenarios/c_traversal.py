@@ -50,6 +50,13 @@ def _by_call(scale: Scale, results: Callable[[Case], Result]) -> str:
     return ", ".join(f"{ratio(call_us):.2f} at {call_us} µs a call" for call_us in _CALLS_US)
 
 
+def _loaded_claim(scale: Scale, results: Callable[[Case], Result]) -> Claim:
+    cost, quick = ([float(results(_loaded(scale, walk, one))["response_ms_mean"]) for one in _COSTS] for walk in _WALKS[:2])
+    listed = ", ".join(f"{one:g} µs: min-cost {a:.4g}, min-latency {b:.4g} ms" for one, a, b in zip(_COSTS, cost, quick, strict=True))
+    text = "one tree under load 0.5: min-cost wins at small box cost, min-latency at large"
+    return Claim(text, "cross-over", listed, cost[0] < quick[0] and quick[1] < cost[1])
+
+
 def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     ratios = _RATIOS[scale]
     latency = {walk: [float(results(_example(walk, ratio))["latency"]) for ratio in ratios] for walk in _WALKS[:2]}
@@ -59,8 +66,6 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     crossing = ratios[0] - (quick[0] - cost[0]) / slope
     memory = {walk: results(_memory(scale, walk)) for walk in _WALKS}
     means = [float(memory[walk]["byte_s"]) for walk in ("min-memory", "min-cost", "min-latency")]
-    loaded = {walk: [float(results(_loaded(scale, walk, one))["response_ms_mean"]) for one in _COSTS] for walk in _WALKS[:2]}
-    listed = ", ".join(f"{one:g} µs: min-cost {a:.4g}, min-latency {b:.4g} ms" for one, a, b in zip(_COSTS, *loaded.values(), strict=True))
     claims = [
         Claim(
             "example tree: the traversals cross where cost over call overhead is near 0.22",
@@ -74,12 +79,7 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
             f"at {ratios[0]}: {cost[0]:.3g} against {quick[0]:.3g}; at {ratios[-1]}: {cost[-1]:.3g} against {quick[-1]:.3g} overheads",
             cost[0] < quick[0] and quick[-1] < cost[-1],
         ),
-        Claim(
-            "one tree under load 0.5: min-cost wins at small box cost, min-latency at large",
-            "cross-over",
-            listed,
-            loaded["min-cost"][0] < loaded["min-latency"][0] and loaded["min-latency"][1] < loaded["min-cost"][1],
-        ),
+        _loaded_claim(scale, results),
         ordered(
             "over time (bytes times seconds) min-memory needs the least memory, min-latency the most",
             ["min-memory", "min-cost", "min-latency"],

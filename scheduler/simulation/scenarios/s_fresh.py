@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from millstream.scheduler.simulation.experiments import (
@@ -59,6 +59,23 @@ class _Reader:
         return mean([float(self.results(_case(self.scale, policy, load, seed, **more))[measure]) for seed in seeds])
 
 
+def _panels(
+    scale: Scale, value: _Reader, by_beta: dict[float, tuple[float, float]], by_skew: list[float], normalized: list[float]
+) -> list[Panel]:
+    loads, skews, bursts = _SIZES[scale][3], _SKEWS[scale], _BURSTY[scale]
+    return [
+        Panel(
+            "Staleness",
+            "utilisation",
+            "share of time",
+            [Line(policy.upper(), loads, [value(policy, "staleness", load) for load in loads]) for policy in _POLICIES],
+        ),
+        Panel("β at 0.95", "response time, ms", "staleness", [Line(f"β = {beta:g}", [one[0]], [one[1]]) for beta, one in by_beta.items()]),
+        Panel("Skewed selectivity at 0.95", "Zipf parameter", "staleness saved against HR", [Line("FAS", skews, by_skew)]),
+        Panel("Bursty streams of ten at 0.95", "bursty streams", "staleness over HR's", [Line("FAS", bursts, normalized)]),
+    ]
+
+
 def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     value = _Reader(scale, results)
     loads, skews, bursts = _SIZES[scale][3], _SKEWS[scale], _BURSTY[scale]
@@ -111,24 +128,7 @@ def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
         {"experiment": "bursty", "policy": "fas over hr", "x": one, "staleness": share}
         for one, share in zip(bursts, normalized, strict=True)
     ]
-    return Findings(rows, claims, _panels(value, by_beta, by_skew, normalized))
-
-
-def _panels(
-    value: _Reader, by_beta: Mapping[float, tuple[float, float]], by_skew: Sequence[float], normalized: Sequence[float]
-) -> list[Panel]:
-    loads, skews, bursts = _SIZES[value.scale][3], _SKEWS[value.scale], _BURSTY[value.scale]
-    return [
-        Panel(
-            "Staleness",
-            "utilisation",
-            "share of time",
-            [Line(policy.upper(), loads, [value(policy, "staleness", load) for load in loads]) for policy in _POLICIES],
-        ),
-        Panel("β at 0.95", "response time, ms", "staleness", [Line(f"β = {beta:g}", [one[0]], [one[1]]) for beta, one in by_beta.items()]),
-        Panel("Skewed selectivity at 0.95", "Zipf parameter", "staleness saved against HR", [Line("FAS", skews, by_skew)]),
-        Panel("Bursty streams of ten at 0.95", "bursty streams", "staleness over HR's", [Line("FAS", bursts, normalized)]),
-    ]
+    return Findings(rows, claims, _panels(scale, value, by_beta, by_skew, normalized))
 
 
 SCENARIO = Scenario(
