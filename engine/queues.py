@@ -93,7 +93,7 @@ class OutputLog:
     def __init__(self, id_: LogId, schema: Schema, *, hi: int = 0, watermark_us: int = TIME_MIN) -> None:
         self.id = id_
         self.producer: Producer | None = None
-        self.sink: object | None = None  # the sink that alone reads an output of a shared aggregate (sharing/direct.py)
+        self.sink: object | None = None  # the query's own sink behind an output of a shared aggregate (sharing/direct.py)
         self.quiet = False  # nobody downstream wants to hear of progress alone: trains without rows are not kept
         self.schema = schema
         self.hi = hi

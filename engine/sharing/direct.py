@@ -23,7 +23,7 @@ def pass_to_sinks(made: Made, left: Left, failed: Callable[[RunningOperator, Exc
     nothing = Emitter(0)
     for log, train in made:
         sink = log.sink
-        if not isinstance(sink, RunningOperator) or sink.held or not sink.lock.acquire(blocking=False):
+        if not isinstance(sink, RunningOperator) or sink.held or len(log.cursors) != 1 or not sink.lock.acquire(blocking=False):
             rest.append((log, train))
             continue
         try:

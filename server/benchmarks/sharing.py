@@ -69,9 +69,8 @@ def _measure(kit: Kit, batches: list[Any], views: list[Any], queries: int, share
     def start() -> None:
         settings = CoreSettings(train=TrainShape(share=1.0), schedule=SCHEDULE_UNITS_LIVE, budget_ns=ORDER_BUDGET_NS)
         engine = Embedded(STREAM, *map(_select, wanted), policy=PolicySpec("fcfs"), settings=settings, sharing=shared)
-        for low in range(0, WARM_ROWS, KEYS):
-            engine.push("sharing_in", [c.slice(low, low + KEYS) for c in warm])
-            engine.runtime.run()
+        engine.push("sharing_in", warm)
+        engine.runtime.run()
         engine.results.take()
         engines.append(engine)
 

@@ -78,3 +78,9 @@ def test_explain_says_what_a_query_shares(tmp_path: Path) -> None:
 def test_with_sharing_off_no_operator_serves_two_queries(tmp_path: Path) -> None:
     shown = rows_of(replayed(tmp_path, STREAM + QUERIES + "SHOW SHARING;", OFF), "SHOW SHARING")
     assert [row["shared"] for row in shown] == [0, 0, 0]
+
+
+def test_a_derived_stream_over_a_synopsis_reaches_its_readers(tmp_path: Path) -> None:
+    derived = "CREATE STREAM d AS SELECT window_end AS closed, MAX(v) AS high FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS];"
+    outcomes = replayed(tmp_path, STREAM + derived + "CREATE QUERY q AS SELECT high FROM d;")
+    assert [row["high"] for row in rows_of(outcomes, "q")] == [28, 29, 30, 28, 29, 30]
