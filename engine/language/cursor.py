@@ -135,6 +135,10 @@ class Cursor(ExpressionParser):
             problem.line, problem.column, problem.token = token.line, token.col, token.text
             raise
 
+    def sees_word(self) -> bool:
+        """Return whether a bare word comes, reserved or not."""
+        return bool(self._curr) and self._curr.token_type not in (*_NOT_WORDS, TokenType.IDENTIFIER) and self._curr.text.isidentifier()
+
     @staticmethod
     def _is_name(token: Token) -> bool:
         if token.token_type == TokenType.IDENTIFIER:
@@ -262,7 +266,8 @@ class Cursor(ExpressionParser):
 
     def _option(self) -> Option:
         place = self.place()
-        if self._curr and self._curr.token_type == TokenType.STRING:
+        # Before a sign of equality a reserved word means nothing else.
+        if self.sees_symbol(TokenType.STRING) or (self.sees_word() and self._next and self._next.token_type == TokenType.EQ):
             self._advance()
             name = self._prev.text.lower()
         else:

@@ -15,6 +15,8 @@ _STYLES = (
     ("#d46aa5", "<"), ("#7a8f1f", ">"), ("#8c564b", "*"),
 )  # fmt: skip
 
+_DASHES = ("-", "--", ":", "-.")
+
 
 def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
     """Write one picture with all panels; the ending of the name says the format. Raises `SimulationError` without matplotlib."""
@@ -29,7 +31,8 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
     rows = -(-len(panels) // columns)
     # A fixed salt and no date: the same findings give the same bytes.
     with mpl.rc_context({"svg.hashsalt": "millstream", "svg.fonttype": "none", "font.size": 9}):
-        figure, axes = pyplot.subplots(rows, columns, figsize=(5.2 * columns, 3.6 * rows), squeeze=False, layout="constrained")
+        width, height = _size(panels)
+        figure, axes = pyplot.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained")
         for index, axis in enumerate(axes.flat):
             if index < len(panels):
                 _panel(axis, panels[index])
@@ -42,18 +45,25 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
         pyplot.close(figure)
 
 
+def _size(panels: Sequence[Panel]) -> tuple[float, float]:
+    """Return width and height of a panel in inches: a legend of many lines stands beside the panel."""
+    lines = max(len(panel.lines) for panel in panels)
+    return (5.2, 3.6) if lines <= len(_STYLES) else (7.4, max(3.6, 0.6 + 0.13 * lines))
+
+
 def _panel(axis: Any, panel: Panel) -> None:
     for index, line in enumerate(panel.lines):
         colour, marker = _STYLES[index % len(_STYLES)]
+        dash = _DASHES[index // len(_STYLES) % len(_DASHES)]
         if panel.kind == "bar":
             width = 0.8 / len(panel.lines)
             places = [place + (index - (len(panel.lines) - 1) / 2) * width for place in range(len(line.x))]
             axis.bar(places, line.y, width, label=line.label, color=colour)
             axis.set_xticks(range(len(line.x)), [str(one) for one in line.x], rotation=20 if len(line.x) > 4 else 0)
         elif panel.kind == "step":
-            axis.plot(line.x, line.y, label=line.label, color=colour, linewidth=0.9)
+            axis.plot(line.x, line.y, label=line.label, color=colour, linewidth=0.9, linestyle=dash)
         else:
-            axis.plot(line.x, line.y, label=line.label, color=colour, marker=marker, markersize=4, linewidth=1.4)
+            axis.plot(line.x, line.y, label=line.label, color=colour, marker=marker, markersize=4, linewidth=1.4, linestyle=dash)
     if panel.x_log:
         axis.set_xscale("log")
     if panel.y_log:
@@ -62,5 +72,7 @@ def _panel(axis: Any, panel: Panel) -> None:
     axis.set_xlabel(panel.x_label)
     axis.set_ylabel(panel.y_label)
     axis.grid(visible=True, alpha=0.3)
-    if len(panel.lines) > 1:
+    if len(panel.lines) > len(_STYLES):
+        axis.legend(fontsize=6, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    elif len(panel.lines) > 1:
         axis.legend(fontsize=7)

@@ -11,6 +11,7 @@ from millstream.engine.schema import StreamDefinition
 from millstream.engine.sharing.bill import bills
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.scheduler import catalog as policies
+from millstream.scheduler.spec import PolicySpec
 from millstream.server import measured
 from millstream.server.outcome import Outcome, table
 from millstream.server.statements.describe import time_rule
@@ -96,11 +97,12 @@ def _loss_percents(host: EngineHost) -> dict[str, float]:
 
 
 def _policies(host: EngineHost) -> Outcome:
-    used = host.runtime.statistics().policy.partition(":")[0] or host.policy.name  # not what was set last: that may have failed
-    rows = [
-        (row.name, row.name == used, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in row.options.items()))
-        for row in policies.CATALOG.values()
-    ]
+    text = host.runtime.statistics().policy
+    used = host.policy if text in ("", str(host.policy)) else PolicySpec.parse(text)  # what was set last may have failed
+    rows = []
+    for row in policies.CATALOG.values():
+        options = {**row.options, **dict(used.options)} if row.name == used.name else row.options
+        rows.append((row.name, row.name == used.name, row.summary, row.source, ", ".join(f"{k}={v}" for k, v in options.items())))
     return table([("name", "TEXT"), ("in_use", "BOOLEAN"), ("summary", "TEXT"), ("source", "TEXT"), ("options", "TEXT")], rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from millstream.server.metrics import ApplicationCollector, pages
@@ -40,6 +41,7 @@ def test_latency_and_utility_stand_beside_queries_classes_and_promises() -> None
         assert "of 6 results" in told["delay target"]
         assert told["latency utility"] == "1 on average, 0 results later than where it begins to fall"
         assert told["shedding"] == "0 of 6 rows shed"
+        assert re.fullmatch(r"p99 \S+ ms after its row, at most \S+ ms", told["deadline"])
         planned = await client.execute("EXPLAIN QOS SELECT v FROM s")
         assert {r["measured"] for r in planned} == {None}
 

@@ -87,6 +87,22 @@ def test_the_documented_policy_file_is_loaded_while_rows_flow_and_a_failing_one_
     assert "round-robin goes on: ZeroDivisionError" in capfd.readouterr().err
 
 
+def test_the_options_in_force_are_shown_and_may_have_names_that_are_reserved_words() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        for text, shown in [
+            ("'bsd-log' WITH (clusters = 6)", "level=query, sharing=tree, clusters=6"),
+            ("rr WITH (inner = 'ml')", "level=query, inner=ml"),
+            ("'weighted-round-robin' WITH (join = 2.5)", "leaf=2.0, join=2.5"),
+            ("hnr WITH (train = 1.0)", "level=query, sharing=tree, train=1.0"),
+            ("bsd", "level=query, sharing=tree"),
+        ]:
+            await client.execute(f"SET POLICY {text}")
+            assert [r["options"] for r in await client.execute("SHOW POLICIES") if r["in_use"]] == [shown]
+
+    run(test)
+
+
 def test_without_a_policy_directory_no_file_is_taken() -> None:
     async def test(harness: Harness) -> None:
         client = await harness.client()

@@ -131,6 +131,11 @@ def test_the_page_shows_what_does_not_hold_with_both_numbers() -> None:
     assert "![t](p.svg)" in page
 
 
+def test_the_page_in_the_documentation_begins_as_pages_are_written() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text("utf-8")
+    assert page.startswith(report.document([], {}).partition("**")[0])
+
+
 def test_experiments_can_be_added_to_a_page_and_replaced_in_it() -> None:
     good, bad = Claim("good", "24%", "30%", True), Claim("bad", "24%", "3%", False)
     first = {**verdict("s-l2", [good, bad]), "name": "s-l2"}

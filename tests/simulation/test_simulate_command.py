@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from millstream.scheduler.simulation.experiments import Line, Panel
+from millstream.scheduler.simulation.plots import draw
 from millstream.scheduler.simulation.simulate_command import simulate
 
 from tests.simulation.test_workload_files import EXAMPLE
@@ -79,6 +81,13 @@ def test_a_plot_is_drawn(workload: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(simulate, [str(workload), "--policy", "hr,hnr", "--plot", str(picture)])
     assert result.exit_code == 0, result.output
     assert "Response time" in picture.read_text()
+
+
+def test_a_plot_of_many_policies_has_its_legend_beside_the_lines(tmp_path: Path) -> None:
+    # A legend over the lines takes more room than there is, of which matplotlib warns: an error here.
+    lines = [Line(f"superbox:traversal=min-cost,train={one}", [0, 1], [one, 1]) for one in range(40)]
+    draw([Panel("Response time", "share", "ms", lines)], "many", tmp_path / "p.svg")
+    assert "train=39" in (tmp_path / "p.svg").read_text()
 
 
 @pytest.mark.parametrize(
