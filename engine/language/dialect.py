@@ -137,7 +137,10 @@ def _months(count: int, token: Token) -> exp.Interval:
 def _matching(negated: bool, ignores_case: bool) -> Callable[[Any, exp.Expr], exp.Expr]:
     """Return the reader of the right side of `~` and its kin, which are REGEXP_LIKE."""
 
-    def read(self: Any, this: exp.Expr) -> exp.Expr:
+    def read(self: Any, this: exp.Expr | None) -> exp.Expr:
+        if this is None:
+            hint = "write x # -1 to turn the bits of x round"
+            raise self.problem(f"the text before {self._prev.text} is missing", self._prev, hint)
         arguments = [this, self._parse_bitwise()]
         if arguments[1] is None:
             raise self.problem("a pattern is missing after the operator")

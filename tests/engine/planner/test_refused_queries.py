@@ -40,6 +40,17 @@ CASES = [
     ("SELECT k FROM s ORDER BY k", Unsupported, "ORDER BY without LIMIT", (1, 26)),
     ("SELECT k FROM s LIMIT 3", Unsupported, "LIMIT without ORDER BY", (1, 1)),
     ("SELECT k FROM s ORDER BY k LIMIT 3", Unsupported, "without a window", (1, 1)),
+    ("SELECT k FROM s [RANGE 5 SECONDS] ORDER BY k LIMIT 3", Unsupported, r"LIMIT over \[RANGE 5 SECONDS\] is not", (1, 1)),
+    ("SELECT k FROM s [PARTITION BY k ROWS 2] ORDER BY k LIMIT 3", Unsupported, r"LIMIT over \[PARTITION BY k ROWS 2\] is not", (1, 1)),
+    (
+        "SELECT k FROM (SELECT k, COUNT(*) AS n FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY k) ORDER BY n LIMIT 3",
+        Unsupported,
+        "move it into the derived table that has the window",
+        (1, 1),
+    ),
+    ("SELECT ~k FROM s", SyntaxProblem, "the text before ~ is missing.*x # -1", (1, 8)),
+    ("SELECT k FROM s WHERE !~* 'a'", SyntaxProblem, r"the text before !~\* is missing", (1, 23)),
+    ("SELECT COUNT(DISTINCT k, v) FROM s", TypeProblem, "COUNT takes one expression.*CONCAT_WS", (1, 8)),
     ("SELECT s.k FROM s JOIN r ON s.k = r.k", InvalidDefinition, "needs a bound in time.*WITHIN", (1, 19)),
     ("SELECT s.k FROM s, r WHERE s.k = r.k", InvalidDefinition, "needs a bound in time", (1, 18)),
     (
