@@ -243,6 +243,20 @@ class ExpressionParser(parser.Parser):
             )
         return None
 
+    def _parse_partition_and_order(self) -> tuple[list[exp.Expr], exp.Expr | None]:
+        """Read what may stand in OVER ( ); a frame may not, our windows stand in FROM."""
+        found = super()._parse_partition_and_order()
+        word = self._curr.text.upper() if self._curr else ""
+        if word in ("ROWS", "RANGE", "GROUPS"):
+            raise Unsupported(
+                f"a frame ({word}) in OVER is not supported",
+                hint="write the window after the stream's name, as in FROM s [ROWS 3] or FROM s [PARTITION BY k ROWS 3]",
+                line=self._curr.line,
+                column=self._curr.col,
+                token=self._curr.text,
+            )
+        return found
+
     def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
         return None
 

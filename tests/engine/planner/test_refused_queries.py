@@ -48,6 +48,8 @@ CASES = [
         "move it into the derived table that has the window",
         (1, 1),
     ),
+    ("SELECT SUM(v) OVER (ORDER BY ts ROWS 3 PRECEDING) FROM s", Unsupported, r"a frame \(ROWS\).*FROM s \[ROWS 3\]", (1, 33)),
+    ("SELECT RANK() OVER (PARTITION BY k RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM s", Unsupported, r"a frame \(RANGE\)", (1, 36)),
     ("SELECT ~k FROM s", SyntaxProblem, "the text before ~ is missing.*x # -1", (1, 8)),
     ("SELECT k FROM s WHERE !~* 'a'", SyntaxProblem, r"the text before !~\* is missing", (1, 23)),
     ("SELECT COUNT(DISTINCT k, v) FROM s", TypeProblem, "COUNT takes one expression.*CONCAT_WS", (1, 8)),
