@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.engine.errors import UnknownName
+from millstream.engine.errors import EngineError, UnknownName
 from millstream.engine.language.names import did_you_mean
-from millstream.engine.language.parse import parse_statement
+from millstream.engine.language.parse import parse_script, parse_statement, placed_in_script
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
@@ -195,10 +195,13 @@ class Application:
         """Execute one statement for a session."""
         statement = parse_statement(text)
         require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
-        if isinstance(statement, Fetch):
-            answer = await self.call(prepare_fetch, self.host, statement)
-            return await self.loop.run_in_executor(None, answer)
-        return await self.call(self.host.execute, statement, Context(owner=session, text=text))
+        try:
+            if isinstance(statement, Fetch):
+                answer = await self.call(prepare_fetch, self.host, statement)
+                return await self.loop.run_in_executor(None, answer)
+            return await self.call(self.host.execute, statement, Context(owner=session, text=text))
+        except EngineError as problem:
+            raise placed_in_script(problem, parse_script(text)[0][1].place) from None
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""

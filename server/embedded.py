@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from millstream.engine.errors import EngineError
 from millstream.engine.expressions.durations import parse_duration
-from millstream.engine.language.parse import parse_script
+from millstream.engine.language.parse import parse_script, placed_in_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
 from millstream.engine.sources import MergedPart
 from millstream.engine.train import Int64Array
@@ -112,7 +112,10 @@ class _Run:
 
     def _run(self) -> None:
         for statement, span in parse_script(self.replay.script):
-            self._execute(statement, span.text)
+            try:
+                self._execute(statement, span.text)
+            except EngineError as problem:
+                raise placed_in_script(problem, span.place) from None
             self._settle()
         self._replay_inputs()
         if self.replay.timeline is not None:

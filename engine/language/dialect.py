@@ -137,7 +137,10 @@ def _months(count: int, token: Token) -> exp.Interval:
 def _matching(negated: bool, ignores_case: bool) -> Callable[[Any, exp.Expr], exp.Expr]:
     """Return the reader of the right side of `~` and its kin, which are REGEXP_LIKE."""
 
-    def read(self: Any, this: exp.Expr) -> exp.Expr:
+    def read(self: Any, this: exp.Expr | None) -> exp.Expr:
+        if this is None:
+            hint = "write x # -1 to turn the bits of x round"
+            raise self.problem(f"the text before {self._prev.text} is missing", self._prev, hint)
         arguments = [this, self._parse_bitwise()]
         if arguments[1] is None:
             raise self.problem("a pattern is missing after the operator")
@@ -239,6 +242,20 @@ class ExpressionParser(parser.Parser):
                 token=self._curr.text,
             )
         return None
+
+    def _parse_partition_and_order(self) -> tuple[list[exp.Expr], exp.Expr | None]:
+        """Read what may stand in OVER ( ); a frame may not, our windows stand in FROM."""
+        found = super()._parse_partition_and_order()
+        word = self._curr.text.upper() if self._curr else ""
+        if word in ("ROWS", "RANGE", "GROUPS"):
+            raise Unsupported(
+                f"a frame ({word}) in OVER is not supported",
+                hint="write the window after the stream's name, as in FROM s [ROWS 3] or FROM s [PARTITION BY k ROWS 3]",
+                line=self._curr.line,
+                column=self._curr.col,
+                token=self._curr.text,
+            )
+        return found
 
     def _parse_unnest(self, with_alias: bool = True) -> exp.Unnest | None:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from millstream.engine.errors import SyntaxProblem
+from millstream.engine.errors import EngineError, SyntaxProblem
 from millstream.engine.language.dialect import Millstream
 from millstream.engine.language.statement_parser import StatementParser
 from millstream.engine.language.statements import SelectStatement, Span, Statement
@@ -43,6 +43,13 @@ def parse_statement(text: str) -> Statement:
         place = found[1][1].place
         raise SyntaxProblem("there is more than one statement", hint="send one at a time", line=place.line, column=place.column)
     return found[0][0]
+
+
+def placed_in_script(problem: EngineError, place: Place) -> EngineError:
+    """Give an error that names no place that of its statement, where it stands below the first line of a script."""
+    if problem.line is None and place.line > 1:
+        problem.line, problem.column = place.line, place.column
+    return problem
 
 
 def parse_query(text: str) -> Query:

@@ -168,6 +168,8 @@ class AggregateBinder(ExpressionBinder):
         distinct = bool(nodes) and isinstance(nodes[0], exp.Distinct)
         if distinct:
             nodes = [*nodes[0].expressions, *nodes[1:]]
+        if name == "count" and len(nodes) > 1:
+            raise TypeProblem("COUNT takes one expression", hint="to count pairs, join them into one, as in CONCAT_WS('/', a, b)")
         if len(nodes) == 1 and isinstance(nodes[0], exp.Star):
             if name != "count" or distinct:
                 raise TypeProblem(f"{name.upper()}(*) is not defined", hint="only COUNT takes *")

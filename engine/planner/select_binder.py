@@ -7,7 +7,7 @@ from dataclasses import replace
 from millstream.engine.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.language.syntax import OrderItem, Place, Query, SelectBody, SelectItem, Star
-from millstream.engine.operators.recipes import EmitKind, EmitSpec, WindowKind
+from millstream.engine.operators.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.planner.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
 from millstream.engine.planner.emission import aggregate_emit, check_empty
 from millstream.engine.planner.expression_binder import ExpressionBinder
@@ -15,6 +15,7 @@ from millstream.engine.planner.from_binder import BoundFrom, Environment, FromBi
 from millstream.engine.planner.lag_binder import LagBinder
 from millstream.engine.planner.logical import (
     Attribute,
+    Attributes,
     Distinct,
     Node,
     Role,
@@ -33,6 +34,7 @@ from millstream.engine.planner.steps import (
     top_of,
     window_of,
 )
+from millstream.engine.planner.text import window_text
 from millstream.engine.planner.window_binder import windowed_times
 from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT, Kind
@@ -57,10 +59,13 @@ class SelectBinder:
         self.environment = environment
         self.bind_query = bind_query
         self.emit = emit
+        self.moving: tuple[WindowSpec, Attributes] | None = None  # the window of FROM, if it is one that never ends
 
     def bind(self) -> Node:
         """Return the plan; its attributes are the answer's columns, perhaps followed by the kind of a change."""
         source = FromBinder(self.environment, self.bind_query).bind(self.body.source, self.body.where)
+        if isinstance(source.node, Window) and source.node.spec.kind not in PER_WINDOW:
+            self.moving = source.node.spec, source.node.input.attributes
         grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
         if grouped:
             return self._grouped(source)
@@ -248,6 +253,16 @@ class SelectBinder:
             raise self._at(item.place, TypeProblem("a list has no order"))
         return OrderBy(expression, item.descending, item.nulls_first)
 
+    def _check_bounded(self) -> None:
+        """The first k are those of each window that ends; a window that moves on at every row has no end."""
+        if self.moving is None or self.environment.finite:
+            return
+        spec, attributes = self.moving
+        raise Unsupported(
+            f"ORDER BY … LIMIT over [{window_text(spec, attributes)}] is not supported, as that window never ends",
+            hint="write [RANGE w SLIDE s] or [SESSION gap], or take TOP(x, k)",
+        )
+
     def _finish(self, node: Node, outputs: list[Output], order: list[OrderBy], distinct: bool | None = None) -> Node:
         """Project to the answer, with DISTINCT, the first k, and the kind of a change kept as the last column."""
         distinct = self.body.distinct if distinct is None else distinct
@@ -260,6 +275,7 @@ class SelectBinder:
         if distinct:
             return self._distinct(node, outputs, order, windows)
         if limited:
+            self._check_bounded()
             limit = ALL_ROWS if self.query.limit is None else self.query.limit
             return top_of(node, outputs, order, limit, self.query.with_ties, whole=self.environment.finite)
         if change is not None:

@@ -82,9 +82,12 @@ def top_of(node: Node, outputs: list[Output], order: list[OrderBy], limit: int, 
     """
     windows = [i for i, a in enumerate(node.attributes) if a.role in WINDOW_ROLES]
     if not windows and not whole:
+        below = window_of(node) is not None
         raise Unsupported(
             "ORDER BY … LIMIT without a window is not supported in a continuous query",
-            hint="write a window after the stream's name, or FETCH SELECT for one answer now",
+            hint="move it into the derived table that has the window"
+            if below
+            else "write a window after the stream's name, or FETCH SELECT for one answer now",
         )
     columns = list(outputs)
     keys = tuple(OrderKey(_column_for(k.expression, columns), k.descending, k.nulls_first) for k in order)

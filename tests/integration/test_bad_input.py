@@ -46,6 +46,8 @@ def test_an_unknown_stream_is_named_with_the_nearest_one_and_the_connection_goes
         ("CREATE STREAM packets (v INT)", "exists", None, None),
         ("SELECT length FROM packets WITH (class = 'gold')", "unknown_name", None, None),
         ("DROP QUERY nothing", "unknown_name", None, None),
+        ("\n\n -- the third of a script\nDROP QUERY nothing", "unknown_name", 4, None),
+        ("\n\nFETCH QUERY nothing", "unknown_name", 3, None),
         ("", "syntax", None, None),
         ("SET POLICY fastest", "invalid", None, None),
     ],

@@ -67,6 +67,8 @@ def test_bad_rows_are_counted_and_the_run_succeeds(files: Path) -> None:
         ("SELECT v FROM nothing;", "nothing"),
         (STREAM + "SELECT v\nFRM s;", "line 3"),
         (STREAM + "SELECT w FROM s;", "w"),
+        (STREAM + "SELECT v FROM s;\n  DROP QUERY nothing;", "there is no query nothing (line 3, column 3)"),
+        (STREAM + STREAM, "(line 2, column 1)"),
         (STREAM.replace(";", " ON ERROR FAIL;") + "SELECT v FROM s;", "line 3"),
         (STREAM + "CREATE STREAM t (v INT) DURABILITY always;", "DURABILITY"),
         ("CREATE TABLE t (k INT, PRIMARY KEY (k)) FROM 'nowhere.csv';", "nowhere.csv"),
