@@ -107,6 +107,12 @@ def test_results_of_other_code_are_not_used(tmp_path: Path, monkeypatch: pytest.
     assert runner.Store(tmp_path).get(case) is None
 
 
+def test_all_code_that_makes_results_counts() -> None:
+    modules = {case.function.partition(":")[0] for name in NAMES for case in load(name).cases("reduced")}
+    assert len(modules) >= 4
+    assert all(runner.makes_results(module) for module in modules), modules
+
+
 def verdict(name: str, claims: Sequence[Claim]) -> report.Verdict:
     from dataclasses import asdict
 
