@@ -20,6 +20,11 @@ from millstream.scheduler.simulation.experiments import Case, Result
 Progress = Callable[[int, int, Case], None]
 
 
+def makes_results(module: str) -> bool:
+    """Tell whether a module of the scenarios holds functions that cases name, and does not only list and judge cases."""
+    return module.endswith(("_runs", "_walks"))
+
+
 @cache
 def code_digest() -> str:
     """Return a digest of the scheduler's code: what a result depends on beside its case."""
@@ -27,7 +32,7 @@ def code_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if name.startswith("simulation/scenarios/") and not name.endswith("_runs.py"):
+        if name.startswith("simulation/scenarios/") and not makes_results(path.stem):
             continue
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

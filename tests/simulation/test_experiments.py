@@ -42,7 +42,7 @@ def test_it_runs_on_a_small_scale(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_orders_that_the_papers_rest_on_show_on_a_small_scale() -> None:
-    assert all(claim.holds for name in ("s-slowdown", "s-max", "s-class") for claim in findings(name).claims)
+    assert all(claim.holds for name in ("s-response", "s-max", "s-class") for claim in findings(name).claims)
 
 
 @pytest.mark.slow
@@ -105,6 +105,12 @@ def test_results_of_other_code_are_not_used(tmp_path: Path, monkeypatch: pytest.
     assert runner.Store(tmp_path).get(case) == {"double": 2}
     monkeypatch.setattr(runner, "code_digest", lambda: "changed")
     assert runner.Store(tmp_path).get(case) is None
+
+
+def test_all_code_that_makes_results_counts() -> None:
+    modules = {case.function.partition(":")[0] for name in NAMES for case in load(name).cases("reduced")}
+    assert len(modules) >= 4
+    assert all(runner.makes_results(module) for module in modules), modules
 
 
 def verdict(name: str, claims: Sequence[Claim]) -> report.Verdict:
