@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from millstream.engine.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryId, QueryNode
-from millstream.engine.operators.build import build_operator, kind_of, prior_of
+from millstream.engine.operators.build import STATELESS_KINDS, build_operator, kind_of, prior_of
 from millstream.engine.operators.recipes import AggregateRecipe, JoinRecipe, ProjectRecipe, Recipe, SinkRecipe
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
@@ -23,7 +23,6 @@ from millstream.engine.sharing.splicing import awaken, put_in_force
 from millstream.engine.train import Train
 
 NS_PER_US = 1_000
-STATELESS_KINDS = ("select", "project", "split", "union")
 
 
 class Ids:
