@@ -66,7 +66,8 @@ def counted(query: str, rows: list[tuple[int, int]], delay: int, train: int, chu
         engine.put("s", rows[start : start + chunk])
         engine.work()
     account = engine.account("q")["s"]  # quiescent, and the stream goes on: nothing may be undecided
-    assert account.balances and account.queued == 0
+    assert account.balances
+    assert account.queued == 0
     return account.late, account.partly_late
 
 
