@@ -86,6 +86,28 @@ def test_a_join_by_names_is_the_same_plan_written_as_an_object(kind: str) -> Non
         assert plan_select(written, catalog, options=PlanOptions(rules_off=off)).physical == planned.physical, written
 
 
+@pytest.mark.parametrize("tail", ["window_end, x, y FROM {}", "window_end, COUNT(*) AS n FROM {} GROUP BY 1"])
+def test_tumbling_windows_joined_by_names_answer_as_with_on_also_from_a_plan_object(tail: str) -> None:
+    window = "[RANGE 3 MICROSECONDS SLIDE 3 MICROSECONDS]"
+    by_name = f"SELECT k, {tail.format(f'a {window} FULL JOIN b {window} USING (k, window_start)')}"
+    by_on = f"SELECT COALESCE(a.k, b.k) AS k, {tail.format(f'a {window} FULL JOIN b {window} ON a.k = b.k')}"
+    catalog = SqlEngine(*STREAMS).catalog
+    answers = []
+    for text in (by_on, by_name, to_plan_object(plan_select(by_name, catalog, options=PlanOptions()).bound, "q")):
+        engine = SqlEngine(*STREAMS)
+        engine.results["q"] = []
+        delta = engine.network.add_query("q", plan_select(text, engine.catalog).physical, engine.results["q"].append)
+        engine.network.attach(delta.query.id)
+        engine.deltas["q"] = delta
+        for stream, keys in (("a", [1, 2, 1, 3, None]), ("b", [2, 1, 3, 3, None])):
+            engine.put(stream, drawn_rows(stream, [(k, 0) for k in keys]))
+        engine.end()
+        engine.work()
+        answers.append(engine.rows("q"))
+    assert answers[0] == answers[1] == answers[2]
+    assert len(answers[0]) > 4
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
