@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from millstream.engine import limits
 from millstream.engine.frontier import is_blocked
-from millstream.engine.fused import ChainCache, FusedChain
+from millstream.engine.fused import ChainCache, ChainOutcome, FusedChain
 from millstream.engine.graph import LogId, OperatorId
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import Emitter
@@ -19,7 +19,7 @@ from millstream.engine.operators.sink import Sink
 from millstream.engine.queues import Cursor, LogNode, Taken
 from millstream.engine.running import ALL_ROWS, Appended, Call, RunningOperator, emitted
 from millstream.engine.sharing.direct import pass_to_sinks
-from millstream.engine.side_rows import pass_side_rows
+from millstream.engine.side_rows import pass_side_rows, settle_watchers, tell_watchers
 from millstream.engine.train import Train
 from millstream.engine.work import ChainReceipt, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 
@@ -75,8 +75,10 @@ class Executor:
         targets = [cursor.log.hi for cursor in running.inputs]
         rows_left = ALL_ROWS if step.rows_max is None else step.rows_max
         while rows_left >= 0:
+            running.watch(1, 0)
             call = running.begin(min(rows_left, limits.TRAIN_ROWS_MAX))
             if call is None:
+                running.watch(-1, 0)
                 break
             counts.taken(call)
             self._run_call(running, call, counts, clock_ns, emissions)
@@ -103,6 +105,8 @@ class Executor:
         counts.produced(running.finish(call, trains))
         if out.has_side_rows:
             pass_side_rows(self._network, running, out)
+        if running.watchers:
+            tell_watchers(self._network, running, inputs, out)
         if isinstance(running.logic, Sink) and inputs[0].rows:
             emissions.append(emission_of(running.id, inputs[0], clock_ns()))
 
@@ -133,24 +137,36 @@ class Executor:
         done = False
         while rows_left > 0 or not done:
             started = clock_ns()
+            tail = chain.operators[-1]
+            tail.watch(1, 0)
             try:
                 outcome = chain.run(min(rows_left, limits.TRAIN_ROWS_MAX), lambda made: pass_to_sinks(made, left, self._fail))
             except Exception as error:
                 self._fail(chain.operators[0], error)
                 return True
             if outcome is None:
+                tail.watch(-1, 0)
                 return done
             done = True
             finished = clock_ns()
             receipts.append(chain.receipt(outcome, finished - started))
             if outcome.side is not None and outcome.side.has_side_rows:
-                pass_side_rows(self._network, chain.operators[-1], outcome.side)
+                pass_side_rows(self._network, tail, outcome.side)
+            if tail.watchers:
+                self._tell_of_chain(tail, outcome)
             if chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
                 emissions.append(emission_of(chain.ids[-1], outcome.to_tail, finished))
             rows_left -= outcome.taken.rows
             if head.position >= target:
                 break
         return True
+
+    def _tell_of_chain(self, tail: RunningOperator, outcome: ChainOutcome) -> None:
+        if outcome.to_tail is not None and outcome.side is not None:
+            tell_watchers(self._network, tail, [outcome.to_tail], outcome.side)
+        else:
+            tail.watch(0, 1)
+            settle_watchers(self._network, tail)
 
 
 class StepCounts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryId, QueryNode
-from millstream.engine.operators.build import build_operator, kind_of, prior_of
+from millstream.engine.operators.build import STATELESS_KINDS, build_operator, kind_of, prior_of
 from millstream.engine.operators.recipes import AggregateRecipe, JoinRecipe, ProjectRecipe, Recipe, SinkRecipe
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
@@ -25,7 +25,6 @@ from millstream.engine.synopses.answers import Shown
 from millstream.engine.train import Train
 
 NS_PER_US = 1_000
-STATELESS_KINDS = ("select", "project", "split", "union")
 
 
 class Ids:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from millstream.engine.accounts import StreamAccount, StreamLedger
+from millstream.engine.branches import Branches, branches_of
 from millstream.engine.column import Column
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName
 from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
@@ -74,6 +75,7 @@ class RunningQuery:
     attached: bool = False
     from_seq: int = 0
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
+    branches: Branches | None = None
 
 
 class Network:
@@ -241,6 +243,7 @@ class Network:
                 stream, cursor, shed, 0 if shed is None else shed.shed, rows_before=total, older=total - cursor.rows_before
             )
             query.ledgers.setdefault(stream, ledger)
+        self._watch(query)
         query.attached = True
         self.version += 1
         self._regroup(blueprint)
@@ -252,6 +255,17 @@ class Network:
             if self.choose_periods is not None and running.queries:
                 outputs = {port: q.node.name for (operator, port), q in self._outputs.items() if operator == running.id}
                 regroup(running, outputs, self.choose_periods)
+
+    def _watch(self, query: RunningQuery) -> None:
+        """Have late rows judged across the places at which the query meets a stream, if these are several."""
+        outputs: dict[OperatorId, list[int]] = {}
+        for subscription in query.blueprint.subscriptions:
+            assert subscription.port is not None
+            outputs.setdefault(subscription.running.id, []).append(subscription.port)
+        query.branches = branches_of(query.blueprint.operators, outputs)
+        if query.branches is not None:
+            for running in query.blueprint.operators:
+                running.watchers.append(query)
 
     def _base_of(self, blueprint: Blueprint, shared: Shared) -> frozenset[str]:
         return frozenset[str]().union(*(p.base_streams for p in shared.ports)) or blueprint.base_streams
@@ -274,6 +288,8 @@ class Network:
                     take_out_of_force(subscription)
         for running in reversed(query.blueprint.operators):
             running.queries -= 1
+            if query in running.watchers:
+                running.watchers.remove(query)
             served = self._served.get(running.id, [])
             if query in served:
                 served.remove(query)

@@ -20,6 +20,7 @@ from millstream.engine.train import Train
 
 if TYPE_CHECKING:
     from millstream.engine.fused import FusedChain
+    from millstream.engine.network import RunningQuery
 
 Appended = tuple[OutputLog, LogNode]
 ALL_ROWS = 1 << 62  # no limit; where an interval was chosen by row count already
@@ -60,7 +61,8 @@ class RunningOperator:
     """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised, `held` while its query is paused.
 
     `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
-    `raw` tells that its input rows still are the stream's rows, one by one.
+    `raw` tells that its input rows still are the stream's rows, one by one. `watchers` are the queries that judge late rows across it
+    (branches.py); for them calls are counted from before they take anything until they have been told.
     """
 
     id: OperatorId
@@ -79,6 +81,9 @@ class RunningOperator:
     finished: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     external: list[tuple[str, Cursor]] = field(default_factory=list)
+    watchers: list[RunningQuery] = field(default_factory=list)
+    watch_begun: int = 0
+    watch_done: int = 0
     _early: dict[int, list[Appended]] = field(default_factory=dict)
 
     @property
@@ -87,6 +92,13 @@ class RunningOperator:
         for chain in self.chains:
             chain.settle()
         return self.counted
+
+    def watch(self, begun: int, done: int) -> None:
+        """Count calls that are about to begin, and calls of which the watchers know."""
+        if self.watchers:
+            with self.lock:
+                self.watch_begun += begun
+                self.watch_done += done
 
     def begin(self, rows_max: int) -> Call | None:
         """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""

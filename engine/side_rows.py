@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,20 +16,51 @@ if TYPE_CHECKING:
 
 def pass_side_rows(network: Network, running: RunningOperator, out: Emitter) -> None:
     """Count and hand on, for each query that the operator serves."""
-    for port, rows, partly in out.late_of_output:
-        stream = min(running.port_streams[0])
-        for query in network.queries_of_output(running.id, port):
-            if rows is not None:
-                _pass_late(network, running, query, 0, rows)
-            query.ledgers[stream].partly_late += partly
+    for output, late, partly in out.late_of_output:
+        for query in network.queries_of_output(running.id, output):
+            if not _judged(running, query, 0):
+                if late is not None:
+                    _pass_late(network, running.port_streams[0], query, late)
+                _count_partly_late(running, query, 0, partly)
     for query in network.queries_served(running.id):
         for errors in out.errors:
             _pass_errors(network, running, query, errors)
         for port, rows in out.late:
-            _pass_late(network, running, query, port, rows)
-        for port, count in out.partly_late:
-            stream = min(running.port_streams[port])
-            query.ledgers[stream].partly_late += count
+            if not _judged(running, query, port):
+                _pass_late(network, running.port_streams[port], query, rows)
+        for port, seqs in out.partly_late:
+            if not _judged(running, query, port):
+                _count_partly_late(running, query, port, seqs)
+
+
+def tell_watchers(network: Network, running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> None:
+    """Tell the queries that judge late rows across their branches what a call did, after `pass_side_rows`."""
+    for query in running.watchers:
+        assert query.branches is not None
+        query.branches.observe(running, inputs, out)
+    running.watch(0, 1)
+    settle_watchers(network, running)
+
+
+def settle_watchers(network: Network, running: RunningOperator) -> None:
+    """Count and hand on the late rows that all branches have passed; the rows behind an operator may have moved on."""
+    for query in running.watchers:
+        assert query.branches is not None
+        late, partly = query.branches.settle()
+        for streams, row in late:
+            _pass_late(network, streams, query, row)
+        for seq, streams in partly:
+            if seq >= query.from_seq:
+                owner = min(streams) if len(streams) == 1 else network.ingress.stream_of(np.array([seq], dtype=np.int64))[0]
+                query.ledgers[owner if owner in streams else min(streams)].partly_late += 1
+
+
+def _judged(running: RunningOperator, query: RunningQuery, port: int) -> bool:
+    return query.branches is not None and query.branches.judges(running, port)
+
+
+def _count_partly_late(running: RunningOperator, query: RunningQuery, port: int, seqs: Int64Array) -> None:
+    query.ledgers[min(running.port_streams[port])].partly_late += int(np.count_nonzero(seqs >= query.from_seq))
 
 
 def _own(query: RunningQuery, rows: Train) -> Train:
@@ -52,11 +84,11 @@ def _pass_errors(network: Network, running: RunningOperator, query: RunningQuery
         network.hooks.evaluation_errors(query.node.name, stream, EvaluationErrors(errors.reason, rows))
 
 
-def _pass_late(network: Network, running: RunningOperator, query: RunningQuery, port: int, rows: Train) -> None:
+def _pass_late(network: Network, streams: frozenset[str], query: RunningQuery, rows: Train) -> None:
     rows = _own(query, rows)
     if rows.rows == 0:
         return
-    for stream, part in _by_stream(network, running.port_streams[port], rows):
+    for stream, part in _by_stream(network, streams, rows):
         new = query.ledgers[stream].count_late(part.seq.array().tolist())
         if any(new):
             told = part if all(new) else part.select(np.array(new, dtype=np.bool_))

@@ -123,19 +123,26 @@ class FromParser(WindowParser):
         system_time = None
         right, system_time = self._right_item()
         within = self.duration("WITHIN", least=0) if self.takes("WITHIN") else None
-        if self.sees("USING"):
-            raise self._refused("JOIN … USING", "write ON left.column = right.column")
-        if words.cross and self._match(TokenType.ON):
+        if words.cross and (self._match(TokenType.ON) or self.takes("USING")):
             raise self.problem("CROSS JOIN takes no ON", self._prev, "write JOIN … ON …, or put the condition in WHERE")
-        on = self.expression_of("a join condition") if self._match(TokenType.ON) else None
-        if on is None and not words.cross:
-            self.unexpected(["ON"], "after the joined item")
+        using = self._using() if self.takes("USING") else ()
+        on = self.expression_of("a join condition") if not using and self._match(TokenType.ON) else None
+        if on is None and not using and not words.cross:
+            self.unexpected(["ON", "USING"], "after the joined item")
         if self.takes("WITHIN"):
             if within is not None:
                 raise self.problem("WITHIN is given twice", self._prev)
             within = self.duration("WITHIN", least=0)
         system_time = system_time or self._system_time()
-        return JoinItem(left, right, words.kind, on, within, words.asof, system_time, place=place)
+        return JoinItem(left, right, words.kind, on, within, words.asof, system_time, using=using, place=place)
+
+    def _using(self) -> tuple[Name, ...]:
+        self.expect_symbol(TokenType.L_PAREN, "(", "after USING")
+        names = [self.name("column")]
+        while self._match(TokenType.COMMA):
+            names.append(self.name("column"))
+        self.expect_symbol(TokenType.R_PAREN, ")", "after the columns of USING")
+        return tuple(names)
 
     def _right_item(self) -> tuple[FromItem, exp.Expr | None]:
         """Read the right side; FOR SYSTEM_TIME may stand before its alias, as in Flink."""

@@ -108,7 +108,8 @@ class SubqueryItem(FromItem):
 class JoinItem(FromItem):
     """left JOIN right. A comma in FROM is an inner join whose condition stands in WHERE (`comma`).
 
-    `within_us` is WITHIN d; `asof` an ASOF JOIN; `system_time` the expression of FOR SYSTEM_TIME AS OF.
+    `within_us` is WITHIN d; `asof` an ASOF JOIN; `system_time` the expression of FOR SYSTEM_TIME AS OF;
+    `using` the columns of USING, which stands in place of ON.
     """
 
     left: FromItem
@@ -119,6 +120,7 @@ class JoinItem(FromItem):
     asof: bool = False
     system_time: exp.Expr | None = None
     comma: bool = False
+    using: tuple[Name, ...] = ()
     place: Place = field(default=Place(), compare=False)
 
 

@@ -32,6 +32,7 @@ LEFT, RIGHT = 0, 1
 class AsofJoin(Operator):
     """See the module's text."""
 
+    calls_late = True
     state_fields: tuple[str, ...] = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")
 
     input_count = 2

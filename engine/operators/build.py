@@ -87,6 +87,9 @@ _PRIORS: dict[str, tuple[float, float, float]] = {
 _PRIOR_OF_OTHERS = (1.0, 100.0, 50_000.0)
 
 
+STATELESS_KINDS = ("select", "project", "split", "union")  # behind these a row of a stream still is one
+
+
 def kind_of(recipe: Recipe) -> str:
     """Return the word for a recipe's operator that people and policies see."""
     return _KINDS.get(type(recipe), type(recipe).__name__.removesuffix("Recipe").lower())

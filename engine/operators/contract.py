@@ -23,7 +23,7 @@ from typing import Any
 from millstream.engine.arrow import column_to_arrow
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.schema import Schema
-from millstream.engine.train import Train, original_rows
+from millstream.engine.train import Int64Array, Train, original_rows
 
 SNAPSHOT_VERSION = 1
 
@@ -55,8 +55,8 @@ class EvaluationErrors:
 class Emitter:
     """Where an operator puts its output: a train per output port, and side rows.
 
-    `late` holds (input port, the late rows), `partly_late` (input port, how many rows), `errors` the evaluation errors. An operator whose
-    outputs belong to different queries tells them apart in `late_of_output`: (output, late rows or None, how many are partly late).
+    `late` holds (input port, the late rows), `partly_late` (input port, their seqs), `errors` the evaluation errors. An operator whose
+    outputs belong to different queries tells them apart in `late_of_output`: (output, late rows or None, seqs of the partly late).
     """
 
     __slots__ = ("errors", "late", "late_of_output", "partly_late", "ports", "trains")
@@ -64,9 +64,9 @@ class Emitter:
     def __init__(self, outputs: int = 1) -> None:
         self.trains: list[Train | None] = [None] * outputs
         self.ports: list[int] = []  # outputs that got a train, in that order
-        self.late_of_output: list[tuple[int, Train | None, int]] = []
+        self.late_of_output: list[tuple[int, Train | None, Int64Array]] = []
         self.late: list[tuple[int, Train]] = []
-        self.partly_late: list[tuple[int, int]] = []
+        self.partly_late: list[tuple[int, Int64Array]] = []
         self.errors: list[EvaluationErrors] = []
 
     def emit(self, train: Train, output: int = 0) -> None:
@@ -85,6 +85,7 @@ class Operator(ABC):
 
     stateful: bool = True
     input_count: int = 1
+    calls_late: bool = False  # rows can be late for it (K4)
     sparse: bool = False  # may put nothing on an output whose log does not want progress (queues.py, `quiet`)
     state_fields: tuple[str, ...] = ()  # the attributes that are the state; all else is made from the recipe
 

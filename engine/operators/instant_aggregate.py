@@ -25,6 +25,7 @@ from millstream.engine.watermarks import WatermarkTrack
 class InstantAggregate(RunningAggregate):
     """See the module's text. Uses the folding and the comparing of the RunningAggregate, one instant at a time."""
 
+    calls_late = True
     state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_intake")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:

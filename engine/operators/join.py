@@ -29,6 +29,7 @@ LEFT, RIGHT = 0, 1
 class WindowJoin(Operator):
     """See the module's text."""
 
+    calls_late = True
     state_fields: tuple[str, ...] = ("_keys", "_state", "_watermark", "_ordinals")
 
     input_count = 2

@@ -37,6 +37,7 @@ from millstream.engine.windows.vectors import Vectors, expanded
 class OrderedAggregate(Operator):
     """See the module's text."""
 
+    calls_late = True
     state_fields: tuple[str, ...] = ("_intake", "_clock", "_cells", "_log", "_finder", "_encoder", "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:

@@ -109,6 +109,8 @@ class SessionAggregate(SessionWindow):
 class SessionedRows(SessionWindow):
     """Each row of a closed session, with the session's bounds appended; by session, then event time, then arrival."""
 
+    calls_late = True
+
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:
         super().__init__(recipe.schema, SessionRows(recipe.window, recipe.keys, inputs))
 

@@ -32,6 +32,7 @@ from millstream.engine.windows.session_states import Gone, SessionStates
 class FoldedSessions(Operator):
     """See the module's text."""
 
+    calls_late = True
     state_fields: tuple[str, ...] = ("_intake", "_states", "_encoder", "_newest")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:

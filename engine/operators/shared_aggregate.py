@@ -267,9 +267,9 @@ class SharedAggregate(WindowAggregate):
             first, last = frame.assigner.closings(times)
             seen = (last != TIME_MIN) & (seqs >= frame.from_seq)
             late = seen & (last <= watermark)
-            partly = int(np.count_nonzero(seen & ~late & (first <= watermark)))
+            partly = seqs[seen & ~late & (first <= watermark)]
             wanted |= seen & ~late
-            if partly or late.any():
+            if len(partly) or late.any():
                 rows = train.take(behind[late]) if late.any() else None
                 for port in frame.ports:
                     out.late_of_output.append((port, rows, partly))

@@ -43,6 +43,7 @@ class WindowAnswer:
 class WindowAggregate(Operator):
     """See the module's text."""
 
+    calls_late = True
     state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_panes_with", "_watermark", "_ordinal", "_dropped_upto", "_newest", "_empty")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -110,12 +111,12 @@ class WindowAggregate(Operator):
         partly: Mask = inside & ~late & (first <= watermark)
         if late.any():
             out.late.append((0, train.take(np.flatnonzero(late))))
-        some = int(np.count_nonzero(partly))
+        some = bool(partly.any())
         if some:
-            out.partly_late.append((0, some))
+            out.partly_late.append((0, train.seq.array()[partly]))
         # An early answer must not see a row that came after it either, though no window of that row has closed.
         below = self._every > 0 and bool((train.time.array() < watermark).any())
-        return train.select(inside & ~late), some > 0 or below
+        return train.select(inside & ~late), some or below
 
     # Folding -----------------------------------------------------------------------------------------------------------
 

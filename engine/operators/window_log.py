@@ -22,6 +22,7 @@ from millstream.engine.windows.vectors import Vectors, run_sizes, run_starts
 class TimeWindowLog(Operator):
     """[RANGE t], [NOW] and [UNBOUNDED]: a row leaves t after its time; at the end of the stream nothing leaves any more (K9)."""
 
+    calls_late = True
     state_fields: tuple[str, ...] = ("_intake", "_inside", "_newest")
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:
@@ -72,6 +73,7 @@ class TimeWindowLog(Operator):
 class RowWindowLog(Operator):
     """[ROWS n]: a row leaves when the n-th row after it in its partition comes."""
 
+    calls_late = True
     state_fields: tuple[str, ...] = ("_intake", "_clock", "_inside")
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:

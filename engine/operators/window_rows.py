@@ -27,7 +27,7 @@ class WindowRows(Operator):
     def __init__(self, recipe: WindowRecipe) -> None:
         super().__init__([recipe.schema])
         self._assigner = assigner_for(recipe.window)
-        self._closes = recipe.closes
+        self._closes = self.calls_late = recipe.closes
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Repeat each row for its windows."""
@@ -60,8 +60,8 @@ class WindowRows(Operator):
         watermark = train.track.before(train.seq.array())
         inside = last != TIME_MIN
         late = inside & (last <= watermark)
-        partly = int(np.count_nonzero(inside & ~late & (first <= watermark)))
-        if partly:
+        partly = train.seq.array()[inside & ~late & (first <= watermark)]
+        if len(partly):
             out.partly_late.append((0, partly))
         if not late.any():
             return train

@@ -328,5 +328,5 @@ class HavingBinder:
 def projected(node: Node, expression: Expression, name: str) -> Attribute:
     """Return the attribute that an expression over `node` makes: a bare column keeps what is known of it."""
     if isinstance(expression, ColumnRef):
-        return replace(node.attributes[expression.position], name=name, qualifier=None)
+        return replace(node.attributes[expression.position], name=name, qualifier=None, covered=False, called=None)
     return Attribute(name, expression.type)

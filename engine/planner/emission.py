@@ -20,7 +20,7 @@ def aggregate_emit(spec: WindowSpec | None, emit: EmitSpec | None, stream: str |
     if stream is not None and kind in (*PER_WINDOW, WindowKind.LANDMARK):
         raise Unsupported(
             f"{STREAM_WORDS[stream]} over a {kind.value.upper()} window is not supported",
-            hint="it answers once per window; leave the word out",
+            hint="it answers once per window; leave the word out, or write EMIT CHANGES, or [RANGE d] for what holds at each instant",
         )
     if emit is not None and emit.kind is EmitKind.EVERY and spec.rows_slide > 1:
         raise Unsupported("EMIT EVERY over [ROWS n SLIDE m] is not supported", hint="leave SLIDE or EMIT EVERY out")

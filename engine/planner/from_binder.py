@@ -16,6 +16,7 @@ from millstream.engine.planner.join_binder import JoinRequest, Side, make_join
 from millstream.engine.planner.join_conditions import analyse
 from millstream.engine.planner.logical import Attribute, Attributes, Node, Role, Scan, TableScan, Window, requalified
 from millstream.engine.planner.scope import Scope
+from millstream.engine.planner.using_binder import before_merging, equalities, merged, shared_columns
 from millstream.engine.planner.window_binder import bind_window, bounds_of
 from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.types import Kind
@@ -136,19 +137,24 @@ class FromBinder:
     def _join(self, item: JoinItem, where: exp.Expr | None = None) -> Side:
         left, right = self._side(item.left), self._side(item.right)
         attributes = left.node.attributes + right.node.attributes
-        conditions: tuple[Expression, ...] = ()
+        both = _both_bounds(left, right)
+        names = [n for n in item.using if n.text not in {b.name for b in both}]  # the bounds of such windows are equal and stand once
+        shared = shared_columns(names, left.node.attributes, right.node.attributes)
+        conditions: tuple[Expression, ...] = equalities(shared, left.node.attributes, right.node.attributes)
         if item.on is not None:
-            binder = ExpressionBinder(Scope(attributes + _both_bounds(left, right)), "an aggregate cannot stand in ON")
+            binder = ExpressionBinder(Scope(attributes + both), "an aggregate cannot stand in ON")
             conditions = tuple(conjuncts(binder.condition(item.on, "ON")))
             conditions = tuple(c for c in conditions if not _same_bound(c, len(attributes)))
         if where is not None and item.kind is JoinKind.INNER and left.spec is None and right.spec is None:
             # WHERE may state the bound in time of an inner join; it stays in WHERE too.
-            found = self._where(where, Scope(attributes))
+            found = self._where(where, Scope(before_merging(shared, left.node.attributes, right.node.attributes)))
             conditions += tuple(c for c in found if not analyse([c], attributes, len(left.node.attributes)).bound.is_open)
         asof = item.asof
         if item.system_time is not None:
             asof = self._system_time(item, left, right)
-        return make_join(left, right, JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite))
+        request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite)
+        made = make_join(left, right, request)
+        return merged(made, shared, len(left.node.attributes), item.kind) if shared else made
 
     def _check_aliases(self, item: JoinItem) -> None:
         names = _aliases(item)

@@ -142,7 +142,10 @@ def _window_bound(left: Side, right: Side, request: JoinRequest) -> Bound:
         longest = a.range_us if a.zone is None else a.range_us // US_PER_DAY * LONGEST_DAY_US or a.range_us
         return Bound(1 - longest, longest - 1)
     if a.kind is b.kind is WindowKind.HOPPING:
-        raise request.refuse("a join of hopping or differing windows is not supported", "use the same tumbling window twice, or WITHIN")
+        raise request.refuse(
+            "a join of hopping or differing windows is not supported",
+            "use the same tumbling window on both items, [RANGE d] on both, or WITHIN d",
+        )
     kinds = f"{a.kind.value.upper()} and {b.kind.value.upper()}"
     raise request.refuse(f"a join of {kinds} windows is not supported", "use [RANGE d] on both items, or WITHIN d")
 

@@ -32,7 +32,8 @@ class Role(Enum):
 class Attribute:
     """One output of a node. `qualifier` is the alias it can be called by; `time` says how it relates to the row's event time.
 
-    `time_unit_us` is the worth of 1 in an integer time column (1 for a TIMESTAMP).
+    `time_unit_us` is the worth of 1 in an integer time column (1 for a TIMESTAMP). `covered`: a merged column (JOIN … USING) stands for it,
+    so it is found by its qualifier only. `called`: the name by which text calls it, where `name` had to be made unique.
     """
 
     name: str
@@ -42,6 +43,13 @@ class Attribute:
     time: TimeOffset | None = None
     time_unit_us: int = 1
     role: Role = Role.PLAIN
+    covered: bool = False
+    called: str | None = None
+
+    @property
+    def word(self) -> str:
+        """The name by which text calls it."""
+        return self.called or self.name
 
     def reference(self, position: int) -> ColumnRef:
         """Return the reference to this attribute at `position`."""
@@ -350,4 +358,4 @@ def change_position(attributes: Attributes) -> int | None:
 
 def requalified(attributes: Attributes, qualifier: str | None) -> Attributes:
     """Return the attributes as they are called under an alias."""
-    return tuple(replace(a, qualifier=qualifier) for a in attributes)
+    return tuple(replace(a, qualifier=qualifier, covered=False, called=None) for a in attributes)

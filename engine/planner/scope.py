@@ -58,9 +58,7 @@ class Scope:
 
     def find(self, name: str, qualifier: str | None = None) -> int:
         """Return the position of a column; UnknownName with the nearest name, or AmbiguousName."""
-        found = [
-            i for i, a in enumerate(self.attributes) if a.name == name and qualifier in (None, a.qualifier) and a.role is not Role.CHANGE
-        ]
+        found = [i for i, a in enumerate(self.attributes) if a.word == name and a.role is not Role.CHANGE and _answers_to(a, qualifier)]
         if len(found) == 1:
             return found[0]
         if not found:
@@ -88,7 +86,7 @@ class Scope:
         for known, reason in self.hints:
             if known == name:
                 return UnknownName(f"there is no column {name}", hint=reason, token=name)
-        candidates = [a.name for a in self.attributes if qualifier in (None, a.qualifier)]
+        candidates = [a.word for a in self.attributes if qualifier in (None, a.qualifier)]
         shown = f"{qualifier}.{name}" if qualifier else name
         return UnknownName(f"there is no column {shown}", hint=did_you_mean(name, candidates), token=name)
 
@@ -99,3 +97,7 @@ class Scope:
     def attribute(self, position: int) -> Attribute:
         """Return the attribute at a position."""
         return self.attributes[position]
+
+
+def _answers_to(attribute: Attribute, qualifier: str | None) -> bool:
+    return not attribute.covered if qualifier is None else attribute.qualifier == qualifier

@@ -136,9 +136,9 @@ class SelectBinder:
             raise self._at(item.place, scope._unknown("*", item.qualifier.text))
         wanted = None if item.qualifier is None else item.qualifier.text
         return [
-            Output(a.name, a.reference(i))
+            Output(a.word, a.reference(i))
             for i, a in enumerate(attributes)
-            if a.role is not Role.CHANGE and (wanted is None or a.qualifier == wanted)
+            if a.role is not Role.CHANGE and (not a.covered if wanted is None else a.qualifier == wanted)
         ]
 
     # -- with GROUP BY --------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class SelectBinder:
             key = self._ordinal(key, "GROUP BY")
         elif isinstance(key, exp.Column) and key.args.get("table") is None:
             name = key.name if key.this.args.get("quoted") else key.name.lower()
-            known = any(a.name == name for a in binder.scope.attributes) or name == "window_time"
+            known = any(a.word == name for a in binder.scope.attributes) or name == "window_time"
             if not known and name in aliases:
                 key = aliases[name]
         if contains_aggregate(key):

@@ -50,29 +50,42 @@ def random_join(
     kind = choice.choice(kinds)
     keys = random_keys(choice, left, right)
     residual = Maker(choice, left.columns + right.columns).condition(1) if choice.random() < 0.3 else None
-    on = on_text(keys, residual)
+    on = f"ON {on_text(keys, residual)}"
     a, b = left.columns[0][0], right.columns[0][0]
     d, e = choice.randint(0, 6), choice.randint(0, 6)
     way = choice.choice(ways)
     head = f"{left.sql} {kind} JOIN {right.sql}"
+    if way not in ("one-sided", "between", "tumbling") and residual is None:
+        on = _by_name(choice, keys, left) or on
     if way == "one-sided":
         kind, head = "INNER", f"{left.sql} JOIN {right.sql}"
-        return joins.join(left, right, kind, keys, residual, lambda s, t: t <= s, 0, f"{head} ON {on} AND {b} <= {a}")
+        return joins.join(left, right, kind, keys, residual, lambda s, t: t <= s, 0, f"{head} {on} AND {b} <= {a}")
     if way == "between":
-        sql = f"{head} ON {on} AND {b} BETWEEN {a} - {d} AND {a} + {e}"
+        sql = f"{head} {on} AND {b} BETWEEN {a} - {d} AND {a} + {e}"
         return joins.join(left, right, kind, keys, residual, lambda s, t: s - d * SECOND <= t <= s + e * SECOND, 7 * SECOND, sql)
     if way == "range":
         d = max(d, 1)
-        sql = f"{_windowed(left, f'[RANGE {d} SECONDS]')} {kind} JOIN {_windowed(right, f'[RANGE {d} SECONDS]')} ON {on}"
+        sql = f"{_windowed(left, f'[RANGE {d} SECONDS]')} {kind} JOIN {_windowed(right, f'[RANGE {d} SECONDS]')} {on}"
         return joins.join(left, right, kind, keys, residual, lambda s, t: abs(s - t) < d * SECOND, d * SECOND, sql)
     if way == "tumbling":
         d = max(d, 1) * SECOND
         window = f"[RANGE {d // SECOND} SECONDS SLIDE {d // SECOND} SECONDS]"
-        sql = f"{_windowed(left, window)} {kind} JOIN {_windowed(right, window)} ON {on}"
+        sql = f"{_windowed(left, window)} {kind} JOIN {_windowed(right, window)} {on}"
         return joins.join(left, right, kind, keys, residual, lambda s, t: s // d == t // d, d, sql)
     within = f"WITHIN {d} SECONDS"
-    sql = f"{head} {within} ON {on}" if way == "before on" else f"{head} ON {on} {within}"
+    sql = f"{head} {within} {on}" if way == "before on" else f"{head} {on} {within}"
     return joins.join(left, right, kind, keys, residual, lambda s, t: abs(s - t) <= d * SECOND, d * SECOND, sql)
+
+
+def _by_name(choice: random.Random, keys: Sequence[Key], left: Feed) -> str | None:
+    """USING, where every key is an equality of columns of one name, clear on the left; both can still be called by their qualifiers."""
+    names = [k.left.split(".")[1] for k in keys]
+    same = all(not k.null_safe and k.right.split(".")[1] == n for k, n in zip(keys, names, strict=True))
+    known = [n.split(".")[1] for n, _ in left.columns]
+    same &= all(known.count(n) == 1 for n in names)
+    if not names or not same or len(set(names)) != len(names) or choice.random() < 0.5:
+        return None
+    return f"USING ({', '.join(names)})"
 
 
 def _windowed(feed: Feed, window: str) -> str:
