@@ -1,13 +1,12 @@
 """The one door to the scheduler's state: events in, instructions out. No clock, no thread, no randomness.
 
-`handle` applies all events first and decides once after. The same core runs under `live.LiveScheduler` and
-`simulation.driver.VirtualDriver`, and again from a saved story.
+`handle` applies all events first and decides once after. The same core runs live, simulated, and again from a saved story.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,7 @@ from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
+from millstream.scheduler.outstanding import Outstanding
 from millstream.scheduler.query_marks import QueryMarks
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
@@ -48,30 +48,8 @@ from millstream.scheduler.splices import Splices
 from millstream.scheduler.story import Story
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
-from numpy.typing import NDArray
 
 FALLBACK = PolicySpec("round-robin")
-
-
-@dataclass(slots=True)
-class _Outstanding:
-    """An order that is out, the units it was made for, and the operators and units that are locked meanwhile.
-
-    Where only one order may be out, nothing is locked: nobody decides before it is back, and `locked` is found when someone asks.
-    """
-
-    order: WorkOrder
-    cut: UnitSet
-    units: list[int]
-    conflicts: NDArray[np.int64] | None = None
-    operators: list[int] | None = None
-
-    @property
-    def locked(self) -> list[int]:
-        """The operators that the order may run."""
-        if self.operators is not None:
-            return self.operators  # the units may have got more members since
-        return list(dict.fromkeys(slot for unit in self.units for slot in self.cut.members(unit)))
 
 
 class SchedulerCore:
@@ -88,7 +66,7 @@ class SchedulerCore:
         self._policy = self._build(policy)
         self._chains = ChainAccounts(self.ledger, self.estimates)
         self._splices = Splices(self.ledger, self.estimates)
-        self._outstanding: dict[OrderId, _Outstanding] = {}
+        self._outstanding: dict[OrderId, Outstanding] = {}
         self._marks = QueryMarks(self.ledger)
         self._moved: list[int] = []
         self._came: list[QueryId] = []
@@ -296,21 +274,16 @@ class SchedulerCore:
                 self.measures.emitted(emission, self.estimates.ideal_of_query)
 
     def _apply_steps(self, steps: Sequence[StepReceipt | ChainReceipt]) -> None:
-        """Count them in their order; steps between chains together."""
-        counts, plain = self._counts, list[StepReceipt]()
-        for step in steps:
-            if type(step) is StepReceipt:
-                plain.append(step)
-                continue
-            assert isinstance(step, ChainReceipt)
-            if plain:
-                counts["rows_in"] += self.ledger.apply_steps(plain, self.estimates.record)
-                counts["steps"] += len(plain)
-                plain = []
-            # Rows in count as they do step by step: once before each operator.
-            counts["rows_in"] += self._chains.apply(step) + sum(step.rows_out) - step.rows_out[-1]
-            counts["steps"] += len(step.rows_out)
-        if plain:
+        """Count them in their order; steps between chains together. Rows in count once before each operator, in chains too."""
+        counts = self._counts
+        for _kind, group in groupby(steps, type):
+            plain: list[StepReceipt] = []
+            for step in group:
+                if isinstance(step, StepReceipt):
+                    plain.append(step)
+                    continue
+                counts["rows_in"] += self._chains.apply(step) + sum(step.rows_out[:-1])
+                counts["steps"] += len(step.rows_out)
             counts["rows_in"] += self.ledger.apply_steps(plain, self.estimates.record)
             counts["steps"] += len(plain)
 
@@ -324,7 +297,7 @@ class SchedulerCore:
                 edge = self.network.edges.slot_of[taken[0].edge]
                 self.estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
 
-    def _take_failure(self, failure: WorkFailure, outstanding: _Outstanding) -> None:
+    def _take_failure(self, failure: WorkFailure, outstanding: Outstanding) -> None:
         slot_of = self.network.operators.slot_of
         operators = outstanding.locked
         if failure.operator is not None and failure.operator in slot_of:
@@ -512,7 +485,7 @@ class SchedulerCore:
         identity = OrderId(self._next_order)
         self._next_order += 1
         order = self._maker.make(identity, picked, self.settings.budget_ns)
-        outstanding = self._outstanding[identity] = _Outstanding(order, units, picked)
+        outstanding = self._outstanding[identity] = Outstanding(order, units, picked)
         self._counts["orders"] += 1
         for unit in picked:
             self.ledger.open(units.open_edges(unit))

@@ -318,12 +318,10 @@ class Estimates:
         one.products += products
         self._runs += calls
         if one.rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED):
-            if slot not in self._dirty and slot not in self._dirty_runs:
-                self._take_window(slot, one)
-                if self._dirty.pop(slot, 0) is None:
-                    self._dirty_runs[slot] = None
-            else:
-                self._take_window(slot, one)
+            was_dirty = slot in self._dirty
+            self._take_window(slot, one)
+            if not was_dirty and self._dirty.pop(slot, 0) is None:
+                self._dirty_runs[slot] = None
 
     def _take_window(self, slot: int, one: Measured) -> None:
         rows_in, seen, calls = one.rows_in, one.seen, one.calls

@@ -148,8 +148,7 @@ class LiveScheduler:
         self._slow_decisions = 0
         self._questions: deque[_Question] = deque()
         self._stopping = False
-        self._statistics = self._core.statistics()
-        self._counted_ns = 0
+        self._statistics, self._counted_ns = self._core.statistics(), 0
         self._turn = threading.Lock()  # who holds it decides
         self._own: list[Event] = []  # events that deciding itself made, to be handled next
         self._offer_cost_ns = 0.0
@@ -159,8 +158,7 @@ class LiveScheduler:
         self.waiting_ns = 0
         """Time it waited for something to happen."""
         self.inline_orders = 0
-        self.offers_taken = 0
-        """How often the thread that brought rows took the turn."""
+        self.offers_taken = 0  # how often the thread that brought rows took the turn
 
     # ---- life
 

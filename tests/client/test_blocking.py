@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -87,4 +88,6 @@ def test_many_connections_come_and_go(threaded: ThreadedServer) -> None:
         with connect(threaded.server.address) as ms:
             ms.subscribe("q_s")
     assert threading.active_count() == before
-    assert threaded.call(lambda: len(threaded.server.sessions)) == 0
+    ends_s = time.monotonic() + 10
+    while threaded.call(lambda: len(threaded.server.sessions)):  # the server hears of the last goodbye a little later
+        assert time.monotonic() < ends_s

@@ -113,7 +113,7 @@ def test_errors_are_one_line_and_exit_with_one(threaded: ThreadedServer, run: Ru
 
 
 def test_a_fault_of_our_own_is_one_line_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.client.commands.sql.run_script", lambda *_: 1 / 0)
+    monkeypatch.setattr("millstream.client.commands.sql.run_script", lambda *_, **__: 1 / 0)
     code, out, err = run("sql", "-c", "SHOW STREAMS")
     assert (code, out) == (1, "")
     assert err == "error: ZeroDivisionError: division by zero; a fault of millstream itself, MILLSTREAM_TRACEBACK=1 shows where\n"

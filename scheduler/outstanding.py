@@ -1,0 +1,31 @@
+"""Orders that are out: what each was made for, and what is locked meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from millstream.engine.work import WorkOrder
+from millstream.scheduler.unit_set import UnitSet
+from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class Outstanding:
+    """An order that is out, the units it was made for, and the operators and units that are locked meanwhile.
+
+    Where only one order may be out, nothing is locked: nobody decides before it is back, and `locked` is found when someone asks.
+    """
+
+    order: WorkOrder
+    cut: UnitSet
+    units: list[int]
+    conflicts: NDArray[np.int64] | None = None
+    operators: list[int] | None = None
+
+    @property
+    def locked(self) -> list[int]:
+        """The operators that the order may run."""
+        if self.operators is not None:
+            return self.operators  # the units may have got more members since
+        return list(dict.fromkeys(slot for unit in self.units for slot in self.cut.members(unit)))
