@@ -7,6 +7,7 @@ losses and refusals always.
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -93,8 +94,12 @@ def in_force(table: pa.Table) -> pa.Table:
 
 
 def show_answer(answer: Answer, format: str | None) -> None:
-    """Print what a statement answered: its table if it has one, its notices."""
-    if answer.columns or len(answer):
+    """Print what a statement answered: its table if it has one, its notices. A plan is one object where JSON is asked for."""
+    plan = answer.info.get("plan") if format == "json" else None
+    if isinstance(plan, dict):
+        output().write(json.dumps(plan, ensure_ascii=False).encode() + b"\n")
+        output().flush()
+    elif answer.columns or len(answer):
         show_table(answer.to_arrow(), format)
     for notice in answer.notices:
         courtesy(notice)

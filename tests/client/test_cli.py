@@ -176,6 +176,8 @@ def test_explain_prints_a_plan_object_as_json(threaded: ThreadedServer, run: Run
     )
     assert json.loads(run("query", "explain", "q", "--format", "json")[1]) == {"version": 1}
     assert run("query", "explain", "q", "--format", "csv")[1] == "plan\nsource s\n"
+    assert run("sql", "-c", 'EXPLAIN "q"', "--format", "json")[1] == '{"version": 1}\n'
+    assert run("sql", "-c", 'EXPLAIN "q"', "--format", "csv")[1] == "plan\nsource s\n"
 
 
 def test_policies_are_listed_and_the_one_in_use_is_shown(threaded: ThreadedServer, run: Run) -> None:
