@@ -71,8 +71,9 @@ an order must be the order; a number must be met within a factor of two. A claim
 Every set-up is the paper's where the paper states it. What it does not state stands under "Substituted" with the reason, taken from its
 text. Three reservations. The set-ups were gone through against the texts when results of earlier ones were known. In g-low and g-high the
 cost of an entry was set, and the rules for "tenfold" and for the share of tasks left were changed, after first verdicts. And the charge
-for deciding is calibrated on c-10000's overheads, as the papers' machines are gone, so that these three claims prove nothing; that it counts the boxes
-of the network and not those that can run was read from the thesis (4.4.2.1) only when the other reading had put slope-slack last in c-qos.
+for deciding is calibrated on c-10000's overheads, as the papers' machines are gone, so that these three claims prove nothing; that it
+counts the boxes of the network and not those that can run was read from the thesis (4.4.2.1) only when the other reading had put
+slope-slack last in c-qos.
 
 The scale of each row stands in the table: `full` has the papers' sizes or says where it has not, `medium` a part of the tuples and loads,
 `reduced` only shows that a row runs. What holds at less than full scale is a hint, not a proof. `make experiments` runs everything
