@@ -69,6 +69,7 @@ class WindowAggregate(Operator):
         train = inputs[0]
         self._watermark = max(self._watermark, train.track.start)
         track = minimum_track([train.track], self._watermark)
+        self._note_span(train, track)
         rows, cuts = self._timely(train, track, out)
         ids = self._encode(rows)
         answers: list[WindowAnswer] = []
@@ -171,7 +172,7 @@ class WindowAggregate(Operator):
 
     def _due(self, rows: Train, track: WatermarkTrack, *, folded: bool) -> list[tuple[int, int | None, int]]:
         """Return (instant, window that closes or None for early answers, seq), in order; at one instant the final answer is last."""
-        if rows.rows and (self._every or self._empty is not None):
+        if rows.rows and self._every:
             self._newest = max(self._newest, int(rows.time.array().max()))
         closing: list[tuple[int, int | None, int]] = [(self._assigner.end(w), w, s) for w, s in self._closings(rows, track, folded)]
         if self._every:
@@ -220,21 +221,33 @@ class WindowAggregate(Operator):
             windows.update(range(first if after is None else max(first, after + 1), min(last, upto) + 1))
         ordered = sorted(windows)
         if self._empty is not None:
-            ordered = self._with_empty(ordered, panes, upto)
+            ordered = self._with_empty(ordered, upto)
         if not ordered:
             return []
         ends = np.array([self._assigner.end(w) for w in ordered], dtype=np.int64)
         return list(zip(ordered, track.first_reaching(ends).tolist(), strict=True))
 
-    def _with_empty(self, windows: list[int], panes: set[int], upto: int) -> list[int]:
+    def _with_empty(self, windows: list[int], upto: int) -> list[int]:
         """Add the windows without rows that meet [least ts, greatest ts] of the stream (K6)."""
         assert self._empty is not None
-        if self._empty.next_window is None and panes:
-            self._empty.next_window = self._assigner.windows_of(min(panes))[0]
-        if self._newest == TIME_MIN:
+        first = self._empty.next_window
+        if first is None:
             return windows
-        newest = self._assigner.windows_of(int(self._assigner.panes(np.array([self._newest], dtype=np.int64))[0]))[1]
+        windows = [w for w in windows if w >= first]  # an earlier one has closed before its only rows came
+        newest = self._assigner.windows_of(self._assigner.pane_of(self._newest))[1]
         return sorted([*windows, *self._empty.missing(windows, min(upto, newest))])
+
+    def _note_span(self, train: Train, track: WatermarkTrack) -> None:
+        """For EMIT EMPTY: keep the first window that an unanswered row meets and the greatest ts, also of rows in a gap of the windows."""
+        if self._empty is None or train.rows == 0:
+            return
+        times = train.time.array()
+        self._newest = max(self._newest, int(times.max()))
+        timely = times[times >= track.before(train.seq.array())]
+        if len(timely):
+            first = self._assigner.windows_of(self._assigner.pane_of(int(timely.min())))[0]
+            known = self._empty.next_window
+            self._empty.next_window = first if known is None else min(known, first)
 
     def _answer(self, window: int, seq: int) -> list[WindowAnswer]:
         slots = self._slots(*self._assigner.panes_of(window))

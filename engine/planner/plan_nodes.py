@@ -35,7 +35,7 @@ from millstream.engine.planner.logical import (
 from millstream.engine.planner.over import RANKS, ranked
 from millstream.engine.planner.plan_fields import Fields, as_text, at_path
 from millstream.engine.planner.scope import Scope
-from millstream.engine.planner.steps import WINDOW_ROLES, Output, filtered, project_to, split_conditions, window_of
+from millstream.engine.planner.steps import WINDOW_ROLES, Output, aggregated, filtered, project_to, split_conditions, window_of
 from millstream.engine.planner.window_binder import bind_window, windowed_times
 from millstream.engine.planner.window_kinds import PER_WINDOW
 from millstream.engine.types import TEXT
@@ -207,7 +207,7 @@ class NodeReader:
         if not binder.keys and not binder.pending:
             raise InvalidDefinition("an aggregate needs group_by or aggregates")
         check_empty(emit, bool(binder.keys), spec)
-        made = binder.build(filtered(node, below), spec, emit)
+        made = aggregated(binder, node, below, spec, emit)
         return filtered(made, [binder.resolved(c) for c in above])
 
     def _emit_of(self, fields: Fields, outer: bool) -> EmitSpec | None:

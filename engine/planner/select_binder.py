@@ -28,6 +28,7 @@ from millstream.engine.planner.steps import (
     WINDOW_ROLES,
     OrderBy,
     Output,
+    aggregated,
     filtered,
     project_to,
     split_conditions,
@@ -156,7 +157,7 @@ class SelectBinder:
         having = HavingBinder(binder, aliases).condition(self.body.having) if self.body.having is not None else None
         order = self._order(binder, outputs)
         check_empty(emit, bool(binder.keys), spec)
-        node: Node = binder.build(filtered(source.node, below), spec, emit)
+        node: Node = aggregated(binder, source.node, below, spec, emit)
         conditions = [binder.resolved(c) for c in [*above, *([having] if having is not None else [])]]
         node = binder.with_ranks(filtered(node, conditions))
         outputs = [Output(o.name, binder.resolved(o.expression)) for o in outputs]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.expressions.ir import Expression, Literal
-from millstream.engine.operators.recipes import WindowSpec
+from millstream.engine.operators.recipes import EmitSpec, WindowSpec
 from millstream.engine.planner.aggregate_binder import AggregateBinder, projected
 from millstream.engine.planner.expression_binder import conjunction
-from millstream.engine.planner.logical import Attribute, Filter, Node, OrderKey, Project, Role, Top, Window
+from millstream.engine.planner.logical import Aggregate, Attribute, Filter, Node, OrderKey, Project, Role, Top, Window
 from millstream.engine.types import BOOLEAN, TEXT
 
 WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
@@ -37,6 +37,19 @@ def filtered(node: Node, conditions: Iterable[Expression]) -> Node:
     """Return the node behind a filter on all conditions; itself when there is nothing to ask."""
     condition = conjunction([c for c in conditions if c != Literal(BOOLEAN, True)])
     return node if condition is None else Filter(attributes=node.attributes, input=node, condition=condition)
+
+
+def aggregated(binder: AggregateBinder, node: Node, conditions: list[Expression], spec: WindowSpec | None, emit: EmitSpec) -> Aggregate:
+    """Return the aggregation of the rows that WHERE lets pass.
+
+    EMIT EMPTY answers for the windows of all rows, also of those that WHERE drops (K6, K17): there it is a FILTER of each aggregate.
+    """
+    if not emit.empty:
+        return binder.build(filtered(node, conditions), spec, emit)
+    for i, pending in enumerate(binder.pending):
+        parts = [*conditions, *([pending.filter] if pending.filter is not None else [])]
+        binder.pending[i] = replace(pending, filter=conjunction(parts))
+    return binder.build(node, spec, emit)
 
 
 def project_to(node: Node, outputs: list[Output], keep_roles: bool = False) -> Project:
