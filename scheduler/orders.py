@@ -89,7 +89,7 @@ class OrderMaker:
         walk = self._walks.get(unit)
         if walk is None:
             walk = self._walks[unit] = tuple(self.traversal(ledger.network, self.view.estimates, units.members(unit)))
-        if not ledger.halted_count and self._walk_from_start(unit, walk, steps):
+        if not ledger.halted_count and not self.train.quantum_ns and self._walk_from_start(unit, walk, steps):
             return
         consumers = units.topology.consumers
         fed: set[int] = set()
