@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.windows.fold_operations import Operation
 
 Int64Array = npt.NDArray[np.int64]
 
 
-def running_fold(operation: np.ufunc, values: npt.NDArray[Any], starts: Int64Array, sizes: Int64Array) -> None:
+def running_fold(operation: Operation, values: npt.NDArray[Any], starts: Int64Array, sizes: Int64Array) -> None:
     """Replace each element of the stretches starts[i] … starts[i] + sizes[i] by the fold of its stretch up to it, in place."""
     longest = int(sizes.max()) if len(sizes) else 0
     if longest < 2:

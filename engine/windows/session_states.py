@@ -125,10 +125,9 @@ class SessionStates:
         first[at] = np.minimum(first[at], self._first[old])
         begin[at] = np.minimum(begin[at], self._first_time[old])
         last[at] = np.maximum(last[at], self._last_time[old])
-        columns = rows.columns
         if live is not None:
-            columns, cells = [c.filter(live) for c in columns], cells[live]
-        states = self.folds.continued(columns, cells, count, at, [s[old] for s in self._states])
+            rows, cells = rows.kept(live), cells[live]
+        states = self.folds.continued(rows, cells, count, at, [s[old] for s in self._states])
         alive = np.bincount(cells, minlength=count).astype(np.int64)
         alive[at] += self._live[old]
         return Gone(which, begin, last + self._gap, first, alive, states)

@@ -104,7 +104,7 @@ class FoldedCells(SlidingCells):
         cells = np.cumsum(new) - 1
         groups, clocks = groups[begins], clocks[begins]
         first = rows.ordinal[begins]  # rows of a cell stand in order of arrival
-        states = [first, *self._folds.lifted(rows.columns, cells, len(begins))]
+        states = [first, *self._folds.lifted(rows, cells, len(begins))]
         prefixes = self._prefixes(groups, clocks, states)
         pairs = [a for pair in zip(states, prefixes, strict=True) for a in pair]
         self.vectors.append(groups, [clocks, rows.time[begins], first, *pairs])

@@ -19,11 +19,12 @@ SELECT = "k, COUNT(*) AS n, COUNT(v) AS c, SUM(v) AS s, MIN(v) AS lo, MAX(v) AS 
 
 
 class Reference:
-    """All rows that are not late, by key; sessions are split from them anew."""
+    """All rows that are not late, by key; sessions are split from them anew, save those that W has closed, which no row joins any more."""
 
     def __init__(self, gap: int) -> None:
         self.gap = gap
         self.kept: dict[Any, list[Any]] = {}
+        self.closed: list[tuple[Any, list[Any]]] = []
         self.watermark = -math.inf
 
     def sessions(self, rows: list[Any]) -> list[list[Any]]:
@@ -36,15 +37,21 @@ class Reference:
         return found
 
     def take(self, arrival: int, row: Any) -> None:
-        open_ = [s for s in self.sessions(self.kept.get(row[1], [])) if s[-1][1][0] + self.gap > self.watermark]
+        known = self.sessions(self.kept.pop(row[1], []))
+        open_ = [s for s in known if s[-1][1][0] + self.gap > self.watermark]
+        self.closed += [(row[1], s) for s in known if s not in open_]
+        self.kept[row[1]] = [entry for s in open_ for entry in s]
         joins = any(s[0][1][0] - self.gap < row[0] < s[-1][1][0] + self.gap for s in open_)
         if joins or row[0] + self.gap > self.watermark:
-            self.kept.setdefault(row[1], []).append((arrival, row))
+            self.kept[row[1]].append((arrival, row))
         self.watermark = max(self.watermark, row[0] - 3)
+
+    def by_key(self) -> list[tuple[Any, list[Any]]]:
+        return [*self.closed, *self.kept.items()]
 
     def answers(self, below: float = math.inf) -> list[Any]:
         found = []
-        for key, rows in self.kept.items():
+        for key, rows in self.by_key():
             for session in self.sessions([e for e in rows if e[1][0] < below]):
                 start, end = session[0][1][0], session[-1][1][0] + self.gap
                 first = min(a for a, _ in session)

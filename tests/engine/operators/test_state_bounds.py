@@ -25,6 +25,11 @@ def since(width: int) -> Bound:
     return lambda rows, watermark: sum(ts >= watermark - width for _, ts, _ in rows)
 
 
+def cells_since(width: int) -> Bound:
+    """Different keys and instants later than W − width, and the rows above W."""
+    return lambda rows, watermark: len({(ts, k) for _, ts, k in rows if ts >= watermark - width}) + since(0)(rows, watermark)
+
+
 def last_rows(count: int, *, by_key: bool = False) -> Bound:
     def bound(rows: Rows, watermark: int) -> int:
         keys = {k for _, _, k in rows} if by_key else {0}
@@ -55,6 +60,19 @@ CASES: list[tuple[str, str, str, Bound]] = [
     (f"SELECT k, MEDIAN(v) AS s FROM s [RANGE 9 {US}] GROUP BY k", "aggregate", "each row's values of the last 9", since(9)),
     (f"SELECT k, SUM(v) AS s FROM s [RANGE 9 {US}] GROUP BY k EMIT CHANGES", "aggregate", "of the last 9", since(10)),
     (f"SELECT k, SUM(v) AS s FROM s [RANGE 9 {US}] GROUP BY k EMIT EVERY 5 {US}", "aggregate", "of the last 9", since(9)),
+    (
+        f"SELECT k, STDDEV(v) AS s, FIRST(v) AS a FROM s [RANGE 9 {US}] GROUP BY k",
+        "aggregate",
+        "one cell a group and instant of the last 9",
+        cells_since(9),
+    ),
+    ("SELECT k, VARIANCE(v) AS s, LAST(v) AS z FROM s [ROWS 5] GROUP BY k", "aggregate", "one cell a row of the last 5 rows", last_rows(5)),
+    (
+        f"SELECT k, STDDEV(v) AS s, LAST(v) AS z FROM s [SESSION 3 {US}] GROUP BY k",
+        "aggregate",
+        "one state an open session and key",
+        keys_and_waiting,
+    ),
     ("SELECT k, SUM(v) AS s FROM s [ROWS 5] GROUP BY k", "aggregate", "one cell a row of the last 5 rows", last_rows(5)),
     (
         "SELECT k, SUM(v) AS s FROM s [PARTITION BY k ROWS 3] GROUP BY k",
