@@ -11,7 +11,7 @@ import datetime as dt
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millstream.client.connection import CONNECT_SECONDS_MAX, Answer, AsyncClient, Tls, connect_async
 from millstream.client.errors import MillstreamError
@@ -24,6 +24,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Result = TypeVar("Result")
+
+# A signal that comes just before a thread begins to wait does not interrupt the wait. Ctrl-C must: so look up now and then.
+LOOK_UP_S = 0.25
+
+
+class _Call(Generic[Result]):
+    """A coroutine for the loop's thread to run.
+
+    The caller waits on a bare lock: an exception that Ctrl-C raises inside a `with` of a Condition, as futures have it, can leave that
+    locked for ever.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        self.ended = threading.Lock()
+        self.ended.acquire()
+        self.task: asyncio.Task[Result] | None = None
+        self._coroutine = coroutine
+
+    def begin(self) -> None:
+        """Start it; on the loop's thread."""
+        self.task = asyncio.get_running_loop().create_task(self._coroutine)
+        self.task.add_done_callback(lambda _: self.ended.release())
+
+    def cancel(self) -> None:
+        """Cancel it; on the loop's thread."""
+        if self.task is not None:
+            self.task.cancel()
 
 
 class LoopThread:
@@ -45,12 +72,18 @@ class LoopThread:
         if not self.is_running:
             coroutine.close()
             raise MillstreamError("closed", "the connection has been closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        call = _Call(coroutine)
         try:
-            return future.result()
+            self._loop.call_soon_threadsafe(call.begin)
+            while self._thread.is_alive() and not call.ended.acquire(timeout=LOOK_UP_S):
+                """Look up, and wait on."""
         except BaseException:
-            future.cancel()
+            if self.is_running:
+                self._loop.call_soon_threadsafe(call.cancel)
             raise
+        if call.task is None or not call.task.done() or call.task.cancelled():
+            raise MillstreamError("closed", "the connection has been closed")
+        return call.task.result()
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         """Cancel what runs, run `last`, and end the thread; waits for it unless called from inside it."""

@@ -15,7 +15,7 @@ from millstream.client.cli import run
 NAMES = sorted(entry.name for entry in entry_points(group="millstream.benchmarks"))
 KNOWN_KEYS = {
     *figures.IDENTITY, *figures.GREATER, *figures.SMALLER, "reference_rows_per_s", "cpu_s", "noise", "target_ms", "loss_percent",
-    "frames_per_s", "decisions", "orders", "order_us", "groups", "panes", "bytes_per_group", "counted_per_row",
+    "frames_per_s", "rows", "decisions", "orders", "order_us", "groups", "panes", "bytes_per_group", "counted_per_row",
 }  # fmt: skip
 
 
