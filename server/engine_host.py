@@ -103,7 +103,7 @@ class EngineHost:
         runtime: RuntimeFactory,
         policy: PolicySpec,
         *,
-        optimise: bool = True,
+        rewrite: bool = True,
         sharing: str = DEFAULT,
     ) -> None:
         self.observer = observer
@@ -121,7 +121,7 @@ class EngineHost:
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
         self.policy_dir: Path | None = None
-        self.rules_off = frozenset() if optimise else frozenset(("all",))
+        self.rules_off = frozenset() if rewrite else frozenset(("all",))
         self.network = Network(self, sharing=sharing != OFF)
         self.network.choose_periods = period_chooser(sharing)
         self.sharing = sharing
