@@ -99,7 +99,8 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
 def _splice(
     host: EngineHost, query: Query, physical: PhysicalQuery, deliver: Deliver, node: ClassNode, *, share_state: bool = True
 ) -> None:
-    how = {"share": not query.identity, "share_state": share_state}  # what a restart rebuilds has operators of its own, with their state
+    # What a restart rebuilds has operators of its own, with their state.
+    how: dict[str, Any] = {"share": not query.identity, "share_state": share_state}
     if query.kind is QueryKind.DERIVED:
         delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver, **how)
     else:
