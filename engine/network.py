@@ -300,7 +300,7 @@ class Network:
         """Take a query out and return the operators that served nobody else."""
         self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
-        self._handovers.pop(query_id, None)
+        self._handovers = {new: h for new, h in self._handovers.items() if query_id not in (new, h.old.node.id)}
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
             place = (subscription.running.id, -1 if subscription.port is None else subscription.port)

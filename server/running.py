@@ -77,12 +77,7 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     host.identify(query, recovering=recovering)
     query.shape = ResultShape(query.planned.physical.schema)
     host.observer.query_began(query)
-    run, physical = query.run, query.planned.physical
-    deliver = (
-        (lambda train: forward(host, query, run, train))
-        if query.kind is QueryKind.INSERT
-        else (lambda train: host.deliver(query, run, train))
-    )
+    physical, deliver = query.planned.physical, deliverer(host, query)
     node = host.class_node(physical.options)
     try:
         _splice(host, query, physical, deliver, node)
@@ -94,6 +89,14 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
     if query.identity and not recovering:
         host.remember_run(query)
+
+
+def deliverer(host: EngineHost, query: Query) -> Deliver:
+    """Return what takes the results of a query's present run."""
+    run = query.run
+    if query.kind is QueryKind.INSERT:
+        return lambda train: forward(host, query, run, train)
+    return lambda train: host.deliver(query, run, train)
 
 
 def _splice(
