@@ -16,6 +16,7 @@ from millstream.engine.operators.recipes import AggregateRecipe, JoinRecipe, Pro
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
+from millstream.engine.receipts.build import keeper_for, lineages_of
 from millstream.engine.running import RunningOperator
 from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
 from millstream.engine.sharing.ports import Port, Subscription, Wire
@@ -272,7 +273,7 @@ class Instantiator:
             running.outputs.append(log)
             self._nodes[-1] = replace(self._nodes[-1], outputs=(log.id,), row_bytes_out=float(log.row_bytes))
             base, streams = port.base_streams, frozenset[str]().union(*running.port_streams)
-            ports = [Port(log, running.id, None, base, None, streams, raw=False)]
+            ports = [Port(log, running.id, None, base, None, streams, raw=False, lineages=port.lineages)]
             self._offers.append(Shared((class_node.id, SYNOPSIS_RECIPE, (port.log.id,)), running, ports))
         else:
             running, ports = found.running, [replace(found.ports[0], log=log)]
@@ -316,7 +317,10 @@ class Instantiator:
         self._operators.append(running)
         self._nodes.append(self._operator_node(running, node, kind, class_node))
         raw = running.raw and kind in STATELESS_KINDS
-        ports = [Port(log, running.id, None, base, None, streams, raw) for log in running.outputs]
+        shed = [p.lineages for p in inputs]
+        running.keeper = keeper_for(node.recipe, logic, shed)
+        lineages = lineages_of(node.recipe, shed)
+        ports = [Port(log, running.id, None, base, None, streams, raw, lineages=lineages) for log in running.outputs]
         if any(p.log.id in self._private for p in inputs):
             self._private.update(p.log.id for p in ports)  # behind an output of its own nothing can be shared
         elif key is not None:
