@@ -98,7 +98,8 @@ class Application:
         self.loop = asyncio.get_running_loop()
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
         spec = PolicySpec.parse(self.config.policy)
-        self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise, sharing=self.config.sharing)
+        self.host = EngineHost(self, self.store, self._runtime(spec), spec, rewrite=self.config.rewrite, sharing=self.config.sharing)
+        self.host.admission = self.config.admission
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:

@@ -16,6 +16,7 @@ from millstream.engine.network import Deliver
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.scheduler.errors import SchedulerError
+from millstream.server import admission
 from millstream.server.journal.checkpoints import key_of
 from millstream.server.lifecycle import QueryState, Verb, next_state
 from millstream.server.queries import Query, QueryKind
@@ -67,6 +68,8 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     if query.run:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
+    if not recovering:
+        admission.check(host, query)
     host.note_order(query.name)
     query.run += 1
     query.failure = None

@@ -28,7 +28,7 @@ from millstream.engine.planner.query_options import checked_qos, query_options
 
 PLAN_VERSION = 1
 ROOT_FIELDS = ("version", "name", "class", "qos", "weight", "deadline", "start", "lifetime", "emit", "stream", "every", "root")
-QOS_FIELDS = ("latency", "memory_bytes_max", "tolerance_percent")
+QOS_FIELDS = ("latency", "latency_target", "memory_bytes_max", "tolerance_percent")
 
 
 def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple[Option, ...] = ()) -> LogicalQuery:

@@ -163,4 +163,5 @@ def _not_rebuilt(host: EngineHost, query: Query) -> list[str]:
 def _entered(host: EngineHost, query: Query, planned: PlannedQuery) -> Outcome:
     running.enter(host, query)
     notices = [f"query {query.name} {query.state.value}", *planned.notes, *planned.physical.notes, *_not_rebuilt(host, query)]
+    notices += query.warnings
     return said(*notices, query=query.name, continuous=query.kind is QueryKind.SELECT, durable=query.is_durable)
