@@ -41,7 +41,10 @@ class PhysicalNode:
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """WITH (…) of a query: class, latency utility graph as (seconds, utility), weight, deadline, life time. Units in the names."""
+    """WITH (…) of a query: class, latency utility graph as (seconds, utility), weight, deadline, life time. Units in the names.
+
+    `history`: it begins with the windows that are seen whole, also those whose first rows came before it where a synopsis holds them.
+    """
 
     class_name: str = "default"
     qos: tuple[tuple[float, float], ...] = DEFAULT_QOS
@@ -52,6 +55,7 @@ class QueryOptions:
     tolerance_percent: float | None = None
     start_at_us: int | None = None
     lifetime_us: int | None = None
+    history: bool = False
 
 
 @dataclass(frozen=True, slots=True)
