@@ -40,6 +40,8 @@ class Handover:
             raise Unsupported("the query meets a stream at several places, where late rows are judged together")
         if any(wire.port.derived is not None for query in (old, new) for wire in query.blueprint.wires):
             raise Unsupported("the query reads a derived stream")
+        if any(wire.port.lineages for wire in old.blueprint.wires):
+            raise Unsupported("its class may be shed, and what its operators count of that does not change hands")
         self._pairs = self._paired()
 
     def _check_alone(self, operators: Iterable[RunningOperator]) -> None:

@@ -277,7 +277,7 @@ class Application:
     def results(self, query: Query, train: Train) -> None:
         """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
-            self.bridge.post(partial(self._publish, query.name, query.shape.batches(train), result_meta(train)))
+            self.bridge.post(partial(self._publish, query.name, query.shape.batches(train), result_meta(train, query.complete_from_us)))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""

@@ -15,7 +15,7 @@ from millstream.engine.graph import ClassId, OperatorId
 from millstream.engine.operators.recipes import Recipe
 from millstream.engine.planner.alternatives import Did, alternatives
 from millstream.engine.planner.logical import Node
-from millstream.engine.sources import ShedLog
+from millstream.engine.shedding import ShedLog
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.live import Spent
 from millstream.scheduler.optimiser.contract import (

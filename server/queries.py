@@ -38,6 +38,7 @@ class Query:
     results into batches. `last_counts` are the accounts' sums of a run
     that has ended. `identity` is that of its present results, `earlier` those from before restarts that they continue (store.StoredRun),
     `warnings` what admission had to say of it,
+    `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
     `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for.
     """
 
@@ -67,6 +68,7 @@ class Query:
     warnings: tuple[str, ...] = ()
     rows_out: int = 0
     rows_before: int = 0
+    complete_from_us: int | None = None
 
     @property
     def is_durable(self) -> bool:

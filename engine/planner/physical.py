@@ -45,6 +45,7 @@ class QueryOptions:
 
     `latency_target_ns` is the mean latency that is wanted, `memory_bytes_max` the most that queues and state may hold, and
     `tolerance_percent` how far either may be exceeded before it counts as missed.
+    `history`: it begins with the windows that are seen whole, also those whose first rows came before it where a synopsis holds them.
     """
 
     class_name: str = "default"
@@ -57,6 +58,7 @@ class QueryOptions:
     tolerance_percent: float | None = None
     start_at_us: int | None = None
     lifetime_us: int | None = None
+    history: bool = False
 
 
 @dataclass(frozen=True, slots=True)

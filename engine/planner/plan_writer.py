@@ -97,6 +97,8 @@ def _options(query: LogicalQuery) -> Plan:
         plan["start"] = format_timestamp(options.start_at_us)
     if options.lifetime_us is not None:
         plan["lifetime"] = duration_text(options.lifetime_us)
+    if options.history:
+        plan["history"] = "held"
     return plan
 
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from millstream.engine.errors import Unsupported
+from millstream.engine.graph import ClassId, ClassNode
+from millstream.engine.network import DEFAULT_CLASS_NODE
 from millstream.engine.operators.recipes import SelectRecipe
 from millstream.engine.planner.alternatives import Did, alternatives, expected_cost, key_of, physical_of, stacked
 from millstream.engine.planner.alternatives import run_below as run_of
@@ -49,11 +51,10 @@ class Swapping(SqlEngine):
         self.logical["q"] = planned.logical
         self.select(text, "q")
 
-    def begin_swap(self, root: Node) -> Any:
+    def begin_swap(self, root: Node, class_node: ClassNode = DEFAULT_CLASS_NODE) -> Any:
         """Attach another plan, sealed; returns its delta."""
-        delta = self.network.add_query(
-            "q", physical_of(self.logical["q"], root), self.results["q"].append, replaces=self.deltas["q"].query.id
-        )
+        physical, replaces = physical_of(self.logical["q"], root), self.deltas["q"].query.id
+        delta = self.network.add_query("q", physical, self.results["q"].append, class_node=class_node, replaces=replaces)
         self.network.attach(delta.query.id)
         return delta
 
@@ -189,6 +190,13 @@ def test_what_cannot_be_handed_over_is_refused_by_name() -> None:
     with pytest.raises(Unsupported, match="serve other queries"):
         engine.begin_swap(engine.logical["q"].root)
     assert set(engine.network.queries) == {d.query.id for d in engine.deltas.values()}
+    shed = Swapping(sharing=False)
+    shed.start(QUERIES[0])
+    node = ClassNode(ClassId(1), "low", may_shed=True)
+    shed.deltas["q"] = shed.network.add_query("q", physical_of(shed.logical["q"], shed.logical["q"].root), None, class_node=node)
+    shed.network.attach(shed.deltas["q"].query.id)
+    with pytest.raises(Unsupported, match="may be shed"):
+        shed.begin_swap(shed.logical["q"].root, node)
     alone = Swapping(sharing=False)
     alone.start(QUERIES[2])
     other = plan_select(QUERIES[3], alone.catalog).logical.root
