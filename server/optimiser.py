@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.errors import EngineError, Unsupported
 from millstream.engine.graph import ClassId, OperatorId
-from millstream.engine.operators.recipes import Recipe
-from millstream.engine.planner.alternatives import Did, alternatives
+from millstream.engine.operators.recipes import Recipe, TableJoinRecipe
+from millstream.engine.planner.alternatives import NOTHING, Did, Measured, alternatives
 from millstream.engine.planner.logical import Node
 from millstream.engine.shedding import ShedLog
 from millstream.scheduler.errors import SchedulerError
@@ -137,18 +137,24 @@ class RuntimeOptimiser:
         return self.host.network.sources[stream].shed_logs.get(class_id)
 
     def _choices(self, query: Query, plans: _Plans) -> tuple[PlanChoice, ...]:
-        measured: dict[Recipe, Did] = {}
-        assert query.id is not None
-        oldest = plans.did[0]
-        for operator in self.host.network.queries[query.id].blueprint.operators:
-            now = plans.did[-1][operator.id]
-            then = oldest.get(operator.id, Did(0, 0, 0))
-            did = Did(now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns)
-            measured[operator.recipe] = measured[operator.recipe] + did if operator.recipe in measured else did
-        found = alternatives(query.planned.logical.root, measured, rewritten=not self.host.rules_off)
+        found = alternatives(query.planned.logical.root, self._measured(query, plans), rewritten=not self.host.rules_off)
         for one in found:
             plans.roots.setdefault(one.key, one.root)
         return tuple(PlanChoice(one.key, one.kind, one.saving, one.why) for one in found)
+
+    def _measured(self, query: Query, plans: _Plans) -> Measured:
+        """Return what the operators did since the oldest look that is remembered; of a table that is joined twice nothing is known."""
+        operators: dict[Recipe, Did] = {}
+        lookups: dict[str, list[Did]] = {}
+        assert query.id is not None
+        for operator in self.host.network.queries[query.id].blueprint.operators:
+            now, then = plans.did[-1][operator.id], plans.did[0].get(operator.id, NOTHING)
+            did = Did(now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns)
+            operators[operator.recipe] = operators.get(operator.recipe, NOTHING) + did
+            if isinstance(operator.recipe, TableJoinRecipe):
+                for table in operator.port_streams[1]:
+                    lookups.setdefault(table, []).append(did)
+        return Measured(operators, {table: found[0] for table, found in lookups.items() if len(found) == 1})
 
     # ---- deeds
 
