@@ -17,7 +17,6 @@ from millstream.engine.planner.alternatives import NOTHING, Did, Measured, alter
 from millstream.engine.planner.logical import Node
 from millstream.engine.shedding import ShedLog
 from millstream.scheduler.errors import SchedulerError
-from millstream.scheduler.live import Spent
 from millstream.scheduler.optimiser.contract import (
     Decision,
     Facts,
@@ -62,7 +61,7 @@ class RuntimeOptimiser:
         self.host = host
         self._optimiser = Optimiser(OptimiserSettings.of_settling(settle_s))
         self._plans: dict[str, _Plans] = {}
-        self._spent: Spent | None = None
+        self._before: tuple[int, int] | None = None
         self._log = logger()
 
     @property
@@ -97,12 +96,18 @@ class RuntimeOptimiser:
         return Facts(policy, self._busy(runtime), tuple(self._subject(q) for q in queries))
 
     def _busy(self, runtime: LiveRuntime) -> float:
-        """Return the share of its time since the last look that the scheduler's thread did not wait."""
-        before, now = self._spent, runtime.scheduler.spent()
-        self._spent = now
-        if before is None or now.at_ns <= before.at_ns:
+        """Return the share of the time since the last look in which something was done.
+
+        One worker runs on the scheduler's thread, which then decides, runs or waits. With several it is the time in operators by theirs.
+        """
+        scheduler = runtime.scheduler
+        now = scheduler.spent()
+        waited_ns = now.waiting_ns if scheduler.workers == 1 else -runtime.statistics().busy_ns
+        before, self._before = self._before, (now.at_ns, waited_ns)
+        if before is None or now.at_ns <= before[0]:
             return 0.0
-        return max(0.0, min(1.0, 1.0 - (now.waiting_ns - before.waiting_ns) / (now.at_ns - before.at_ns)))
+        part = (waited_ns - before[1]) / (now.at_ns - before[0])
+        return max(0.0, min(1.0, 1.0 - part if scheduler.workers == 1 else -part / scheduler.workers))
 
     def _plans_of(self, query: Query) -> _Plans:
         plans = self._plans.get(query.name)
