@@ -36,7 +36,7 @@ Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None
 class LogArrival:
     """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know.
 
-    `total` are the rows ever appended to the log, these included.
+    `total` are the rows ever appended to the log, these included; `shed` those that came with these and were dropped before it.
     """
 
     log: LogId
@@ -45,6 +45,7 @@ class LogArrival:
     arrival_ns: int
     controls: int
     total: int | None = None
+    shed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,14 +304,14 @@ class Ingress:
         for shed in source.shed_logs.values():
             kept = kept_rows(train, shed.ratio, self.seed)
             shed.shed += train.rows - kept.rows
-            arrivals.append(_push(shed.log, kept, arrival_ns))
+            arrivals.append(_push(shed.log, kept, arrival_ns, train.rows - kept.rows))
         return arrivals
 
 
-def _push(log: OutputLog, train: Train, arrival_ns: int) -> LogArrival:
+def _push(log: OutputLog, train: Train, arrival_ns: int, shed: int = 0) -> LogArrival:
     node = LogNode(train.over(log.hi, train.hi), log)
     log.push(node)
-    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total)
+    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed)
 
 
 def _arrival_times(source: Source, rows: int, now_us: int) -> tuple[Int64Array, Int64Array]:
