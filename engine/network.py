@@ -31,7 +31,8 @@ from millstream.engine.sharing.periods import ChoosePeriods, regroup
 from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import take_out_of_force
-from millstream.engine.sources import Ingested, Ingress, Reservation, ShedLog, Source
+from millstream.engine.shedding import ShedLog
+from millstream.engine.sources import Ingested, Ingress, Reservation, Source
 from millstream.engine.train import Train
 from millstream.engine.watermarks import TIME_MIN
 
@@ -424,17 +425,16 @@ class Network:
         if stream in self._derived:
             query_id, port = self._derived[stream]
             base = self.queries[query_id].blueprint.base_streams
-            return Port(
-                port.log, port.producer, None, base, derived=stream, flushes=any(self.sources[b].definition.time.idle_flush for b in base)
-            )
+            flushes = any(self.sources[b].definition.time.idle_flush for b in base)
+            return Port(port.log, port.producer, None, base, derived=stream, flushes=flushes, lineages=port.lineages)
         source = self._source(stream)
-        log = source.log
+        log, lineages = source.log, 0
         if class_node.may_shed and source.table is None:
             shed = source.shed_logs.get(class_node.id)
             if shed is None:
                 shed = self._open_shed_log(source, class_node.id)
-            log = shed.log
-        return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush)
+            log, lineages = shed.log, 1
+        return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush, lineages=lineages)
 
     def _open_shed_log(self, source: Source, class_id: ClassId) -> ShedLog:
         with self.ingress.lock:

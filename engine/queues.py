@@ -13,6 +13,7 @@ see are merged when the next train comes, so a selective filter does not fill it
 
 from __future__ import annotations
 
+import copy
 import threading
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,12 +21,15 @@ from typing import Protocol
 import numpy as np
 from millstream.engine import limits
 from millstream.engine.graph import EdgeId, LogId
+from millstream.engine.receipts.tally import Tally, follow, summed
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train, concat_trains, empty_train
 from millstream.engine.types import Kind
-from millstream.engine.watermarks import TIME_MIN, constant_track
+from millstream.engine.watermarks import TIME_MIN, constant_track, thinned
 
 STEP_BYTES = 16  # a seq and a watermark
+STEPS_KEPT_MAX = 8_192  # of W in a stretch without rows
+MERGES_MAX = 64  # of nodes without rows, until what they say of W is put together
 ROW_OVERHEAD_BYTES = 24  # seq, event time, arrival
 TEXT_BYTES = 24  # a guess, where nothing was seen yet
 
@@ -44,14 +48,14 @@ class LogNode:
     `controls` is 1 for a train without rows that must still be seen: a mark, or W moved (merged ones add up).
     """
 
-    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "next", "readers", "rows", "train")
+    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "merges", "next", "readers", "rows", "track_bytes", "train")
 
     def __init__(self, train: Train | None, log: OutputLog | None = None) -> None:
         self.train = train
         self.readers = 0
         self.cut = False
         self.next: LogNode | None = None
-        self.rows = self.bytes = self.controls = 0
+        self.rows = self.bytes = self.controls = self.merges = self.track_bytes = 0
         self.arrival_ns: int | None = None
         if train is None:
             return
@@ -60,8 +64,23 @@ class LogNode:
             self.bytes = train.nbytes() if log is None else log.bytes_of(train)
             self.arrival_ns = oldest_arrival(train)
         else:
-            self.bytes = STEP_BYTES * train.track.step_count
+            self.bytes = self.track_bytes = STEP_BYTES * train.track.step_count
             self.controls = int(train.is_mark or train.track.end > train.track.start)
+        if train.tally is not None:
+            self.bytes += train.tally.nbytes()
+
+    def merge(self, following: LogNode) -> None:
+        """Take up the node behind, neither of them having rows. What only says that W moved is put together and thinned now and then."""
+        joined = concat_trains([_train(self), _train(following)])
+        self.merges += 1
+        if self.merges >= MERGES_MAX:
+            self.merges = 0
+            joined.track = thinned(joined.track, STEPS_KEPT_MAX)
+        self.train = joined
+        self.controls += following.controls
+        tally = 0 if joined.tally is None else joined.tally.nbytes()
+        self.track_bytes = STEP_BYTES * joined.track.step_count if self.merges == 0 else self.track_bytes + following.track_bytes
+        self.bytes = self.track_bytes + tally
 
 
 class OutputLog:
@@ -71,6 +90,7 @@ class OutputLog:
         "_before_tail",
         "_fixed_bytes",
         "_lock",
+        "_owed",
         "_tail",
         "_text",
         "bytes_held",
@@ -108,6 +128,7 @@ class OutputLog:
         self._tail = LogNode(None)
         self._before_tail: LogNode | None = None
         self._lock = threading.Lock()
+        self._owed: Tally | None = None  # of trains that were not kept: the next one brings it
         self._text = [i for i, f in enumerate(schema.fields) if f.type.is_arrow]
         self._fixed_bytes = fixed_row_bytes(schema)
         self.row_bytes = self._fixed_bytes + TEXT_BYTES * len(self._text)
@@ -120,7 +141,11 @@ class OutputLog:
             node.readers = len(self.cursors)
             if self.quiet and not node.rows and not train.ended:
                 node.controls = 0
+                if train.tally is not None:
+                    self._owed = summed(train.tally if self._owed is None else _followed(self._owed, train.tally))
             elif self.cursors:
+                if self._owed is not None:
+                    self._pay(node, train)
                 self._append(node)
             self.rows_total += node.rows
             self.controls_total += node.controls
@@ -151,14 +176,20 @@ class OutputLog:
             total += train.slot_nbytes(position)
         return total
 
+    def _pay(self, node: LogNode, train: Train) -> None:
+        assert self._owed is not None
+        node.train = copy.copy(train)
+        node.train.tally = self._owed if train.tally is None else _followed(self._owed, train.tally)
+        self._owed = None
+
     def _append(self, node: LogNode) -> None:
         self._tail.next = node
         before, tail = self._before_tail, self._tail
         if before is not None and _mergeable(before, tail):
             # Readers that have passed both keep the tail, which now points to the new node; the others see one merged node.
-            before.train = concat_trains([_train(before), _train(tail)])
-            before.controls += tail.controls
-            before.bytes += tail.bytes
+            self.bytes_held -= before.bytes + tail.bytes
+            before.merge(tail)
+            self.bytes_held += before.bytes
             before.next = node
             tail = before
         self._before_tail = tail
@@ -202,6 +233,12 @@ def fixed_row_bytes(schema: Schema) -> int:
     """Return the bytes of a row without its text."""
     widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4, Kind.TEXT: 0, Kind.LIST: 0}
     return ROW_OVERHEAD_BYTES + sum(16 if f.type.is_wide else widths.get(f.type.kind, 8) for f in schema.fields)
+
+
+def _followed(first: Tally, second: Tally) -> Tally:
+    joined = follow((first, second), rows=1)
+    assert joined is not None
+    return joined
 
 
 def _train(node: LogNode) -> Train:

@@ -98,7 +98,8 @@ class Application:
         self.loop = asyncio.get_running_loop()
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
         spec = PolicySpec.parse(self.config.policy)
-        self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise, sharing=self.config.sharing)
+        self.host = EngineHost(self, self.store, self._runtime(spec), spec, rewrite=self.config.rewrite, sharing=self.config.sharing)
+        self.host.admission = self.config.admission
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
@@ -273,7 +274,7 @@ class Application:
     def results(self, query: Query, train: Train) -> None:
         """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
-            self.bridge.post(partial(self._publish, query.name, query.shape.batches(train), result_meta(train)))
+            self.bridge.post(partial(self._publish, query.name, query.shape.batches(train), result_meta(train, query.complete_from_us)))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""
