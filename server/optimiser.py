@@ -128,7 +128,14 @@ class RuntimeOptimiser:
         choices = self._choices(query, plans) if verdict.state is State.MISSED else ()
         weight = self._weight(query)
         drop = self._drop_ratio(query, node.id)
-        return Subject(query.id, query.name, node.id, target, verdict, weight, node.may_shed, drop, plans.in_force, choices)
+        may_shed = node.may_shed and self._sheds_alone
+        return Subject(query.id, query.name, node.id, target, verdict, weight, may_shed, drop, plans.in_force, choices)
+
+    @property
+    def _sheds_alone(self) -> bool:
+        """Whether no load manager sheds, so that the optimiser may."""
+        runtime = self.host.runtime
+        return isinstance(runtime, LiveRuntime) and runtime.scheduler.settings.load in (None, "none")
 
     def _weight(self, query: Query) -> float:
         assert query.id is not None
