@@ -113,9 +113,9 @@ class RuntimeOptimiser:
         plans = self._plans.get(query.name)
         if plans is None or plans.run != query.run:
             plans = _Plans(query.run, roots={"": query.planned.logical.root})
-        assert query.id is not None
-        operators = self.host.network.queries[query.id].blueprint.operators
-        plans.did.append({o.id: Did(s.rows_in, s.rows_out, s.cost_ns) for o in operators if (s := o.statistics) is not None})
+        if query.name in self.host.watch.verdicts and query.id is not None:
+            done = [(o.id, o.statistics) for o in self.host.network.queries[query.id].blueprint.operators]
+            plans.did.append({one: Did(did.rows_in, did.rows_out, did.cost_ns) for one, did in done})
         return plans
 
     def _subject(self, query: Query) -> Subject:

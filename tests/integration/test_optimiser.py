@@ -55,10 +55,11 @@ async def decisions(client: Any) -> list[dict[str, Any]]:
 
 
 async def decided(client: Any, outcome: str) -> dict[str, Any]:
+    """Return the first decision on the order of selections that has come out so."""
     deadline = time.monotonic() + 9.0
     while time.monotonic() < deadline:
-        found = await decisions(client)
-        if found and found[0]["outcome"] == outcome:
+        found = [one for one in await decisions(client) if one["outcome"] == outcome and one["action"].startswith("selection order")]
+        if found:
             return found[0]
         await asyncio.sleep(0.05)
     raise AssertionError(f"no decision was {outcome}: {await decisions(client)}")
