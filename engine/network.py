@@ -183,13 +183,20 @@ class Network:
     ) -> GraphDelta:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
 
-        With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares nothing, not even so.
+        With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares only what keeps no state.
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
         operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
         """
         delta = self._plan(
-            name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share, alone=replaces is not None
+            name,
+            query,
+            deliver,
+            class_node,
+            keep_progress=False,
+            share_state=share_state and replaces is None,
+            share=share,
+            alone=replaces is not None,
         )
         if replaces is not None:
             try:
@@ -229,8 +236,10 @@ class Network:
         share: bool,
         alone: bool = False,
     ) -> GraphDelta:
-        registry = (Registry() if alone else self.registry) if self.sharing and share else None
-        instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node), registry, with_state=share_state)
+        registry = self.registry if self.sharing and share else None
+        instantiator = Instantiator(
+            self._ids, lambda stream: self._port(stream, class_node), registry, with_state=share_state, synopses=not alone
+        )
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
         self._announced.update(n.id for n in source_nodes)
