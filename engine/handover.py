@@ -65,7 +65,7 @@ class Handover:
 
     def seal(self, at: int) -> None:
         """Part the rows at an arrival number; called under the ingress lock, with the new plan just attached there."""
-        self.at = at
+        self.at = self.old.until_seq = at
         for cursor in (*_entrances(self.old), *_entrances(self.new)):
             cursor.sealed_at = at
         self._rows_before = {stream: ledger.cursor.log.rows_total for stream, ledger in self.old.ledgers.items()}
@@ -98,11 +98,19 @@ class Handover:
         self._carry_accounts()
 
     def _carry_accounts(self) -> None:
-        """All rows below the arrival number have been processed, whoever took them."""
+        """All rows below the arrival number have been processed, whoever took them; later ones may have failed in what others use too."""
         for stream, ledger in self.old.ledgers.items():
             mine = self.new.ledgers[stream]
             done = self._rows_before[stream] - ledger.rows_before
-            self.new.ledgers[stream] = replace(ledger, cursor=mine.cursor, older=mine.older, done_before=done)
+            ledger.count_failed(mine.failed_seqs)
+            self.new.ledgers[stream] = replace(
+                ledger,
+                cursor=mine.cursor,
+                older=mine.older,
+                done_before=done,
+                failed_forgotten=ledger.failed_forgotten + mine.failed_forgotten,
+                failed_results=ledger.failed_results + mine.failed_results,
+            )
 
     def open(self) -> tuple[OperatorId, ...]:
         """Let the new plan read; return the operators that may have something to do now."""
@@ -110,6 +118,9 @@ class Handover:
 
     def give_up(self) -> tuple[OperatorId, ...]:
         """Let the old plan go on as if nothing had been; the new one is to be removed."""
+        self.old.until_seq = None
+        for stream, ledger in self.old.ledgers.items():
+            ledger.count_failed(self.new.ledgers[stream].failed_seqs)
         return self._unseal(self.old)
 
     def _unseal(self, query: RunningQuery) -> tuple[OperatorId, ...]:

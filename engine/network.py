@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
@@ -20,8 +19,9 @@ from millstream.engine.column import Column
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
 from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
 from millstream.engine.handover import Handover
+from millstream.engine.hooks import Hooks as Hooks
+from millstream.engine.hooks import NoHooks as NoHooks
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
-from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.operators.recipes import SinkRecipe
 from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.queues import OutputLog
@@ -41,41 +41,18 @@ Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
 
 
-class Hooks(Protocol):
-    """What the network tells its owner while operators run; called from worker threads, must return soon and never raise."""
-
-    def late(self, query: str, stream: str, rows: Train) -> None:
-        """Rows that reached none of the query's windows. They have the stream's own columns where it has LATE INTO or ERRORS INTO."""
-
-    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-        """Rows at which an expression failed (K8)."""
-
-    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
-        """An operator raised: a fault of ours or of user code. The query no longer runs."""
-
-
-class NoHooks:
-    """Hooks of an owner who does not want to know; evaluation errors and late rows are still counted."""
-
-    def late(self, query: str, stream: str, rows: Train) -> None:
-        """Ignore."""
-
-    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-        """Ignore."""
-
-    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
-        """Raise: an owner without hooks is a test, which must see it."""
-        raise error
-
-
 @dataclass(slots=True)
 class RunningQuery:
-    """A query with its operators (post-order, without sources) and the ledgers of its input streams. It sees rows from `from_seq` on."""
+    """A query with its operators (post-order, without sources) and the ledgers of its input streams.
+
+    It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over.
+    """
 
     node: QueryNode
     blueprint: Blueprint
     attached: bool = False
     from_seq: int = 0
+    until_seq: int | None = None
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
     branches: Branches | None = None
 
