@@ -18,7 +18,7 @@ from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
 from millstream.engine.column import Column
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
-from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
+from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId, QueryNode
 from millstream.engine.handover import Handover
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
 from millstream.engine.operators.contract import EvaluationErrors
@@ -302,6 +302,8 @@ class Network:
         self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
         self._handovers = {new: h for new, h in self._handovers.items() if query_id not in (new, h.old.node.id)}
+        if not query.attached:  # perhaps nobody heard what its plan announced; saying it twice does no harm
+            self._announced.difference_update(node.id for node in query.blueprint.source_nodes)
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
             place = (subscription.running.id, -1 if subscription.port is None else subscription.port)
@@ -382,6 +384,14 @@ class Network:
         source = self._source(stream)
         with self.ingress.lock:
             source.shed_logs[class_id].ratio = ratio
+
+    def set_log_drop_ratio(self, log: LogId, ratio: float) -> None:
+        """Do the same by the log of the class on the stream; nothing for a log that is no such, or is gone."""
+        for source in list(self.sources.values()):
+            with self.ingress.lock:
+                for shed in source.shed_logs.values():
+                    if shed.log.id == log:
+                        shed.ratio = ratio
 
     # Inside ------------------------------------------------------------------------------------------------------------
 

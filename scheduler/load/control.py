@@ -7,6 +7,7 @@ dropped, no cycle is run, so that a core that has nothing to do is not called.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from millstream.engine.graph import ClassId, LogId
 from millstream.engine.work import Emission
@@ -41,6 +42,13 @@ class LoadControl:
     def shares(self) -> Mapping[ClassId, float]:
         """The shares in force."""
         return self._told
+
+    @property
+    def present(self) -> dict[ClassId, ClassLoad]:
+        """How classes stand: as at the end of the last cycle, or without load where nothing has happened since."""
+        if self.next_ns is not None:
+            return dict(self.standings)
+        return {one: replace(found, load=0.0, backlog_s=0.0, response_ns=None) for one, found in self.standings.items()}
 
     # ---- what happens
 

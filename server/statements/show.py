@@ -12,7 +12,7 @@ from millstream.engine.sharing.bill import bills
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.scheduler import catalog as policies
 from millstream.scheduler.spec import PolicySpec
-from millstream.server import measured
+from millstream.server import loads, measured
 from millstream.server.outcome import Outcome, table
 from millstream.server.statements.decisions import show_decisions
 from millstream.server.statements.describe import time_rule
@@ -81,12 +81,16 @@ def _queries(host: EngineHost) -> Outcome:
 def _classes(host: EngineHost) -> Outcome:
     found = host.runtime.measures()
     shares = _loss_percents(host)
+    standings = host.runtime.loads()
     rows = []
     for one in host.catalog.classes():
-        outputs = measured.short(None if found is None else found.of_class(host.class_nodes[one.name].id))
-        rows.append((one.name, one.priority, one.target_us, one.may_shed, shares.get(one.name), *outputs))
+        node = host.class_nodes[one.name]
+        outputs = measured.short(None if found is None else found.of_class(node.id))
+        rows.append(
+            (one.name, one.priority, one.target_us, one.may_shed, shares.get(one.name), *outputs, *loads.cells(standings.get(node.id)))
+        )
     columns = [("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN"), ("loss_percent", "DOUBLE")]
-    return table([*columns, *measured.SHORT], rows)
+    return table([*columns, *measured.SHORT, *loads.COLUMNS], rows)
 
 
 def _loss_percents(host: EngineHost) -> dict[str, float]:
