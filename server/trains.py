@@ -36,6 +36,32 @@ class ResultShape:
         return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
 
 
+def pieces_of(shape: ResultShape, train: Train) -> list[tuple[Any, dict[str, Any]]]:
+    """Return a train in pieces, each with what is said of it; receipts of rows go with their rows."""
+    batches, meta = shape.batches(train), result_meta(train)
+    if len(batches) == 1:
+        return [(batches[0], meta)]
+    pieces, at = [], 0
+    for batch in batches:
+        pieces.append((batch, cut_receipts(meta, at, batch.num_rows)))
+        at += batch.num_rows
+    return pieces
+
+
+def cut_receipts(meta: dict[str, Any], start: int, rows: int) -> dict[str, Any]:
+    """Return what is said of `rows` rows of a result from the row `start` on."""
+    runs = meta.get("receipts")
+    if runs is None:
+        return meta
+    kept, at = [], 0
+    for run in runs:
+        inside = min(at + run[0], start + rows) - max(at, start)
+        if inside > 0:
+            kept.append([inside, *run[1:]])
+        at += run[0]
+    return {**meta, "receipts": kept}
+
+
 def result_meta(train: Train) -> dict[str, Any]:
     """Return what a result says besides its rows: the position it answers up to, the watermark, notes such as the share seen."""
     meta: dict[str, Any] = {"position": train.hi - 1}

@@ -262,6 +262,6 @@ def test_what_waits_behind_a_full_drop_stays_small() -> None:
     dice = random.Random(1)
     for block in range(40):
         engine.put("s", [(block * 60 * SECOND + dice.randint(0, 60 * SECOND), 0, i) for i in range(10_000)])
-    log = engine.network.sources["s"].shed_logs[LOW.id].log
+    log = engine.network.sources["s"].shed_logs[LOW.id, ""].log
     assert log.rows_held == 0
     assert log.bytes_held < 8_000_000
