@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millstream.engine.errors import Unsupported
-from millstream.engine.language.syntax import Name, NamedItem, Option, Query, SelectBody, SelectItem
+from millstream.engine.language.syntax import Name, NamedItem, Option, Place, Query, SelectBody, SelectItem, Star
 from sqlglot import exp
 
 CONFIDENCE_FACTOR = 1.96  # of the normal distribution, two-sided 95 %
@@ -34,23 +34,26 @@ def wants_scaling(query: Query, overrides: tuple[Option, ...]) -> Option | None:
 def scaled_up(query: Query, option: Option) -> Query:
     """Return the query with the two columns beside each COUNT and SUM."""
     body = query.body
-    place = {"line": option.place.line, "column": option.place.column, "token": option.name}
-    if not isinstance(body, SelectBody) or not isinstance(body.source, NamedItem) or body.distinct:
-        raise Unsupported("scale_up is for one SELECT from one stream", hint="leave joins, derived tables and DISTINCT out", **place)
-    if query.stream is not None or query.common_tables:
-        raise Unsupported("scale_up is for one SELECT from one stream", hint="leave ISTREAM and WITH tables out", **place)
-    items: list[object] = []
-    count = 0
-    for position, item in enumerate(body.items):
+    plain = isinstance(body, SelectBody) and isinstance(body.source, NamedItem) and not body.distinct
+    if not isinstance(body, SelectBody) or not plain or query.stream is not None or query.common_tables:
+        raise _refused(option, "scale_up is for one SELECT from one stream", "leave joins, derived tables, DISTINCT and ISTREAM out")
+    items: list[SelectItem | Star] = []
+    for item in body.items:
         items.append(item)
-        if isinstance(item, SelectItem):
-            call = _scalable(item.expression)
-            if call is not None:
-                items += _beside(item, call, position)
-                count += 1
-    if not count:
-        raise Unsupported("scale_up needs a COUNT or SUM by itself in the select list", hint="AVG needs no scaling", **place)
+        call = _scalable(item.expression) if isinstance(item, SelectItem) else None
+        if isinstance(item, SelectItem) and call is not None:
+            items += _beside(item, call)
+    if len(items) == len(body.items):
+        raise _refused(option, "scale_up needs a COUNT or SUM by itself in the select list", "AVG needs no scaling")
     return replace(query, body=replace(body, items=tuple(items)))
+
+
+def _refused(option: Option, message: str, hint: str) -> Unsupported:
+    place = option.place
+    known = place != Place()  # one from outside the text has none
+    return Unsupported(
+        message, hint=hint, line=place.line if known else None, column=place.column if known else None, token=option.name if known else None
+    )
 
 
 def _scalable(node: exp.Expr) -> exp.Anonymous | None:
@@ -61,29 +64,26 @@ def _scalable(node: exp.Expr) -> exp.Anonymous | None:
     return None if isinstance(call.expressions[0], exp.Distinct) else call
 
 
-def _beside(item: SelectItem, call: exp.Anonymous, position: int) -> list[SelectItem]:
+def _beside(item: SelectItem, call: exp.Anonymous) -> list[SelectItem]:
     name = item.alias.text if item.alias is not None else call.name.lower()
     argument = call.expressions[0]
     weight = _function("SAMPLING_WEIGHT")
-    spread = exp.Mul(this=weight, expression=exp.Paren(this=exp.Sub(this=weight.copy(), expression=exp.Literal.number(1))))
+    first: exp.Expr = weight
+    second: exp.Expr = exp.Mul(this=weight, expression=exp.Paren(this=exp.Sub(this=weight.copy(), expression=exp.Literal.number(1))))
     condition = item.expression.expression.this if isinstance(item.expression, exp.Filter) else None
     if call.name.lower() == "sum":
         value = exp.Paren(this=argument.copy())
         first = exp.Mul(this=weight.copy(), expression=value)
-        second = exp.Mul(this=exp.Mul(this=spread, expression=value.copy()), expression=value.copy())
-    else:
-        first, second = weight.copy(), spread
-        if not isinstance(argument, exp.Star):
-            counted = exp.Not(this=exp.Is(this=exp.Paren(this=argument.copy()), expression=exp.Null()))
-            condition = counted if condition is None else exp.And(this=exp.Paren(this=condition), expression=counted)
-    sums = [_summed(one, condition) for one in (first, second)]
-    error = exp.Mul(this=exp.Literal.number(CONFIDENCE_FACTOR), expression=_function("SQRT", sums[1]))
+        second = exp.Mul(this=exp.Mul(this=second, expression=value.copy()), expression=value.copy())
+    elif not isinstance(argument, exp.Star):
+        counted = exp.Not(this=exp.Is(this=exp.Paren(this=argument.copy()), expression=exp.Null()))
+        condition = counted if condition is None else exp.And(this=exp.Paren(this=condition), expression=counted)
+    scaled = _summed(first, condition)
+    error: exp.Expr = exp.Mul(this=exp.Literal.number(CONFIDENCE_FACTOR), expression=_function("SQRT", _summed(second, condition)))
     if call.name.lower() == "count":  # nothing counted is 0, as COUNT says
-        sums[0], error = (_function("COALESCE", one, exp.Literal.number(0)) for one in (sums[0], error))
-    return [
-        SelectItem(expression, Name(f"{name}_{word}", item.place), item.text, item.place)
-        for word, expression in (("scaled", sums[0]), ("error", error))
-    ]
+        scaled, error = (_function("COALESCE", one, exp.Literal.number(0)) for one in (scaled, error))
+    beside = (("scaled", scaled), ("error", error))
+    return [SelectItem(expression, Name(f"{name}_{word}", item.place), item.text, item.place) for word, expression in beside]
 
 
 def _summed(value: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
