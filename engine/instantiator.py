@@ -14,6 +14,7 @@ from millstream.engine.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, 
 from millstream.engine.operators.build import STATELESS_KINDS, build_operator, kind_of, prior_of
 from millstream.engine.operators.recipes import AggregateRecipe, JoinRecipe, ProjectRecipe, Recipe, SinkRecipe
 from millstream.engine.operators.shared_aggregate import SharedAggregate
+from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
 from millstream.engine.receipts.build import keeper_for, lineages_of
@@ -77,6 +78,7 @@ class Blueprint:
     offers: list[Shared] = field(default_factory=list)
     awaken: list[OutputLog] = field(default_factory=list)
     with_state: list[Shared] = field(default_factory=list)
+    history: bool = False
 
     @property
     def external_logs(self) -> list[OutputLog]:
@@ -98,7 +100,7 @@ class Blueprint:
             awaken(log)
         for running in self.operators:
             if running not in self.used:
-                before.extend(self._attach_operator(running, at))
+                before.extend(self._attach_operator(running, at, newest_us))
             for subscription in self.subscriptions:
                 if subscription.running is running:
                     readers = [w.consumer for w in self.wires if w.port.log is subscription.log]
@@ -106,7 +108,7 @@ class Blueprint:
                     put_in_force(subscription, at, newest_us)
         return tuple(before)
 
-    def _attach_operator(self, running: RunningOperator, at: int) -> list[tuple[EdgeId, int]]:
+    def _attach_operator(self, running: RunningOperator, at: int, newest_us: int | None) -> list[tuple[EdgeId, int]]:
         before: list[tuple[EdgeId, int]] = []
         wires = [w for w in self.wires if w.consumer is running]
         for wire in wires:
@@ -118,6 +120,8 @@ class Blueprint:
                 before.append((wire.edge, wire.port.log.rows_total))
         logs = [w.port.log for w in wires]
         watermark = running.logic.attached([log.watermark_us for log in logs], [log.idle for log in logs])
+        if isinstance(running.logic, WindowAggregate):
+            running.logic.began(newest_us, only_whole=self.history)
         for place, wire in enumerate(wires):
             source = wire.port.source
             if source is not None and source.table is not None:
@@ -151,6 +155,7 @@ class Instantiator:
         self._wires: list[Wire] = []
         self._ports: dict[int, list[Port]] = {}
         self._sources: dict[str, Port] = {}
+        self._history = False
 
     def build(
         self,
@@ -162,6 +167,7 @@ class Instantiator:
         keep_progress: bool = False,
     ) -> Blueprint:
         """Build every operator of the plan; with `deliver` a sink at its end. `keep_progress`: others may read the root's log."""
+        self._history = query.options.history
         root = self._visit(InputRef(query.root), class_node)
         if deliver is not None:
             recipe = SinkRecipe(query.schema, query=name)
@@ -187,6 +193,7 @@ class Instantiator:
             self._offers,
             self._to_awaken(),
             self._with_state,
+            self._history,
         )
 
     def _to_awaken(self) -> list[OutputLog]:
@@ -240,6 +247,8 @@ class Instantiator:
         if self._is_carried(node):
             return self._aggregated(node, class_node, Shown(node.recipe.schema))
         inputs = [self._visit(child, class_node) for child in node.inputs]
+        if self._history and isinstance(node.recipe, AggregateRecipe):
+            return self._add(node, inputs, class_node, None)  # its windows begin where those of others do not
         placing = self._merging.place(node, inputs, class_node.id)
         for shared in placing.used:
             self._use(shared)
@@ -281,7 +290,7 @@ class Instantiator:
                 self._operators.append(running)
                 self._used.append(running)
         log.producer = running
-        self._subscriptions.append(Subscription(running, recipe, shown, log, None if found is not None else 0))
+        self._subscriptions.append(Subscription(running, recipe, shown, log, None if found is not None else 0, self._history))
         self._private.add(log.id)
         return ports
 

@@ -108,11 +108,12 @@ class Application:
             self.store,
             self._runtime(spec),
             spec,
-            optimise=config.optimise,
+            rewrite=config.rewrite,
             sharing=config.sharing,
             shed_seed=config.shed_seed,
             sheds_when_full=True,
         )
+        self.host.admission = self.config.admission
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
@@ -287,7 +288,7 @@ class Application:
     def results(self, query: Query, train: Train) -> None:
         """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
-            self.bridge.post(partial(self._publish, query.name, pieces_of(query.shape, train)))
+            self.bridge.post(partial(self._publish, query.name, pieces_of(query.shape, train, query.complete_from_us)))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""

@@ -44,6 +44,7 @@ from millstream.server.lifecycle import QueryState
 from millstream.server.once.held import HeldRows, KeptResults
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
+from millstream.server.rates import StreamRates
 from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.sharing import period_chooser
@@ -103,7 +104,7 @@ class EngineHost:
         runtime: RuntimeFactory,
         policy: PolicySpec,
         *,
-        optimise: bool = True,
+        rewrite: bool = True,
         sharing: str = DEFAULT,
         shed_seed: int = 0,
         sheds_when_full: bool = False,
@@ -123,10 +124,12 @@ class EngineHost:
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
         self.policy_dir: Path | None = None
-        self.rules_off = frozenset() if optimise else frozenset(("all",))
+        self.rules_off = frozenset() if rewrite else frozenset(("all",))
         self.network = Network(self, sharing=sharing != OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
         self.network.choose_periods = period_chooser(sharing)
         self.sharing = sharing
+        self.rates = StreamRates()
+        self.admission = "off"
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))

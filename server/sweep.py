@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from millstream.server.app import Application
 
 SWEEP_S = 0.05
+RATE_ROUNDS = 10  # rounds between two notes of how many rows have come
 JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
 LAW_ROUNDS = 200  # rounds between two looks at the conservation law
 
@@ -46,10 +47,16 @@ class Sweep:
         for found in tuple(application.feeds.values()):
             found.feed.check(now_ns)
         self._pass_time()
+        if self._round % RATE_ROUNDS == 0:
+            self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
             application.loop.create_task(application.checkpoint())
         if self._round % LAW_ROUNDS == 0:
             self._check_law()
+
+    def _note_rates(self, now_ns: int) -> None:
+        host = self.application.host
+        host.rates.note(now_ns, {name: intake.accepted_total for name, intake in host.intakes.items()})
 
     def _pass_time(self) -> None:
         host = self.application.host

@@ -36,9 +36,9 @@ class ResultShape:
         return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
 
 
-def pieces_of(shape: ResultShape, train: Train) -> list[tuple[Any, dict[str, Any]]]:
+def pieces_of(shape: ResultShape, train: Train, complete_from_us: int | None = None) -> list[tuple[Any, dict[str, Any]]]:
     """Return a train in pieces, each with what is said of it; receipts of rows go with their rows."""
-    batches, meta = shape.batches(train), result_meta(train)
+    batches, meta = shape.batches(train), result_meta(train, complete_from_us)
     if len(batches) == 1:
         return [(batches[0], meta)]
     pieces, at = [], 0
@@ -62,11 +62,16 @@ def cut_receipts(meta: dict[str, Any], start: int, rows: int) -> dict[str, Any]:
     return {**meta, "receipts": kept}
 
 
-def result_meta(train: Train) -> dict[str, Any]:
-    """Return what a result says besides its rows: the position it answers up to, the watermark, notes such as the share seen."""
+def result_meta(train: Train, complete_from_us: int | None = None) -> dict[str, Any]:
+    """Return what a result says besides its rows: the position it answers up to, the watermark, notes such as the share seen.
+
+    `complete_from_us`: windows that begin earlier lack the rows from before the query.
+    """
     meta: dict[str, Any] = {"position": train.hi - 1}
     if TIME_MIN < train.track.end < TIME_MAX:
         meta["watermark_us"] = train.track.end
+    if complete_from_us is not None:
+        meta["complete_from_us"] = complete_from_us
     if train.notes:
         meta.update(train.notes)
     return meta

@@ -27,9 +27,24 @@ from millstream.engine.planner.plan_nodes import NodeReader
 from millstream.engine.planner.query_options import checked_qos, query_options
 
 PLAN_VERSION = 1
-ROOT_FIELDS = ("version", "name", "class", "qos", "weight", "deadline", "start", "lifetime", "shed_by", "emit", "stream", "every", "root")
-_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "shed_by")
-QOS_FIELDS = ("latency", "memory_bytes_max", "tolerance_percent")
+ROOT_FIELDS = (
+    "version",
+    "name",
+    "class",
+    "qos",
+    "weight",
+    "deadline",
+    "start",
+    "lifetime",
+    "history",
+    "shed_by",
+    "emit",
+    "stream",
+    "every",
+    "root",
+)
+_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "shed_by")
+QOS_FIELDS = ("latency", "latency_target", "memory_bytes_max", "tolerance_percent")
 
 
 def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple[Option, ...] = ()) -> LogicalQuery:

@@ -17,7 +17,20 @@ from millstream.engine.planner.logical import Node, RelationToStream, Window, wa
 from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.planner.shed_options import check_shedding, shed_by
 
-OPTION_NAMES = ("class", "qos", "weight", "deadline", "memory_bytes_max", "tolerance_percent", "start", "lifetime", "scale_up", "shed_by")
+OPTION_NAMES = (
+    "class",
+    "qos",
+    "weight",
+    "deadline",
+    "latency_target",
+    "memory_bytes_max",
+    "tolerance_percent",
+    "start",
+    "lifetime",
+    "history",
+    "scale_up",
+    "shed_by",
+)
 _QOS_POINT = re.compile(r"\s*([0-9.]+\s*[A-Za-zµ]+)\s*:\s*([0-9.]+)\s*")
 _NS_PER_US = 1_000
 
@@ -72,6 +85,8 @@ def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) 
         return replace(options, weight=_positive(name, value))
     if name == "deadline":
         return replace(options, deadline_ns=_duration(name, value) * _NS_PER_US)
+    if name == "latency_target":
+        return replace(options, latency_target_ns=_duration(name, value) * _NS_PER_US)
     if name == "memory_bytes_max":
         return replace(options, memory_bytes_max=int(_positive(name, value)))
     if name == "tolerance_percent":
@@ -84,7 +99,15 @@ def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) 
         return replace(options, scale_up=truth(name, value))
     if name == "shed_by":
         return replace(options, shed_by=shed_by(str(value), node, catalog))
+    if name == "history":
+        return replace(options, history=_history(value))
     raise UnknownName(f"there is no option {name}", hint=did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}")
+
+
+def _history(value: object) -> bool:
+    if value not in ("held", "none"):
+        raise InvalidDefinition(f"option history must be 'held' or 'none', not {value!r}")
+    return value == "held"
 
 
 def _class_name(name: str, catalog: Catalog) -> str:

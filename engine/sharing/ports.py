@@ -43,10 +43,14 @@ class Wire:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """An output of a shared aggregate that one query asked for. `port` is its number, None until it is in force."""
+    """An output of a shared aggregate that one query asked for. `port` is its number, None until it is in force.
+
+    With `history` it begins with the windows that it sees whole, panes that are held included.
+    """
 
     running: RunningOperator
     recipe: AggregateRecipe
     shown: Shown
     log: OutputLog
     port: int | None = None
+    history: bool = False

@@ -70,11 +70,13 @@ def _queries(host: EngineHost) -> Outcome:
         outputs = measured.short(None if found is None else found.of_query(query))
         rows.append(
             (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
-             *(counts.get(name) for name in COUNTED), *outputs, query.failure, query.shown_text)
+             *(counts.get(name) for name in COUNTED), *outputs, query.complete_from_us,
+             query.failure, query.shown_text)
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
     columns += [(name, "BIGINT") for name in COUNTED]
-    return table([*columns, *measured.SHORT, ("failure", "TEXT"), ("text", "TEXT")], rows)
+    columns += [*measured.SHORT, ("complete_from", "TIMESTAMP")]
+    return table([*columns, ("failure", "TEXT"), ("text", "TEXT")], rows)
 
 
 def _classes(host: EngineHost) -> Outcome:
