@@ -18,7 +18,7 @@ from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
 from millstream.engine.column import Column
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName
-from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
+from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId, QueryNode
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.operators.recipes import SinkRecipe
@@ -294,6 +294,8 @@ class Network:
         """Take a query out and return the operators that served nobody else."""
         self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
+        if not query.attached:  # perhaps nobody heard what its plan announced; saying it twice does no harm
+            self._announced.difference_update(node.id for node in query.blueprint.source_nodes)
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
             place = (subscription.running.id, -1 if subscription.port is None else subscription.port)
@@ -372,6 +374,14 @@ class Network:
     def set_drop_ratio(self, stream: str, class_id: ClassId, ratio: float) -> None:
         """Shed this share of the stream's rows, from the next chunk on, before queries of a class that may be shed."""
         self.shed_logs.set_ratio(self._source(stream), class_id, ratio)
+
+    def set_log_drop_ratio(self, log: LogId, ratio: float) -> None:
+        """Do the same by the log of the class on the stream; nothing for a log that is no such, or is gone."""
+        for source in list(self.sources.values()):
+            with self.ingress.lock:
+                for shed in source.shed_logs.values():
+                    if shed.log.id == log:
+                        shed.ratio = ratio
 
     # Inside ------------------------------------------------------------------------------------------------------------
 

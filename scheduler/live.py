@@ -28,6 +28,7 @@ from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExec
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.limits import (
     AGING,
+    NEVER_NS,
     OFFER_COST_FADE,
     OFFER_COST_NS_MAX,
     OFFER_NS_MAX,
@@ -112,6 +113,7 @@ class LiveScheduler:
         record: bool = False,
         window: int = WINDOW_TUPLES,
         aging: float = AGING,
+        load: str | None = None,
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
@@ -133,6 +135,7 @@ class LiveScheduler:
                 measure=True,
                 window=window,
                 aging=aging,
+                load=load,
             ),
         )
         if self._core.measures is not None:
@@ -151,6 +154,7 @@ class LiveScheduler:
         self._statistics, self._counted_ns = self._core.statistics(), 0
         self._turn = threading.Lock()  # who holds it decides
         self._own: list[Event] = []  # events that deciding itself made, to be handled next
+        self._wakes_ns = NEVER_NS  # until when the scheduler thread sleeps if nothing is posted
         self._offer_cost_ns = 0.0
         self._fatal: BaseException | None = None
         self.scheduling_ns = 0
@@ -220,8 +224,9 @@ class LiveScheduler:
         self._offer_cost_ns += (spent_ns - self._offer_cost_ns) * (1.0 - OFFER_COST_FADE)
         for event in events:
             self._mailbox.post(event)
-        if not events and self._core.next_wake_ns() is not None:
-            self._mailbox.post(Tick())  # the scheduler thread does not know when to wake up
+        wake_ns = self._core.next_wake_ns()
+        if not events and wake_ns is not None and wake_ns < self._wakes_ns:
+            self._mailbox.post(Tick())  # the scheduler thread means to sleep for longer
 
     def set_policy(self, spec: PolicySpec) -> None:
         """Use another policy from the next decision on; raises `PolicyError` when it cannot be put together."""
@@ -366,6 +371,7 @@ class LiveScheduler:
 
     def _timeout_s(self) -> float | None:
         wake_ns = self._core.next_wake_ns()
+        self._wakes_ns = NEVER_NS if wake_ns is None else wake_ns
         return None if wake_ns is None else max(0.0, (wake_ns - self._clock_ns()) / _NS_PER_S)
 
     def _step(self, events: list[Event]) -> list[Event]:

@@ -26,7 +26,7 @@ from millstream.protocol.messages import Submit
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
-from millstream.server.config import Config
+from millstream.server.config import Config, policy_at_start
 from millstream.server.engine_host import Context, EngineHost
 from millstream.server.errors import ServerError
 from millstream.server.fed_streams import base_streams
@@ -101,7 +101,7 @@ class Application:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
-        spec = PolicySpec.parse(self.config.policy)
+        spec = PolicySpec.parse(policy_at_start(self.config))
         config = self.config
         self.host = EngineHost(
             self,
@@ -130,8 +130,16 @@ class Application:
         self.ready = True
 
     def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
+        config = self.config
         return lambda executor, network, told: LiveRuntime(
-            executor, network, spec, max(1, self.config.workers), told, window=self.config.estimate_rows, aging=self.config.estimate_aging
+            executor,
+            network,
+            spec,
+            max(1, config.workers),
+            told,
+            window=config.estimate_rows,
+            aging=config.estimate_aging,
+            load=config.load,
         )
 
     async def stop(self) -> bool:

@@ -29,7 +29,7 @@ from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.sources import Ingested, MergedPart
 from millstream.engine.train import Int64Array, Train
-from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
@@ -373,5 +373,7 @@ class EngineHost:
             self.observer.query_ended(found, "failed", found.failure, {})
 
     def _instructed(self, instruction: Instruction) -> None:
+        if isinstance(instruction, SetDropRatio):
+            self.network.set_log_drop_ratio(instruction.log, instruction.ratio)
         if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
             self.observer.reported(instruction.kind, instruction.message)

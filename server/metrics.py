@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine.graph import ClassId
+from millstream.scheduler.load.contract import ClassLoad
 from millstream.server.http import Page
+from millstream.server.loads import families as load_families
 from millstream.server.measured import Measured
 from millstream.server.measured_families import measured_families
 from prometheus_client import CollectorRegistry, generate_latest
@@ -37,10 +40,12 @@ class ApplicationCollector:
     def __init__(self, application: Application) -> None:
         self.application = application
         self._measured: Measured | None = None
+        self._loads: Mapping[ClassId, ClassLoad] = {}
 
     async def measure(self) -> None:
         """Get the scheduler's measures, off the loop: the scheduler answers between two decisions."""
         self._measured = await asyncio.to_thread(self.application.host.runtime.measures)
+        self._loads = await asyncio.to_thread(self.application.host.runtime.loads)
 
     def describe(self) -> list[Any]:
         """Nothing ahead of time: families depend on what there is."""
@@ -54,6 +59,7 @@ class ApplicationCollector:
         yield from self._scheduler()
         if self._measured is not None:
             yield from measured_families(self.application.host, self._measured)
+            yield from load_families(self.application.host, self._loads)
 
     def _server(self) -> Iterator[Any]:
         application = self.application

@@ -12,7 +12,7 @@ from millstream.engine.sharing.bill import bills
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.scheduler import catalog as policies
 from millstream.scheduler.spec import PolicySpec
-from millstream.server import measured
+from millstream.server import loads, measured
 from millstream.server.outcome import Outcome, table
 from millstream.server.statements.describe import time_rule
 from millstream.server.statements.functions import show_functions
@@ -82,15 +82,18 @@ def _queries(host: EngineHost) -> Outcome:
 def _classes(host: EngineHost) -> Outcome:
     found = host.runtime.measures()
     shares = _losses(host)
+    standings = host.runtime.loads()
     rows = []
     for one in host.catalog.classes():
-        outputs = measured.short(None if found is None else found.of_class(host.class_nodes[one.name].id))
+        node = host.class_nodes[one.name]
+        outputs = measured.short(None if found is None else found.of_class(node.id))
         shed, accepted = shares.get(one.name, (0, 0))
         loss = 100.0 * shed / accepted if accepted else None
-        rows.append((one.name, one.priority, one.target_us, one.may_shed, accepted, shed, loss, *outputs))
+        standing = loads.cells(standings.get(node.id))
+        rows.append((one.name, one.priority, one.target_us, one.may_shed, accepted, shed, loss, *outputs, *standing))
     columns = [("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN")]
     columns += [("accepted", "BIGINT"), ("shed", "BIGINT"), ("loss_percent", "DOUBLE")]
-    return table([*columns, *measured.SHORT], rows)
+    return table([*columns, *measured.SHORT, *loads.COLUMNS], rows)
 
 
 def _losses(host: EngineHost) -> dict[str, tuple[int, int]]:
