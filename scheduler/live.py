@@ -91,6 +91,17 @@ class _Change:
     refused: str | None = None
 
 
+def live_settings(workers: int) -> CoreSettings:
+    """Return the conditions under which a live core decides."""
+    return CoreSettings(
+        orders_max=1 if workers == 1 else workers * ORDERS_PER_WORKER,
+        train=Train(adaptive=True),
+        schedule=SCHEDULE_UNITS_LIVE,
+        budget_ns=ORDER_BUDGET_NS,
+        measure=True,
+    )
+
+
 class LiveScheduler:
     """Drives a `SchedulerCore` with threads.
 
@@ -122,21 +133,9 @@ class LiveScheduler:
         self._clock_ns = clock_ns
         self._on_splice = on_splice
         self._on_instruction = on_instruction
-        orders_max = 1 if workers == 1 else workers * ORDERS_PER_WORKER
+        conditions = settings or live_settings(workers)
         self._core = SchedulerCore(
-            policy,
-            settings
-            or CoreSettings(
-                orders_max=orders_max,
-                train=Train(adaptive=True),
-                schedule=SCHEDULE_UNITS_LIVE,
-                budget_ns=ORDER_BUDGET_NS,
-                record=record,
-                measure=True,
-                window=window,
-                aging=aging,
-                load=load,
-            ),
+            policy, conditions if settings else replace(conditions, record=record, window=window, aging=aging, load=load)
         )
         if self._core.measures is not None:
             self._core.measures.epoch_ns = time.time_ns() - clock_ns()
