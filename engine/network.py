@@ -211,6 +211,20 @@ class Network:
                 raise
         return delta
 
+    def sketch(self, name: str, query: PhysicalQuery, class_node: ClassNode) -> GraphDelta:
+        """Return what a query would bring, laid on top of what runs; nothing of it stays."""
+        announced = set(self._announced)
+        opened = {source.definition.name: set(source.shed_logs) for source in self.sources.values()}
+        delta = self.add_query(name, query, lambda _: None, class_node=class_node)
+        self.remove_query(delta.query.id)
+        for stream, classes in opened.items():
+            source = self.sources[stream]
+            with self.ingress.lock:
+                for class_id in source.shed_logs.keys() - classes:
+                    del source.shed_logs[class_id]
+        self._announced = announced
+        return delta
+
     def handover(self, query_id: QueryId) -> Handover:
         """Return the handover to a query that was added with `replaces`."""
         return self._handovers[query_id]
