@@ -126,8 +126,9 @@ class Executor:
     ) -> bool:
         """Run a whole chain fused; False when it must be run step by step this time."""
         rows_max = steps[0].rows_max
-        if any(s.rows_max is not None and (rows_max is None or s.rows_max < rows_max) for s in steps[1:]):
-            return False
+        for step in steps[1:]:
+            if step.rows_max is not None and (rows_max is None or step.rows_max < rows_max):
+                return False
         rows_left = ALL_ROWS if rows_max is None else rows_max
 
         def left(sink: RunningOperator, train: Train) -> None:
