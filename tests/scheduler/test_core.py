@@ -296,6 +296,6 @@ def test_a_source_that_runs_gets_another_log_with_a_later_query_and_keeps_what_i
     assert int(bench.core.ledger.log_rows[network.logs.slot_of[source.outputs[0]]]) == 3
     bench.handle(Arrived(LogId(77), 5, 5, 0, total=5))
     assert bench.core.ledger.rows_at[network.operators.slot_of[OperatorId(50)]] == 5
-    bench.core.ledger.validate()
+    validate(bench.core.ledger)
     twice = GraphDelta(replace(query, id=QueryId(10), name="twice"), (reader,))
     assert reports(bench.handle(QueryAdded(twice))) == ["refused"]
