@@ -15,7 +15,6 @@ from millstream.engine.graph import ClassId, OperatorId
 from millstream.engine.operators.recipes import Recipe, TableJoinRecipe
 from millstream.engine.planner.alternatives import NOTHING, Did, Measured, alternatives
 from millstream.engine.planner.logical import Node
-from millstream.engine.shedding import ShedLog
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.optimiser.contract import (
     Decision,
@@ -142,11 +141,11 @@ class RuntimeOptimiser:
         return self.host.network.queries[query.id].node.weight
 
     def _drop_ratio(self, query: Query, class_id: ClassId) -> float:
-        ratios = [log.ratio for name in base_streams(self.host, query.reads) if (log := self._shed_log(name, class_id)) is not None]
+        sources = self.host.network.sources
+        ratios = [
+            log.ratio for name in base_streams(self.host, query.reads) for key, log in sources[name].shed_logs.items() if key[0] == class_id
+        ]
         return max(ratios, default=0.0)
-
-    def _shed_log(self, stream: str, class_id: ClassId) -> ShedLog | None:
-        return self.host.network.sources[stream].shed_logs.get(class_id)
 
     def _choices(self, query: Query, plans: _Plans) -> tuple[PlanChoice, ...]:
         found = alternatives(query.planned.logical.root, self._measured(query, plans), rewritten=not self.host.rules_off)
@@ -201,5 +200,5 @@ class RuntimeOptimiser:
         """Set the share at every stream that queries of the class read."""
         network = self.host.network
         for name, source in list(network.sources.items()):
-            if action.class_id in source.shed_logs:
+            if any(class_id == action.class_id for class_id, _ in source.shed_logs):
                 network.set_drop_ratio(name, action.class_id, action.after)
