@@ -63,9 +63,9 @@ def change_plan(host: EngineHost, query: Query, root: Node) -> None:
         handover.carry()
         query.id = query.last_id = after
         query.planned = planned
-        woken = handover.open()
+    # Before the new plan gives its first result, so that all results are measured together.
     runtime.scheduler.ask(lambda core: None if core.measures is None else core.measures.take_over(before, after))
-    _wake(runtime, woken)
+    _wake(runtime, handover.open())
     runtime.remove(before, running.operators_alone(host, before))
 
 
