@@ -14,7 +14,10 @@ from millstream.scheduler.simulation import runner
 from millstream.scheduler.simulation.experiments import Case, load, names
 from millstream.server.experiments import overhead_runs, threads_runs
 
-LIVE = ("agreement-live", "c-10000-live", "c-overhead-live", "c-threads")
+LIVE = (
+    "agreement-live", "c-10000-live", "c-overhead-live", "c-threads",
+    "d-class-live", "d-common-live", "d-dilos-live", "d-none-live", "d-steps-live",
+)  # fmt: skip
 
 
 def test_threads_and_scheduler_run_the_same_chains_to_the_end() -> None:

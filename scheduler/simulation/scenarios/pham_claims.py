@@ -158,5 +158,5 @@ FIGURES: Final = {
 def seconds_of(scale: Scale, kind: str) -> float:
     """Return how long a simulated run is."""
     if kind == "steps":
-        return {"reduced": 12.0, "medium": 60.0, "full": 300.0}[scale]
-    return {"reduced": 8.0, "medium": 30.0, "full": 120.0}[scale]
+        return {"reduced": 12.0, "medium": 48.0, "full": 300.0}[scale]
+    return {"reduced": 8.0, "medium": 24.0, "full": 120.0}[scale]
