@@ -34,6 +34,7 @@ from millstream.server.journal.journaling import JournalBounds
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.once.held import KeptResults
+from millstream.server.optimiser import RuntimeOptimiser
 from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
@@ -45,7 +46,7 @@ from millstream.server.statements.recording import release as release_recordings
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
-from millstream.server.trains import result_meta
+from millstream.server.trains import ResultRows, result_meta
 from millstream.server.version import PROGRAM
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class Application:
         spec = PolicySpec.parse(policy_at_start(self.config))
         self.host = EngineHost(self, self.store, self._runtime(spec), spec, rewrite=self.config.rewrite, sharing=self.config.sharing)
         self.host.admission = self.config.admission
+        if self.config.optimise:
+            self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
@@ -280,9 +283,9 @@ class Application:
             self.bridge.post(partial(self._open_feed, query, query.identity or secrets.token_hex(6), query.rows_before, query.earlier))
 
     def results(self, query: Query, train: Train) -> None:
-        """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
+        """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
-            self.bridge.post(partial(self._publish, query.name, query.shape.batches(train), result_meta(train, query.complete_from_us)))
+            self.bridge.post(partial(self._publish, query.name, query.shape.results(train), result_meta(train, query.complete_from_us)))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""
@@ -300,7 +303,7 @@ class Application:
             return KeptResults()
         entries = found.feed.log.kept()
         missing = entries[0].rows_before if entries else 0
-        return KeptResults([(e.meta["position"], e.batch) for e in entries if e.batch is not None], missing)
+        return KeptResults([(e.meta["position"], e.batch.to_arrow()) for e in entries if e.batch is not None], missing)
 
     def stream_dropped(self, name: str) -> None:
         """Close the channels into a stream that is gone."""
@@ -334,12 +337,12 @@ class Application:
         for log in keeping:
             log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
 
-    def _publish(self, name: str, batches: list[Any], meta: dict[str, Any]) -> None:
+    def _publish(self, name: str, results: list[ResultRows], meta: dict[str, Any]) -> None:
         found = self.feeds.get(name)
         if found is not None:
             now_ns = self.now_ns()
-            for batch in batches:
-                found.feed.publish(batch, meta, now_ns)
+            for result in results:
+                found.feed.publish(result, meta, now_ns)
             if found.feed.subscriptions and found.feed.is_pressed(now_ns):
                 self._pressed[name] = found
 
