@@ -34,7 +34,7 @@ def command(name: str | None, quick: bool, format_: str, list_: bool, compare: P
     found = _benchmarks()
     if list_ or name is None:
         for entry in found:
-            click.echo(f"{entry.name:<14}{_summary(entry)}")
+            click.echo(f"{entry.name:<16}{_summary(entry)}")
         return
     chosen = [e for e in found if name in (ALL, e.name) or e.name.startswith(f"{name}-")]
     if not chosen:
