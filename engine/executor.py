@@ -96,7 +96,7 @@ class Executor:
         inputs = [t.train for t in call.taken]
         try:
             running.logic.process(inputs, out)
-            trains = emitted(running, out)
+            trains = emitted(running, inputs, out)
             if running.logic.sparse:
                 trains = pass_to_sinks(trains, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
         except Exception as error:

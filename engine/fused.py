@@ -135,7 +135,7 @@ class FusedChain:
         else:
             side = Emitter(len(self._last.outputs))
             self._tail.process((train,), side)
-            made = emitted(self._last, side)
+            made = emitted(self._last, (train,), side)
             if to_sinks is not None and self._tail.sparse:
                 made = to_sinks(made)
         nodes: list[Appended] = []

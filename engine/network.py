@@ -17,8 +17,9 @@ from typing import Protocol
 from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
 from millstream.engine.column import Column
-from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName
+from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
 from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
+from millstream.engine.handover import Handover
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.operators.recipes import SinkRecipe
@@ -31,7 +32,8 @@ from millstream.engine.sharing.periods import ChoosePeriods, regroup
 from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import take_out_of_force
-from millstream.engine.sources import Ingested, Ingress, Reservation, ShedLog, Source
+from millstream.engine.shedding import ShedLog
+from millstream.engine.sources import Ingested, Ingress, Reservation, Source
 from millstream.engine.train import Train
 from millstream.engine.watermarks import TIME_MIN
 
@@ -93,6 +95,7 @@ class Network:
         self.operators: dict[OperatorId, RunningOperator] = {}
         self.queries: dict[QueryId, RunningQuery] = {}
         self._derived: dict[str, tuple[QueryId, Port]] = {}
+        self._handovers: dict[QueryId, Handover] = {}
         self._ids = Ids()
         self._announced: set[OperatorId] = set()
         self._served: dict[OperatorId, list[RunningQuery]] = {}
@@ -176,13 +179,29 @@ class Network:
         class_node: ClassNode = DEFAULT_CLASS_NODE,
         share_state: bool = True,
         share: bool = True,
+        replaces: QueryId | None = None,
     ) -> GraphDelta:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
+
+        With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares nothing, not even so.
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
         operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
         """
-        return self._plan(name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share)
+        delta = self._plan(
+            name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share, alone=replaces is not None
+        )
+        if replaces is not None:
+            try:
+                self._handovers[delta.query.id] = Handover(self.queries[replaces], self.queries[delta.query.id])
+            except Unsupported:
+                self.remove_query(delta.query.id)
+                raise
+        return delta
+
+    def handover(self, query_id: QueryId) -> Handover:
+        """Return the handover to a query that was added with `replaces`."""
+        return self._handovers[query_id]
 
     def _plan(
         self,
@@ -194,8 +213,9 @@ class Network:
         keep_progress: bool,
         share_state: bool,
         share: bool,
+        alone: bool = False,
     ) -> GraphDelta:
-        registry = self.registry if self.sharing and share else None
+        registry = (Registry() if alone else self.registry) if self.sharing and share else None
         instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node), registry, with_state=share_state)
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
@@ -225,6 +245,8 @@ class Network:
             if self.lost_sharing:
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
             cursors = blueprint.attach(at, self._newest_us(blueprint.base_streams))
+            if query_id in self._handovers:
+                self._handovers[query_id].seal(at)
             for shared in blueprint.offers:
                 shared.base_logs = tuple(self.sources[name].log for name in sorted(self._base_of(blueprint, shared)))
                 shared.history = counts_of(shared.base_logs)
@@ -279,6 +301,7 @@ class Network:
         """Take a query out and return the operators that served nobody else."""
         self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
+        self._handovers = {new: h for new, h in self._handovers.items() if query_id not in (new, h.old.node.id)}
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
             place = (subscription.running.id, -1 if subscription.port is None else subscription.port)
@@ -424,17 +447,16 @@ class Network:
         if stream in self._derived:
             query_id, port = self._derived[stream]
             base = self.queries[query_id].blueprint.base_streams
-            return Port(
-                port.log, port.producer, None, base, derived=stream, flushes=any(self.sources[b].definition.time.idle_flush for b in base)
-            )
+            flushes = any(self.sources[b].definition.time.idle_flush for b in base)
+            return Port(port.log, port.producer, None, base, derived=stream, flushes=flushes, lineages=port.lineages)
         source = self._source(stream)
-        log = source.log
+        log, lineages = source.log, 0
         if class_node.may_shed and source.table is None:
             shed = source.shed_logs.get(class_node.id)
             if shed is None:
                 shed = self._open_shed_log(source, class_node.id)
-            log = shed.log
-        return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush)
+            log, lineages = shed.log, 1
+        return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush, lineages=lineages)
 
     def _open_shed_log(self, source: Source, class_id: ClassId) -> ShedLog:
         with self.ingress.lock:

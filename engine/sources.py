@@ -23,7 +23,7 @@ from millstream.engine.graph import ClassId, LogId, OperatorId
 from millstream.engine.queues import LogNode, OutputLog
 from millstream.engine.relations import TableContent
 from millstream.engine.schema import StreamDefinition
-from millstream.engine.shedding import kept_rows
+from millstream.engine.shedding import ShedLog
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, StepTrack, WatermarkTrack, jump_track
 
@@ -36,7 +36,7 @@ Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None
 class LogArrival:
     """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know.
 
-    `total` are the rows ever appended to the log, these included.
+    `total` are the rows ever appended to the log, these included; `shed` were offered and dropped before it.
     """
 
     log: LogId
@@ -45,6 +45,7 @@ class LogArrival:
     arrival_ns: int
     controls: int
     total: int | None = None
+    shed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +72,6 @@ class Reservation:
     stream: str
     lo: int
     hi: int
-
-
-@dataclass(slots=True)
-class ShedLog:
-    """A log of its own for the queries of one class that may be shed, with the drop ratio now in force."""
-
-    log: OutputLog
-    ratio: float = 0.0
-    shed: int = 0
 
 
 @dataclass(slots=True)
@@ -301,16 +293,15 @@ class Ingress:
         if source.table is not None:
             source.table.changed(train)
         for shed in source.shed_logs.values():
-            kept = kept_rows(train, shed.ratio, self.seed)
-            shed.shed += train.rows - kept.rows
-            arrivals.append(_push(shed.log, kept, arrival_ns))
+            kept = shed.kept(train, self.seed)
+            arrivals.append(_push(shed.log, kept, arrival_ns, train.rows - kept.rows))
         return arrivals
 
 
-def _push(log: OutputLog, train: Train, arrival_ns: int) -> LogArrival:
+def _push(log: OutputLog, train: Train, arrival_ns: int, shed: int = 0) -> LogArrival:
     node = LogNode(train.over(log.hi, train.hi), log)
     log.push(node)
-    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total)
+    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed)
 
 
 def _arrival_times(source: Source, rows: int, now_us: int) -> tuple[Int64Array, Int64Array]:

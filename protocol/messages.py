@@ -312,7 +312,8 @@ class Result:
     """`rows` rows of a subscription: a bare Arrow IPC record batch as payload, or `values`.
 
     `meta` carries `resume_token`, `position`, `watermark_us`, `share_seen` (0 to 1: how much of the input these rows saw when load
-    was shed), `shed_rows`, whichever apply. A result of no rows may carry news in `meta` (progress).
+    was shed), `shed_rows`, `complete_from_us` (windows that begin earlier lack the rows from before the query, or are not answered),
+    whichever apply. A result of no rows may carry news in `meta` (progress).
     """
 
     subscription: int

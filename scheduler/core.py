@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 from millstream.engine.graph import QueryId
-from millstream.engine.work import ChainReceipt, OrderId, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
 from millstream.scheduler import catalog
-from millstream.scheduler.chain_accounts import ChainAccounts
 from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
@@ -36,11 +34,14 @@ from millstream.scheduler.events import (
 from millstream.scheduler.express import Charge, ExpressLane, Outcomes, check_policy, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
+from millstream.scheduler.load.control import LoadControl
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
 from millstream.scheduler.outstanding import Outstanding
 from millstream.scheduler.query_marks import QueryMarks
+from millstream.scheduler.receipts import Receipts
+from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
@@ -64,7 +65,6 @@ class SchedulerCore:
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
         self._policy = self._build(policy)
-        self._chains = ChainAccounts(self.ledger, self.estimates)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, Outstanding] = {}
         self._marks = QueryMarks(self.ledger)
@@ -80,6 +80,8 @@ class SchedulerCore:
         self._maker: OrderMaker
         self._reports: list[Instruction] = []
         self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
+        self.load: LoadControl | None = LoadControl(self.settings.load, self.ledger, self.estimates) if self.settings.load else None
+        self._receipts = Receipts(self.ledger, self.estimates, self.measures, self.load, self._counts)
         self._spent = [0, 0]
         self._take: dict[type[Any], Callable[[Any, int], None]] = {
             Arrived: self._take_arrived,
@@ -109,6 +111,8 @@ class SchedulerCore:
         self._reports = []
         if self._splices.waiting:
             instructions.extend(self._splices.due({slot for one in self._outstanding.values() for slot in one.locked}))
+        if self.load is not None:
+            self._manage_load(self.load, now_ns, instructions)
         if len(self._outstanding) < self.settings.orders_max:
             self._decide(now_ns, instructions)
         if self._draining and self.idle:
@@ -121,8 +125,24 @@ class SchedulerCore:
             self.story.tell(now_ns, events, instructions)
         return instructions
 
+    def _manage_load(self, load: LoadControl, now_ns: int, instructions: list[Instruction]) -> None:
+        told = load.cycle(now_ns, busy=bool(self._outstanding))
+        if told is None:
+            return
+        instructions.extend(told)
+        selector = self._policy.selector
+        if isinstance(selector, ClassTurnsSelector):
+            selector.set_shares(load.shares)
+        if self.measures is not None:
+            for class_id, came in load.monitors.came.items():
+                self.measures.arrived(class_id, came.rows, came.shed)
+
     def next_wake_ns(self) -> int | None:
         """When the core wants to be called though nothing happens; None for never. Always in the future of the last `handle`."""
+        wakes = (self._next_overdue_ns(), None if self.load is None else self.load.next_ns)
+        return min((one for one in wakes if one is not None), default=None)
+
+    def _next_overdue_ns(self) -> int | None:
         units = self._units
         if units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
             return None
@@ -194,6 +214,8 @@ class SchedulerCore:
     def express_lane(self, outcomes: Outcomes, charge: Charge | None = None) -> ExpressLane:
         """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
         policy = self._policy
+        if isinstance(policy.selector, ClassTurnsSelector) or self.load is not None:
+            raise SimulationError("what classes are given follows from receipts, which a lane does not make")
         if policy.schedule != 1 or policy.train.count != 1 or policy.threshold or self.settings.orders_max != 1 or self._outstanding:
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         self._units_version = -1
@@ -233,6 +255,8 @@ class SchedulerCore:
 
     def _take_arrived(self, event: Arrived, now_ns: int) -> None:
         log = self.network.logs.slot_of.get(event.log)
+        if self.load is not None:
+            self.load.arrived(log, event.shed, now_ns)
         if log is None:
             # The stream has no query yet, or its last one has left.
             self.ledger.note_unread(event.log, event.rows)
@@ -249,7 +273,8 @@ class SchedulerCore:
     def _take_work(self, event: WorkDone, now_ns: int) -> None:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
-        self._apply_receipt(receipt)
+        self._receipts.apply(receipt)
+        self._tell_class(outstanding, receipt)
         if outstanding.conflicts is None:
             self._moved.extend(
                 outstanding.units if outstanding.cut is self._units else self._units.conflicts_of(outstanding.locked).tolist()
@@ -262,40 +287,13 @@ class SchedulerCore:
         if event.failure is not None:
             self._take_failure(event.failure, outstanding)
 
-    def _apply_receipt(self, receipt: WorkReceipt) -> None:
-        counts = self._counts
-        self._apply_steps(receipt.steps)
-        counts["busy_ns"] += receipt.finished_ns - receipt.started_ns
-        if self.estimates.has_ports:
-            self._record_ports(receipt)
-        for emission in receipt.emissions:
-            counts["rows_emitted"] += emission.rows
-            if self.measures is not None:
-                self.measures.emitted(emission, self.estimates.ideal_of_query)
-
-    def _apply_steps(self, steps: Sequence[StepReceipt | ChainReceipt]) -> None:
-        """Count them in their order; steps between chains together. Rows in count once before each operator, in chains too."""
-        counts = self._counts
-        for _kind, group in groupby(steps, type):
-            plain: list[StepReceipt] = []
-            for step in group:
-                if isinstance(step, StepReceipt):
-                    plain.append(step)
-                    continue
-                counts["rows_in"] += self._chains.apply(step) + sum(step.rows_out[:-1])
-                counts["steps"] += len(step.rows_out)
-            counts["rows_in"] += self.ledger.apply_steps(plain, self.estimates.record)
-            counts["steps"] += len(plain)
-
-    def _record_ports(self, receipt: WorkReceipt) -> None:
-        """Tell what joins let through, where a step took tuples from one port alone."""
-        for step in receipt.steps:
-            if not isinstance(step, StepReceipt):
-                continue  # what is in a chain has one input
-            taken = [count for count in step.consumed if count.rows]
-            if len(step.consumed) > 1 and len(taken) == 1:
-                edge = self.network.edges.slot_of[taken[0].edge]
-                self.estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
+    def _tell_class(self, outstanding: Outstanding, receipt: WorkReceipt) -> None:
+        """Let a policy that gives classes shares of time know what this order took of it."""
+        selector = self._policy.selector
+        if isinstance(selector, ClassTurnsSelector) and outstanding.order.steps:
+            slot = self.network.operators.slot_of.get(outstanding.order.steps[0].operator)
+            if slot is not None:
+                selector.charge(self.network.node(slot).class_id, receipt.finished_ns - receipt.started_ns)
 
     def _take_failure(self, failure: WorkFailure, outstanding: Outstanding) -> None:
         slot_of = self.network.operators.slot_of

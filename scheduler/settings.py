@@ -17,7 +17,7 @@ class CoreSettings:
     `budget_ns` the time after which an order gives the worker back; `adapt` whether measurements replace declared values;
     `head_wait_ns_max` the wait after which a head is served whatever τ says; `record` whether a story is kept; `measure` whether
     results and memory are measured (`measures`); `window` the tuples over which costs and selectivities are measured, `aging` the weight
-    of the newest window (α).
+    of the newest window (α); `load` the load manager (`load.catalog`), None for none that even watches.
     """
 
     orders_max: int = 1
@@ -31,6 +31,7 @@ class CoreSettings:
     measure: bool = False
     window: int = WINDOW_TUPLES
     aging: float = AGING
+    load: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

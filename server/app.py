@@ -34,6 +34,7 @@ from millstream.server.journal.journaling import JournalBounds
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.once.held import KeptResults
+from millstream.server.optimiser import RuntimeOptimiser
 from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryKind
@@ -98,7 +99,10 @@ class Application:
         self.loop = asyncio.get_running_loop()
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
         spec = PolicySpec.parse(self.config.policy)
-        self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise, sharing=self.config.sharing)
+        self.host = EngineHost(self, self.store, self._runtime(spec), spec, rewrite=self.config.rewrite, sharing=self.config.sharing)
+        self.host.admission = self.config.admission
+        if self.config.optimise:
+            self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
@@ -273,7 +277,7 @@ class Application:
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
-            self.bridge.post(partial(self._publish, query.name, query.shape.results(train), result_meta(train)))
+            self.bridge.post(partial(self._publish, query.name, query.shape.results(train), result_meta(train, query.complete_from_us)))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""

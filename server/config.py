@@ -43,7 +43,17 @@ class Config:
     estimate_aging: float = setting(
         0.175, "server", "How far an estimate then moves towards what was measured: above 0, below 1.", least=0.001
     )
-    optimise: bool = setting(True, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
+    rewrite: bool = setting(True, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
+    optimise: bool = setting(False, "server", "Correct what misses its QoS target while it runs (docs/optimiser.md).")
+    optimise_settle_s: float = setting(
+        5.0, "server", "How long the optimiser waits after a change before it measures the effect and may change again.", least=0.1
+    )
+    admission: str = setting(
+        "warn",
+        "server",
+        "What becomes of a query that would push a class below its target: let in unasked, let in with a warning, or refused.",
+        choices=("off", "warn", "refuse"),
+    )
     sharing: str = setting(
         DEFAULT,
         "server",

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
@@ -44,10 +44,15 @@ from millstream.server.lifecycle import QueryState
 from millstream.server.once.held import HeldRows, KeptResults
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
+from millstream.server.rates import StreamRates
 from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.sharing import period_chooser
 from millstream.server.store import Store, StoredRun
+from millstream.server.watch import QosWatch
+
+if TYPE_CHECKING:
+    from millstream.server.optimiser import RuntimeOptimiser
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
@@ -103,7 +108,7 @@ class EngineHost:
         runtime: RuntimeFactory,
         policy: PolicySpec,
         *,
-        optimise: bool = True,
+        rewrite: bool = True,
         sharing: str = DEFAULT,
     ) -> None:
         self.observer = observer
@@ -121,13 +126,17 @@ class EngineHost:
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
         self.policy_dir: Path | None = None
-        self.rules_off = frozenset() if optimise else frozenset(("all",))
+        self.rules_off = frozenset() if rewrite else frozenset(("all",))
         self.network = Network(self, sharing=sharing != OFF)
         self.network.choose_periods = period_chooser(sharing)
         self.sharing = sharing
+        self.rates = StreamRates()
+        self.admission = "off"
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))
+        self.watch = QosWatch(self)
+        self.optimiser: RuntimeOptimiser | None = None
         self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
 
     # --- statements ---

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.server.http import Page
 from millstream.server.measured import Measured
 from millstream.server.measured_families import measured_families
+from millstream.server.target_families import target_families
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -52,6 +53,7 @@ class ApplicationCollector:
         yield from self._streams()
         yield from self._queries()
         yield from self._scheduler()
+        yield from target_families(self.application.host)
         if self._measured is not None:
             yield from measured_families(self.application.host, self._measured)
 

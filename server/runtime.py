@@ -84,7 +84,11 @@ def splicer(network: Network) -> SpliceHandler:
 
 def arrivals(ingested: Ingested) -> list[Event]:
     """Return what the scheduler is to be told of rows or control items that were let in."""
-    return [Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total) for a in ingested.arrivals if a.rows or a.controls]
+    return [
+        Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total, a.shed)
+        for a in ingested.arrivals
+        if a.rows or a.controls or a.shed
+    ]
 
 
 RuntimeFactory = Callable[[OrderExecutor, Network, InstructionHandler], Runtime]

@@ -110,11 +110,16 @@ def _buffers_of(column: Column, rows: int) -> tuple[Any, ...] | None:
     return memoryview(offsets)[: OFFSET_BYTES * (rows + 1)], b"" if characters is None else memoryview(characters)[: int(ends[-1])]
 
 
-def result_meta(train: Train) -> dict[str, Any]:
-    """Return what a result says besides its rows: the position it answers up to, the watermark, notes such as the share seen."""
+def result_meta(train: Train, complete_from_us: int | None = None) -> dict[str, Any]:
+    """Return what a result says besides its rows: the position it answers up to, the watermark, notes such as the share seen.
+
+    `complete_from_us`: windows that begin earlier lack the rows from before the query.
+    """
     meta: dict[str, Any] = {"position": train.hi - 1}
     if TIME_MIN < train.track.end < TIME_MAX:
         meta["watermark_us"] = train.track.end
+    if complete_from_us is not None:
+        meta["complete_from_us"] = complete_from_us
     if train.notes:
         meta.update(train.notes)
     return meta

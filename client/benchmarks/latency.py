@@ -34,9 +34,9 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        with daemon("--no-optimise") as server, asyncio.Runner(loop_factory=_new_loop) as runner:
+        with daemon("--no-rewrite") as server, asyncio.Runner(loop_factory=_new_loop) as runner:
             yield runner.run(_measure(kit, server, "latency", RATE_PER_S))
-        with daemon("--no-optimise") as server, asyncio.Runner(loop_factory=_new_loop) as runner:
+        with daemon("--no-rewrite") as server, asyncio.Runner(loop_factory=_new_loop) as runner:
             yield runner.run(_at_half(kit, server))
     finally:
         sys.setswitchinterval(before)

@@ -27,8 +27,8 @@ from millstream.engine.planner.plan_nodes import NodeReader
 from millstream.engine.planner.query_options import checked_qos, query_options
 
 PLAN_VERSION = 1
-ROOT_FIELDS = ("version", "name", "class", "qos", "weight", "deadline", "start", "lifetime", "emit", "stream", "every", "root")
-QOS_FIELDS = ("latency", "memory_bytes_max", "tolerance_percent")
+ROOT_FIELDS = ("version", "name", "class", "qos", "weight", "deadline", "start", "lifetime", "history", "emit", "stream", "every", "root")
+QOS_FIELDS = ("latency", "latency_target", "memory_bytes_max", "tolerance_percent")
 
 
 def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple[Option, ...] = ()) -> LogicalQuery:
@@ -95,7 +95,9 @@ def _stream(fields: Fields) -> tuple[str | None, int | None]:
 
 def _options(fields: Fields, qos: Fields | None) -> tuple[Option, ...]:
     """Return the root's settings as the options that WITH (…) would give."""
-    options = [Option(name, fields.values[name]) for name in ("class", "weight", "deadline", "start", "lifetime") if fields.has(name)]
+    options = [
+        Option(name, fields.values[name]) for name in ("class", "weight", "deadline", "start", "lifetime", "history") if fields.has(name)
+    ]
     if qos is not None:
         qos.only(QOS_FIELDS)
         options += [Option(name, qos.values[name]) for name in QOS_FIELDS[1:] if qos.has(name)]

@@ -81,6 +81,8 @@ def _options(query: LogicalQuery) -> Plan:
     qos: Plan = {}
     if options.qos != default.qos:
         qos["latency"] = [list(point) for point in options.qos]
+    if options.latency_target_ns is not None:
+        qos["latency_target"] = duration_text(options.latency_target_ns // _NS_PER_US)
     if options.memory_bytes_max is not None:
         qos["memory_bytes_max"] = options.memory_bytes_max
     if options.tolerance_percent is not None:
@@ -95,6 +97,8 @@ def _options(query: LogicalQuery) -> Plan:
         plan["start"] = format_timestamp(options.start_at_us)
     if options.lifetime_us is not None:
         plan["lifetime"] = duration_text(options.lifetime_us)
+    if options.history:
+        plan["history"] = "held"
     return plan
 
 

@@ -16,7 +16,18 @@ from millstream.engine.operators.recipes import EmitKind, EmitSpec
 from millstream.engine.planner.logical import Node, RelationToStream, Window, walk_plan
 from millstream.engine.planner.physical import QueryOptions
 
-OPTION_NAMES = ("class", "qos", "weight", "deadline", "memory_bytes_max", "tolerance_percent", "start", "lifetime")
+OPTION_NAMES = (
+    "class",
+    "qos",
+    "weight",
+    "deadline",
+    "latency_target",
+    "memory_bytes_max",
+    "tolerance_percent",
+    "start",
+    "lifetime",
+    "history",
+)
 _QOS_POINT = re.compile(r"\s*([0-9.]+\s*[A-Za-zµ]+)\s*:\s*([0-9.]+)\s*")
 _NS_PER_US = 1_000
 
@@ -63,6 +74,8 @@ def _apply(options: QueryOptions, option: Option, catalog: Catalog) -> QueryOpti
         return replace(options, weight=_positive(name, value))
     if name == "deadline":
         return replace(options, deadline_ns=_duration(name, value) * _NS_PER_US)
+    if name == "latency_target":
+        return replace(options, latency_target_ns=_duration(name, value) * _NS_PER_US)
     if name == "memory_bytes_max":
         return replace(options, memory_bytes_max=int(_positive(name, value)))
     if name == "tolerance_percent":
@@ -71,7 +84,15 @@ def _apply(options: QueryOptions, option: Option, catalog: Catalog) -> QueryOpti
         return replace(options, start_at_us=_instant(name, value))
     if name == "lifetime":
         return replace(options, lifetime_us=_duration(name, value))
+    if name == "history":
+        return replace(options, history=_history(value))
     raise UnknownName(f"there is no option {name}", hint=did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}")
+
+
+def _history(value: object) -> bool:
+    if value not in ("held", "none"):
+        raise InvalidDefinition(f"option history must be 'held' or 'none', not {value!r}")
+    return value == "held"
 
 
 def _class_name(name: str, catalog: Catalog) -> str:

@@ -216,7 +216,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = EngineHost(self.results, Store(None), runtime, spec, optimise=False, sharing=DEFAULT if sharing else OFF)
+        self.host = EngineHost(self.results, Store(None), runtime, spec, rewrite=False, sharing=DEFAULT if sharing else OFF)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 

@@ -43,7 +43,7 @@ class LiveEngine:
         spec = PolicySpec.parse(policy)
         self.results = Results()
         self.host = EngineHost(
-            self.results, Store(None), lambda _, network, told: self._runtime(network, spec, workers, told, fuse), spec, optimise=False
+            self.results, Store(None), lambda _, network, told: self._runtime(network, spec, workers, told, fuse), spec, rewrite=False
         )
 
     def _runtime(self, network: Network, spec: PolicySpec, workers: int, told: Any, fuse: bool) -> LiveRuntime:

@@ -1,4 +1,4 @@
-"""EXPLAIN QOS: what a query was promised, and beside it what was measured."""
+"""EXPLAIN QOS: what a query was promised, and beside it what was measured; of one that does not run, what it would do to the others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.scheduler.measure_reports import OutputReport
+from millstream.server import admission
 from millstream.server.outcome import Outcome, table
 from millstream.server.queries import Query
 
@@ -27,10 +28,15 @@ def promises(host: EngineHost, planned: PlannedQuery, query: Query | None) -> Ou
         ("deadline", f"{options.deadline_ns / 1e6:g} ms"),
         ("weight", f"{options.weight:g}"),
     ]
+    if options.latency_target_ns is not None:
+        rows.append(("latency target", f"{options.latency_target_ns / 1e6:g} ms on average"))
     if options.memory_bytes_max is not None:
         rows.append(("memory", f"at most {options.memory_bytes_max} bytes"))
     if options.tolerance_percent is not None:
         rows.append(("tolerance", f"{options.tolerance_percent:g} %"))
+    if query is None:
+        expected = admission.asked(host, planned)
+        rows += [] if expected is None else admission.lines(expected)
     found = {} if query is None else _measured(host, query)
     return table([("promise", "TEXT"), ("value", "TEXT"), ("measured", "TEXT")], [(name, value, found.get(name)) for name, value in rows])
 
@@ -55,6 +61,7 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
 def _outputs(report: OutputReport, *, in_windows: bool) -> dict[str, str]:
     late = f"{report.tardiness_ms_mean:.3g} ms past the end of its SLIDE on average, at most {report.tardiness_ms_max:.3g} ms"
     return {
+        "latency target": f"{report.response_ms_mean:.3g} ms on average",
         "delay target": f"{report.response_ms_mean:.3g} ms on average, p99 {report.response_ms_p99:.3g} ms, at most "
         f"{report.response_ms_max:.3g} ms, of {report.outputs} results",
         "latency utility": f"{report.utility:.3g} on average, {report.missed_deadlines} results later than where it begins to fall",
