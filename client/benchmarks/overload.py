@@ -1,6 +1,6 @@
 """Twice as much as the server can work off, two classes: the upper one keeps its target, the lower one sheds and says so.
 
-First the capacity is measured: both classes together, as fast as the publisher's credit allows. Then a new server, with a load manager, gets
+First the capacity is measured: both classes together, nothing shed. Then a new server, with a load manager, gets
 half of that rate, twice that rate, and a quarter of it. Latency runs from the moment a row is due at the publisher to the moment its
 result is in the subscriber's hands; loss is the share of rows that were dropped before the class while the load was double.
 
