@@ -223,7 +223,8 @@ class Network:
         share: bool,
         alone: bool = False,
     ) -> GraphDelta:
-        registry, shed_by = self.registry if self.sharing and share else None, query.options.shed_by
+        registry = self.registry if self.sharing and share else None
+        shed_by = query.options.shed_by
         instantiator = Instantiator(
             self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state, synopses=not alone
         )
