@@ -265,17 +265,19 @@ class Measures:
 
     def take_over(self, query: QueryId, by: QueryId) -> None:
         """Go on measuring a query under the id of the plan that has replaced its first one, which may leave now without a trace."""
+        self._hand_out()
         one, other = self.queries.pop(query), self.queries[by]
         for root in (one.query.root, other.query.root):
             self._of_root[root] = [found for found in self._of_root[root] if found is not one and found is not other]
             if not self._of_root[root]:
                 del self._of_root[root]
-        one.query = other.query
+        one.query, one.identity = other.query, other.identity
         self.queries[by] = one
         self._of_root.setdefault(one.query.root, []).append(one)
 
     def latency_sums(self, queries: Iterable[QueryId]) -> dict[QueryId, tuple[int, float]]:
         """Return how many results these queries in force have given, and the sums of their latencies in ns."""
+        self._hand_out()
         found: dict[QueryId, tuple[int, float]] = {}
         for query in queries:
             one = self.queries.get(query)

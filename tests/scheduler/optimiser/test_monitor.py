@@ -6,7 +6,9 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.engine.graph import QueryId
+from millstream.engine.graph import OperatorId, QueryId, QueryNode
+from millstream.engine.work import Emission
+from millstream.scheduler.measures import Measures
 from millstream.scheduler.optimiser.contract import Observation, State, Target
 from millstream.scheduler.optimiser.monitor import Monitor
 
@@ -64,3 +66,16 @@ def test_a_state_changes_only_across_the_whole_band(latencies: list[float]) -> N
     for before, after, latency in zip(found, found[1:], latencies[1:], strict=False):
         if before is not after:
             assert latency > 22.0 if after is State.MISSED else latency <= 20.0
+
+
+def test_results_of_the_plan_that_takes_over_count_on_those_of_the_one_before() -> None:
+    measures = Measures()
+    before, after = (QueryNode(QueryId(n), "q", OperatorId(n), (OperatorId(n),)) for n in (1, 2))
+    measures.follow(before.id, before, 0)
+    measures.emitted([Emission(OperatorId(1), 2, 10 * S, (4 * S,), (2,))], {})
+    measures.follow(after.id, after, 10 * S)
+    measures.take_over(before.id, after.id)
+    measures.follow(before.id, None, 11 * S)  # the old plan leaves
+    measures.emitted([Emission(OperatorId(2), 1, 12 * S, (9 * S,), (1,))], {})
+    assert measures.latency_sums([before.id, after.id]) == {after.id: (3, 15.0 * S)}
+    assert measures.of_queries(12 * S).keys() == {after.id}
