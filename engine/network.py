@@ -17,8 +17,9 @@ from typing import Protocol
 from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
 from millstream.engine.column import Column
-from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName
+from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
 from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId, QueryNode
+from millstream.engine.handover import Handover
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.operators.recipes import SinkRecipe
@@ -106,6 +107,7 @@ class Network:
         self.operators: dict[OperatorId, RunningOperator] = {}
         self.queries: dict[QueryId, RunningQuery] = {}
         self._derived: dict[str, tuple[QueryId, Port]] = {}
+        self._handovers: dict[QueryId, Handover] = {}
         self._ids = Ids()
         self._announced: set[OperatorId] = set()
         self._served: dict[OperatorId, list[RunningQuery]] = {}
@@ -189,13 +191,29 @@ class Network:
         class_node: ClassNode = DEFAULT_CLASS_NODE,
         share_state: bool = True,
         share: bool = True,
+        replaces: QueryId | None = None,
     ) -> GraphDelta:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
+
+        With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares nothing, not even so.
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
         operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
         """
-        return self._plan(name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share)
+        delta = self._plan(
+            name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share, alone=replaces is not None
+        )
+        if replaces is not None:
+            try:
+                self._handovers[delta.query.id] = Handover(self.queries[replaces], self.queries[delta.query.id])
+            except Unsupported:
+                self.remove_query(delta.query.id)
+                raise
+        return delta
+
+    def handover(self, query_id: QueryId) -> Handover:
+        """Return the handover to a query that was added with `replaces`."""
+        return self._handovers[query_id]
 
     def _plan(
         self,
@@ -207,8 +225,9 @@ class Network:
         keep_progress: bool,
         share_state: bool,
         share: bool,
+        alone: bool = False,
     ) -> GraphDelta:
-        registry = self.registry if self.sharing and share else None
+        registry = (Registry() if alone else self.registry) if self.sharing and share else None
         shed_by = query.options.shed_by
         instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state)
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
@@ -240,6 +259,8 @@ class Network:
             if self.lost_sharing:
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
             cursors = blueprint.attach(at, self._newest_us(blueprint.base_streams))
+            if query_id in self._handovers:
+                self._handovers[query_id].seal(at)
             for shared in blueprint.offers:
                 shared.base_logs = tuple(self.sources[name].log for name in sorted(self._base_of(blueprint, shared)))
                 shared.history = counts_of(shared.base_logs)
@@ -296,6 +317,7 @@ class Network:
         query = self.queries.pop(query_id)
         if not query.attached:  # perhaps nobody heard what its plan announced; saying it twice does no harm
             self._announced.difference_update(node.id for node in query.blueprint.source_nodes)
+        self._handovers = {new: h for new, h in self._handovers.items() if query_id not in (new, h.old.node.id)}
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
             place = (subscription.running.id, -1 if subscription.port is None else subscription.port)

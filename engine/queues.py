@@ -269,9 +269,12 @@ class Taken:
 
 
 class Cursor:
-    """One reader of a log. `position` is the arrival number up to which it has read; used by one thread at a time."""
+    """One reader of a log. `position` is the arrival number up to which it has read; used by one thread at a time.
 
-    __slots__ = ("_rest", "controls_taken", "edge", "from_seq", "log", "node", "position", "rows_before", "rows_taken")
+    `sealed_at`: it takes nothing from this arrival number on, as if nothing had come (handover.py).
+    """
+
+    __slots__ = ("_rest", "controls_taken", "edge", "from_seq", "log", "node", "position", "rows_before", "rows_taken", "sealed_at")
 
     def __init__(self, log: OutputLog, edge: EdgeId, node: LogNode, position: int, from_seq: int) -> None:
         self.log = log
@@ -282,6 +285,7 @@ class Cursor:
         self.rows_before = log.rows_total
         self.rows_taken = 0
         self.controls_taken = 0
+        self.sealed_at: int | None = None
         self._rest: Train | None = None  # what is left of node.next once a part of it was taken
 
     @property
@@ -305,7 +309,8 @@ class Cursor:
             while node is not None:
                 if node.rows or node.controls:
                     lo = _train(node).lo if self._rest is None or node is not self.node.next else self._rest.lo
-                    return max(lo, self.position)
+                    first = max(lo, self.position)
+                    return None if self.sealed_at is not None and first >= self.sealed_at else first
                 node = node.next
         return None
 
@@ -380,14 +385,15 @@ class Cursor:
         """
         parts: list[Train] = []
         rows, taken_bytes, controls = 0, 0, 0
+        limit = upto if self.sealed_at is None else self.sealed_at if upto is None else min(upto, self.sealed_at)
         with self.log._lock:
             while (node := self.node.next) is not None:
                 train = self._rest if self._rest is not None else _train(node)
-                if (train.rows and rows >= rows_max) or (upto is not None and train.lo >= upto):
+                if (train.rows and rows >= rows_max) or (limit is not None and train.lo >= limit):
                     break
                 if upto is None and rows and rows + train.rows > limits.JOINED_ROWS_MAX:
                     break
-                part, rest = _cut(train, max(0, rows_max - rows), upto)
+                part, rest = _cut(train, max(0, rows_max - rows), limit)
                 parts.append(part)
                 rows += part.rows
                 taken_bytes += node.bytes * part.rows // node.rows if node.rows else 0

@@ -7,6 +7,7 @@ from slots, so they do not depend on what ran before.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -260,6 +261,11 @@ class Network:
         self.query_order.remove(query)
         self.version += 1
         return operators, edges
+
+    def reweigh(self, query: QueryId, weight: float) -> None:
+        """Give a query another weight; units are cut anew, since rankings remember weights."""
+        self.queries[query] = replace(self.queries[query], weight=weight)
+        self.version += 1
 
     def _close_ports(self) -> None:
         for log in [log for log in self._ports if log not in self.logs.slot_of or not self.log_readers[self.logs.slot_of[log]].edges]:

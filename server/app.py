@@ -35,6 +35,7 @@ from millstream.server.journal.journaling import JournalBounds
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.once.held import KeptResults
+from millstream.server.optimiser import RuntimeOptimiser
 from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.pressing import Pressing
@@ -47,7 +48,7 @@ from millstream.server.statements.recording import release as release_recordings
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
-from millstream.server.trains import pieces_of
+from millstream.server.trains import ResultRows, pieces_of
 from millstream.server.version import PROGRAM
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class Application:
             sheds_when_full=True,
         )
         self.host.admission = self.config.admission
+        if self.config.optimise:
+            self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
@@ -294,7 +297,7 @@ class Application:
             self.bridge.post(partial(self._open_feed, query, query.identity or secrets.token_hex(6), query.rows_before, query.earlier))
 
     def results(self, query: Query, train: Train) -> None:
-        """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
+        """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
             self.bridge.post(partial(self._publish, query.name, pieces_of(query.shape, train, query.complete_from_us)))
 
@@ -314,7 +317,7 @@ class Application:
             return KeptResults()
         entries = found.feed.log.kept()
         missing = entries[0].rows_before if entries else 0
-        return KeptResults([(e.meta["position"], e.batch) for e in entries if e.batch is not None], missing)
+        return KeptResults([(e.meta["position"], e.batch.to_arrow()) for e in entries if e.batch is not None], missing)
 
     def stream_dropped(self, name: str) -> None:
         """Close the channels into a stream that is gone."""
@@ -350,12 +353,12 @@ class Application:
         for log in keeping:
             log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
 
-    def _publish(self, name: str, pieces: list[tuple[Any, dict[str, Any]]]) -> None:
+    def _publish(self, name: str, pieces: list[tuple[ResultRows, dict[str, Any]]]) -> None:
         found = self.feeds.get(name)
         if found is not None:
             now_ns = self.now_ns()
-            for batch, meta in pieces:
-                found.feed.publish(batch, meta, now_ns)
+            for rows, meta in pieces:
+                found.feed.publish(rows, meta, now_ns)
             if found.feed.subscriptions and found.feed.is_pressed(now_ns):
                 (self._pressed if found.shed_class is None else self.pressing.feeds)[name] = found
                 self.pressing.look_again()

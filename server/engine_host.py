@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
@@ -49,6 +49,10 @@ from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.sharing import period_chooser
 from millstream.server.store import Store, StoredRun
+from millstream.server.watch import QosWatch
+
+if TYPE_CHECKING:
+    from millstream.server.optimiser import RuntimeOptimiser
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
@@ -133,6 +137,8 @@ class EngineHost:
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))
+        self.watch = QosWatch(self)
+        self.optimiser: RuntimeOptimiser | None = None
         self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
 
     # --- statements ---

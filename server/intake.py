@@ -19,6 +19,7 @@ from millstream.engine.errors import EngineError
 from millstream.engine.ingest.checks import finish
 from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
+from millstream.engine.ingest.plain_columns import PlainColumns
 from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.train import Int64Array
 from millstream.engine.types import TEXT
@@ -84,6 +85,18 @@ class StreamIntake:
             return self._take(self._coercer.arrow(batch))
         except EngineError as error:
             return self._refused_whole(batch.num_rows, str(error))
+
+    def plain(self, schema: Any) -> PlainColumns | None:
+        """Return the short way for batches of an Arrow schema, for which `take_good` is meant; None where there is none."""
+        return None if self.table is not None else self._coercer.plain(schema)
+
+    def take_good(self, columns: Sequence[Column], rows: int) -> Taken:
+        """Take columns that have been checked."""
+        try:
+            position, shed = self._let_in(columns, None)
+            return Taken(rows, position=position, shed=shed)
+        except EngineError as error:
+            return self._refused_whole(rows, str(error))
 
     def take_rows(self, rows: Sequence[Any]) -> Taken:
         """Take rows, each a list in the order of the stream's columns or a map by column name."""

@@ -12,6 +12,7 @@ from millstream.server.http import Page
 from millstream.server.loads import families as load_families
 from millstream.server.measured import Measured
 from millstream.server.measured_families import measured_families
+from millstream.server.target_families import target_families
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -57,6 +58,7 @@ class ApplicationCollector:
         yield from self._streams()
         yield from self._queries()
         yield from self._scheduler()
+        yield from target_families(self.application.host)
         if self._measured is not None:
             yield from measured_families(self.application.host, self._measured)
             yield from load_families(self.application.host, self._loads)

@@ -37,7 +37,7 @@ def read_token(token: str) -> ResumePoint | None:
 
 
 class Entry:
-    """One result: an Arrow record batch, or none where only `meta` is news. The last three say what came before it."""
+    """One result: rows (`trains.ResultRows`), or none where only `meta` is news. The last three say what came before it."""
 
     __slots__ = ("batch", "bytes", "bytes_before", "meta", "number", "recorded_ns", "rows", "rows_before")
 

@@ -3,7 +3,8 @@
     watch     nothing is missed, or not for long enough: nothing is done
     act       the query that misses its targets by most: the first proposal of `actions` that is not barred
     settle    for `settle_ns` after a change nothing else is changed
-    judge     the distance from all targets, before and after: what made things worse is undone, and barred for `retry_ns`
+    judge     the distance from all targets, before and after, each a mean of some looks: what made things worse is undone, and barred
+              for `retry_ns`
 
 When nothing is missed and there is room, what was shed is given back; that is the only thing done then. An undoing is a change too:
 nothing follows it within the settling time, and it is not judged.
@@ -63,9 +64,13 @@ class Optimiser:
         self._settling: Decision | None = None
         self._changed_ns: int | None = None
         self._barred: dict[Hashable, int] = {}
+        self._seen: deque[tuple[int, float]] = deque()
 
     def step(self, facts: Facts, now_ns: int) -> ToDo | None:
         """Judge what has settled, and return what is to be done now, if anything."""
+        self._seen.append((now_ns, facts.distance))
+        while now_ns - self._seen[0][0] > max(self.settings.settle_ns, self.settings.patience_ns):
+            self._seen.popleft()
         if self._changed_ns is not None and now_ns - self._changed_ns < self.settings.settle_ns:
             return None
         self._barred = {key: until for key, until in self._barred.items() if until > now_ns}
@@ -95,9 +100,14 @@ class Optimiser:
 
     # ---- inside
 
+    def _distance(self, since_ns: int) -> float:
+        """Return the mean of what was seen from then on: one look alone says little."""
+        found = [distance for at, distance in self._seen if at >= since_ns]
+        return sum(found) / max(1, len(found))
+
     def _judge(self, decision: Decision, facts: Facts, now_ns: int) -> ToDo | None:
         """Measure the effect; return the undoing of what made things worse."""
-        after = decision.distance_after = facts.distance
+        after = decision.distance_after = self._distance(now_ns - self.settings.settle_ns // 2)
         decision.observed_after = next((q.verdict.observation for q in facts.queries if q.name == decision.query), None)
         self._bar(decision.action, now_ns)
         if after <= decision.distance_before * (1.0 + self.settings.worse):
@@ -129,7 +139,8 @@ class Optimiser:
     def _decide(self, facts: Facts, query: Subject, proposal: Proposal, now_ns: int) -> ToDo:
         self._number += 1
         reason = "; ".join(filter(None, (_missed_text(query), proposal.reason)))
-        decision = Decision(self._number, now_ns, query.name, proposal.action, reason, facts.distance, query.verdict.observation)
+        before = self._distance(now_ns - self.settings.patience_ns)
+        decision = Decision(self._number, now_ns, query.name, proposal.action, reason, before, query.verdict.observation)
         self.decisions.append(decision)
         self._settling, self._changed_ns = decision, now_ns
         return ToDo(decision, proposal.action, False)

@@ -14,6 +14,7 @@ from millstream.scheduler import catalog as policies
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import loads, measured
 from millstream.server.outcome import Outcome, table
+from millstream.server.statements.decisions import show_decisions
 from millstream.server.statements.describe import time_rule
 from millstream.server.statements.functions import show_functions
 
@@ -70,12 +71,12 @@ def _queries(host: EngineHost) -> Outcome:
         outputs = measured.short(None if found is None else found.of_query(query))
         rows.append(
             (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
-             *(counts.get(name) for name in COUNTED), *outputs, query.complete_from_us,
+             *(counts.get(name) for name in COUNTED), *outputs, query.complete_from_us, *host.watch.shown(query),
              query.failure, query.shown_text)
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
     columns += [(name, "BIGINT") for name in COUNTED]
-    columns += [*measured.SHORT, ("complete_from", "TIMESTAMP")]
+    columns += [*measured.SHORT, ("complete_from", "TIMESTAMP"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
     return table([*columns, ("failure", "TEXT"), ("text", "TEXT")], rows)
 
 
@@ -157,7 +158,7 @@ def _watermarks(host: EngineHost) -> Outcome:
     )
 
 
-def _decisions(host: EngineHost) -> Outcome:
+def _scheduler(host: EngineHost) -> Outcome:
     found = host.runtime.measures()  # first: that brings the counts up to date
     statistics = asdict(host.runtime.statistics())
     rows = [(name, str(value)) for name, value in statistics.items()]
@@ -179,6 +180,7 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.POLICIES: _policies,
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,
-    ShowWhat.DECISIONS: _decisions,
+    ShowWhat.DECISIONS: show_decisions,
+    ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,
 }

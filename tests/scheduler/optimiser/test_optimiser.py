@@ -95,7 +95,7 @@ def test_a_decision_waits_settles_and_is_kept_when_it_helped() -> None:
     assert todo is not None
     assert todo.action == UsePlan(Q, "selection order", "", "b, a")
     assert "latency 20 ms exceeds 10 ms; b drops more; it should save 40%" in todo.decision.reason
-    assert optimiser.step(missed, 6 * S) is None  # settling
+    assert optimiser.step(missed, 4 * S) is None  # settling
     better = facts(subject(0.0, plan="b, a", choices=(CHOICE,)))
     assert optimiser.step(better, 7 * S) is None
     decision = optimiser.decisions[0]
