@@ -84,8 +84,8 @@ def none_claims(found: Sequence[Told]) -> list[Claim]:
     first, last = mean(curve[:quarter]), mean(curve[-quarter:])
     low = responses(found)[:2]
     return [
-        Claim("without a shedder the response time of class 3 grows without bound: of its worst query, from the first quarter to the last", "grows",
-              f"{first:.0f} to {last:.0f} ms", last > 3.0 * first),
+        Claim("without a shedder the response time of class 3 grows without bound: of its worst query, from the first quarter to the last",
+              "grows", f"{first:.0f} to {last:.0f} ms", last > 3.0 * first),
         Claim("those of classes 1 and 2 stay under a tenth of their targets", "3 / 3 ms", spelled(low, " ms"),
               all(one <= 0.1 * target for one, target in zip(low, TARGETS_MS, strict=False))),
     ]  # fmt: skip
