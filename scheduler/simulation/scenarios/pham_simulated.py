@@ -26,7 +26,7 @@ def scenario(kind: str) -> Scenario:
 
     def cases(scale: Scale) -> list[Case]:
         rates = [list(STEPS), [1_500.0], [900.0]] if steps else _CONSTANT
-        slow = {"reduced": 20.0, "medium": 4.0, "full": 1.0}[scale]
+        slow = {"reduced": 20.0, "medium": 10.0, "full": 1.0}[scale]
         return [
             Case(
                 "pham_runs:classes",
@@ -46,7 +46,7 @@ def scenario(kind: str) -> Scenario:
         if steps
         else "1,300 tuples a second on two streams for each class."
     )
-    smaller = "at less than full scale rates are divided, and costs and the round of CQC multiplied, by 4 (medium) or 20 (reduced)"
+    smaller = "at less than full scale rates are divided, and costs and the round of CQC multiplied, by 10 (medium) or 20 (reduced)"
     return Scenario(
         f"d-{kind}",
         f"{SOURCE}, {FIGURES[kind]}",
