@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from millstream.engine.graph import ClassId
 from millstream.engine.queues import OutputLog
@@ -34,15 +34,11 @@ class ShedLogs:
         """Shed this share of the stream's rows before the class, from the next chunk on."""
         with self._ingress.lock:
             self._ratios[source.definition.name, class_id] = ratio
-            for shed in _of_class(source, class_id):
+            for shed in source.shed_logs_of(class_id):
                 shed.ratio = ratio
 
     def press(self, source: Source, class_id: ClassId, ratio: float) -> None:
         """Shed at least this share because readers of the class's results are behind."""
         with self._ingress.lock:
-            for shed in _of_class(source, class_id):
+            for shed in source.shed_logs_of(class_id):
                 shed.pressure = ratio
-
-
-def _of_class(source: Source, class_id: ClassId) -> Iterator[ShedLog]:
-    return (shed for (known, _), shed in source.shed_logs.items() if known == class_id)

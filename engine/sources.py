@@ -19,7 +19,7 @@ import numpy as np
 from millstream.engine import limits
 from millstream.engine.column import Column
 from millstream.engine.event_time import event_times, moving_times, time_position
-from millstream.engine.graph import LogId, OperatorId
+from millstream.engine.graph import ClassId, LogId, OperatorId
 from millstream.engine.queues import LogNode, OutputLog
 from millstream.engine.relations import TableContent
 from millstream.engine.schema import StreamDefinition
@@ -106,6 +106,10 @@ class Source:
         """Return the seq below which nothing more comes: read before the log is looked into (frontier.py)."""
         published = self.ingress.next_seq
         return max(log.hi, min(published, self.reserved_lo))
+
+    def shed_logs_of(self, class_id: ClassId) -> list[ShedLog]:
+        """Return the logs of one class; with several its queries rank rows differently."""
+        return [shed for (known, _), shed in list(self.shed_logs.items()) if known == class_id]
 
     @property
     def logs(self) -> list[OutputLog]:

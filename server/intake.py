@@ -93,7 +93,8 @@ class StreamIntake:
     def take_good(self, columns: Sequence[Column], rows: int) -> Taken:
         """Take columns that have been checked."""
         try:
-            return Taken(rows, position=self.take_columns(columns))
+            position, shed = self._let_in(columns, None)
+            return Taken(rows, position=position, shed=shed)
         except EngineError as error:
             return self._refused_whole(rows, str(error))
 

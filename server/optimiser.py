@@ -141,11 +141,8 @@ class RuntimeOptimiser:
         return self.host.network.queries[query.id].node.weight
 
     def _drop_ratio(self, query: Query, class_id: ClassId) -> float:
-        sources = self.host.network.sources
-        ratios = [
-            log.ratio for name in base_streams(self.host, query.reads) for key, log in sources[name].shed_logs.items() if key[0] == class_id
-        ]
-        return max(ratios, default=0.0)
+        sources = [self.host.network.sources[name] for name in base_streams(self.host, query.reads)]
+        return max((log.ratio for source in sources for log in source.shed_logs_of(class_id)), default=0.0)
 
     def _choices(self, query: Query, plans: _Plans) -> tuple[PlanChoice, ...]:
         found = alternatives(query.planned.logical.root, self._measured(query, plans), rewritten=not self.host.rules_off)
@@ -200,5 +197,5 @@ class RuntimeOptimiser:
         """Set the share at every stream that queries of the class read."""
         network = self.host.network
         for name, source in list(network.sources.items()):
-            if any(class_id == action.class_id for class_id, _ in source.shed_logs):
+            if source.shed_logs_of(action.class_id):
                 network.set_drop_ratio(name, action.class_id, action.after)

@@ -89,7 +89,7 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
     """Two classes at twice the capacity: p99 latency and loss of each, answers checked; with one manager a class, and with dilos."""
     rate = capacity(kit)
     for manager in ("class",) if kit.quick else ("class", "dilos"):
-        run = overloaded(kit, rate, manager, kit.size(20, 5))
+        run = overloaded(rate, manager, kit.size(20, 5))
         check(kit, run)
         for one in (GOLD, BRONZE):
             yield {"name": f"overload-{manager}", **figures(run, one)}
@@ -184,7 +184,7 @@ async def _worked_off(client: AsyncClient) -> None:
             await asyncio.sleep(0.005)
 
 
-def overloaded(kit: Kit, rate: float, manager: str, seconds: float) -> Run:
+def overloaded(rate: float, manager: str, seconds: float) -> Run:
     """Run the three phases at half, twice and a quarter of a rate."""
     with daemon("--load", manager) as server, asyncio.Runner(loop_factory=_new_loop) as runner:
         return runner.run(_overloaded(server, rate, seconds))

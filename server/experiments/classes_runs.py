@@ -161,12 +161,13 @@ class _Run:
         return found
 
     def _curves(self, place: int) -> dict[str, list[float | None]]:
-        curves: dict[str, list[float | None]] = {"response_ms": [], "headroom": [], "drop": [], "share": []}
+        curves: dict[str, list[float | None]] = {"response_ms": [], "seen_ms": [], "headroom": [], "drop": [], "share": []}
         for second in range(int(self.seconds)):
             own = [stands[place] for at_s, stands in self.samples if second <= at_s < second + 1]
             known = [one for one in own if one is not None]
             late = [one.response_ns / 1e6 for one in known if one.response_ns is not None]
-            curves["response_ms"].append(sum(late) / len(late) if late else None)
+            for name in ("response_ms", "seen_ms"):
+                curves[name].append(sum(late) / len(late) if late else None)
             for name in ("headroom", "drop", "share"):
                 values = [float(getattr(one, name)) for one in known]
                 curves[name].append(sum(values) / len(values) if values else 0.0)

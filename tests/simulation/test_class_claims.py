@@ -12,7 +12,7 @@ from millstream.scheduler.simulation.scenarios.pham_runs import LOAD, classes, u
 def told(response_ms: float, loss: float, *, grows: bool = False) -> dict[str, Any]:
     curve = [response_ms * (1.0 + (second if grows else 0.0)) for second in range(8)]
     flat = [loss] * 8
-    by_second = {"response_ms": curve, "headroom": flat, "drop": flat, "share": flat}
+    by_second = {"response_ms": curve, "seen_ms": curve, "headroom": flat, "drop": flat, "share": flat}
     return {"response_ms": response_ms, "response_ms_p99": 2.0 * response_ms, "loss": loss, "by_second": by_second}
 
 

@@ -58,6 +58,7 @@ def findings(found: Sequence[Told], claims: Sequence[Claim]) -> Findings:
     ]
     panels = [
         _panel(found, "Response time by arrival", "ms", "response_ms", 1.0, y_log=True),
+        _panel(found, "Response time of the worst query, as the manager sees it", "ms", "seen_ms", 1.0, y_log=True),
         _panel(found, "Headroom", "of one processor", "headroom", 1.0),
         _panel(found, "Shed", "% of input", "drop", 100.0),
         _panel(found, "Quota", "% of the processor", "share", 100.0),
@@ -78,13 +79,13 @@ def _panel(found: Sequence[Told], title: str, unit: str, name: str, factor: floa
 
 def none_claims(found: Sequence[Told]) -> list[Claim]:
     """d-none: class 3's response time grows without bound, the others stay low."""
-    curve = [one for one in found[2]["by_second"]["response_ms"] if one is not None]
+    curve = [one for one in found[2]["by_second"]["seen_ms"] if one is not None]
     quarter = max(1, len(curve) // 4)
-    first, third = mean(curve[:quarter]), mean(curve[2 * quarter : 3 * quarter])
+    first, last = mean(curve[:quarter]), mean(curve[-quarter:])
     low = responses(found)[:2]
     return [
-        Claim("without a shedder the response time of class 3 grows without bound: from the first to the third quarter", "grows",
-              f"{first:.0f} to {third:.0f} ms", third > 3.0 * first),
+        Claim("without a shedder the response time of class 3 grows without bound: of its worst query, from the first quarter to the last",
+              "grows", f"{first:.0f} to {last:.0f} ms", last > 3.0 * first),
         Claim("those of classes 1 and 2 stay under a tenth of their targets", "3 / 3 ms", spelled(low, " ms"),
               all(one <= 0.1 * target for one, target in zip(low, TARGETS_MS, strict=False))),
     ]  # fmt: skip

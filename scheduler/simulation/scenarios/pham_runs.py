@@ -16,7 +16,7 @@ from millstream.engine.work import WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived, QueryAdded
 from millstream.scheduler.ledger_checks import validate
-from millstream.scheduler.load.contract import CYCLE_NS
+from millstream.scheduler.load.contract import CYCLE_NS, ClassLoad
 from millstream.scheduler.simulation.arrivals import Times, regular
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
@@ -38,6 +38,8 @@ _CALL_SHARE = 0.5  # of the cost of a call on one tuple
 _JOIN_WINDOW_NS = 50_000_000
 # Kind, number, cost by that of a select, outputs a tuple (of a join a pair).
 _QUERIES = (("select", 4, 1.0, 0.5), ("aggregate", 5, 1.5, 0.01), ("join", 2, 2.0, 0.002))
+_CURVES = ("headroom", "drop", "share", "seen_ms")
+_NOTHING = (0.0, 0.0, 0.0, 0.0)
 
 Rates = Sequence[Sequence[float]]
 """By class, the tuples a second on each of its streams through equal stretches of time."""
@@ -65,7 +67,7 @@ class _Run:
         self.driver = VirtualDriver(self.core, self.executor, on_splice=self.executor.splice, on_receipt=self._receipt)
         self.class_of: dict[OperatorId, int] = {}
         self.outputs: list[tuple[int, int, int]] = []
-        self.samples: list[list[tuple[float, float, float]]] = []
+        self.samples: list[list[tuple[float, float, float, float]]] = []
         streams = [self._add_class(place, node) for place, node in enumerate(CLASSES)]
         self.driver.now_ns = 0
         for place, (own, steps) in enumerate(zip(streams, rates, strict=True)):
@@ -108,7 +110,7 @@ class _Run:
         for at_ns in range(cycle_ns, end_ns + 1, cycle_ns):
             self.driver.run_until(at_ns)
             stands = [load.standings.get(node.id) for node in CLASSES]
-            self.samples.append([(0.0, 0.0, 0.0) if one is None else (one.headroom, one.drop, one.share) for one in stands])
+            self.samples.append([_NOTHING if one is None else _sample(one) for one in stands])
         self.driver.run_until_idle()
         validate(self.core.ledger)
         totals = [load.totals[node.id] for node in CLASSES]
@@ -117,7 +119,7 @@ class _Run:
     def _told(self, place: int, loss: float) -> dict[str, Any]:
         table = np.array([(arrival, finished) for own, arrival, finished in self.outputs if own == place], dtype=np.int64).reshape(-1, 2)
         response_ms = (table[:, 1] - table[:, 0]) / 1e6
-        samples = np.array([one[place] for one in self.samples]).reshape(-1, 3)
+        samples = np.array([one[place] for one in self.samples]).reshape(-1, 4)
         bins = np.minimum((table[:, 0] / NS_PER_S).astype(np.int64), int(self.seconds) - 1)
         counts = np.bincount(bins, minlength=int(self.seconds))
         sums = np.bincount(bins, weights=response_ms, minlength=int(self.seconds))
@@ -128,9 +130,13 @@ class _Run:
             "loss": loss,
             "by_second": {
                 "response_ms": [float(total / count) if count else None for total, count in zip(sums, counts, strict=True)],
-                **{name: [float(part[:, column].mean()) for part in each] for column, name in enumerate(("headroom", "drop", "share"))},
+                **{name: [float(part[:, column].mean()) for part in each] for column, name in enumerate(_CURVES)},
             },
         }
+
+
+def _sample(one: ClassLoad) -> tuple[float, float, float, float]:
+    return one.headroom, one.drop, one.share, 0.0 if one.response_ns is None else one.response_ns / 1e6
 
 
 def _times(steps: Sequence[float], seconds: float, seed: int) -> Times:
