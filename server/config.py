@@ -72,6 +72,9 @@ class Config:
         "How queries share work: `off`, or who decides the periods under SLIDE WITHIN (docs/sharing.md).",
         choices=NAMES,
     )
+    shed_seed: int = setting(
+        0, "server", "Decides, with its arrival number, which rows fall when load is shed; the same at every start.", least=0
+    )
     metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0)
     drain_s: float = setting(10.0, "server", "On SIGTERM, how long queued rows may take to be answered before the server leaves.", least=0)
 

@@ -82,11 +82,18 @@ class ApplicationCollector:
         accepted = CounterMetricFamily("millstream_stream_accepted", "Rows let in", labels=["stream"])
         refused = CounterMetricFamily("millstream_stream_refused", "Rows refused at ingest", labels=["stream"])
         skew = CounterMetricFamily("millstream_stream_future_skew", "Rows too far ahead of the clock", labels=["stream"])
+        shed = CounterMetricFamily("millstream_stream_shed", "Rows dropped before the queries of a class", labels=["stream", "class"])
+        names = {node.id: name for name, node in self.application.host.class_nodes.items()}
         for name, intake in list(self.application.host.intakes.items()):
+            lost: dict[str, int] = {}
+            for (class_id, _), log in list(self.application.host.network.sources[name].shed_logs.items()):
+                lost[names[class_id]] = lost.get(names[class_id], 0) + log.shed
+            for class_name, rows in lost.items():
+                shed.add_metric([name, class_name], rows)
             accepted.add_metric([name], intake.accepted_total)
             refused.add_metric([name], intake.refused_total)
             skew.add_metric([name], self.application.host.network.sources[name].future_skew)
-        yield from (accepted, refused, skew)
+        yield from (accepted, refused, skew, shed)
 
     def _queries(self) -> Iterator[Any]:
         host = self.application.host
