@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from millstream.scheduler.simulation.experiments import Case, Findings, Result, Scale, Scenario
-from millstream.scheduler.simulation.scenarios.pham_claims import CLAIMS, FIGURES, SOURCE, STEPS, TITLES, findings, setup
+from millstream.scheduler.simulation.scenarios.pham_claims import CLAIMS, FIGURES, SOURCE, STEPS, TITLES, findings, settled, setup
 
 _LOAD = 0.8
 """Rate of every stream by what the engine carries when all rows wait. Trains are then longest: it carries less as rows come."""
@@ -47,6 +47,7 @@ def _scenario(kind: str) -> Scenario:
             "1,300 tuples a second by 0.8 of the rate at which a burst is worked off: rows that come one by one make shorter trains",
             "rows come ten times a second, as a watermark that comes with a shed row still passes every operator of its class",
             "the response time over time: that of the query of the class that fares worst in the cycle, which the manager sees",
+            *settled(kind, live=True),
         ),
     )
 

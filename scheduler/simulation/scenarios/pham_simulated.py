@@ -14,6 +14,7 @@ from millstream.scheduler.simulation.scenarios.pham_claims import (
     TITLES,
     findings,
     seconds_of,
+    settled,
     setup,
 )
 
@@ -54,5 +55,5 @@ def scenario(kind: str) -> Scenario:
         setup(load),
         cases,
         judge,
-        (*SUBSTITUTED, *(("the rates of class 1, which the paper shows in a figure only",) if steps else ()), smaller),
+        (*SUBSTITUTED, *settled(kind), *(("the rates of class 1, which the paper shows in a figure only",) if steps else ()), smaller),
     )
