@@ -28,6 +28,7 @@ from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExec
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.limits import (
     AGING,
+    ESTIMATE_CALLS_LIVE,
     NEVER_NS,
     OFFER_COST_FADE,
     OFFER_COST_NS_MAX,
@@ -98,6 +99,7 @@ def live_settings(workers: int) -> CoreSettings:
         train=Train(adaptive=True),
         schedule=SCHEDULE_UNITS_LIVE,
         budget_ns=ORDER_BUDGET_NS,
+        estimate_calls=ESTIMATE_CALLS_LIVE,
         measure=True,
     )
 
@@ -160,8 +162,7 @@ class LiveScheduler:
         """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
         self.waiting_ns = 0
         """Time it waited for something to happen."""
-        self.inline_orders = 0
-        self.offers_taken = 0  # how often the thread that brought rows took the turn
+        self.inline_orders = self.offers_taken = 0  # run by this thread; turns taken by the thread that brought rows
 
     # ---- life
 

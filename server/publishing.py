@@ -48,10 +48,10 @@ class Channel:
         self._held_bytes = 0
         self._unsafe = 0  # acks that wait for the disk
         self._when_acked: Callable[[], None] | None = None
-        self._told = FlowNotices(intake.name)
         self._reader: PlainReader | None = None
         self._plain: PlainColumns | None = None
         self._waiting: WaitingTrains | None = None
+        self._told = FlowNotices(intake.name)
         intake.channels.append(self)
 
     def set_schema(self, schema: Any) -> None:

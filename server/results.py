@@ -130,19 +130,22 @@ class ResultLog:
 
     def token_before(self, number: int) -> str:
         """Return the token that resumes with result `number`."""
-        return str(ResumePoint(self.identity, number - 1, self.rows_before(number)))
+        return f"m1.{self.identity}.{number - 1}.{self.rows_before(number)}"
 
     def trim(self, now_ns: int, needed_from: int) -> None:
         """Let go of results older than the bounds, but of none from number `needed_from` on."""
-        while self.first_number < min(needed_from, self.next_number):
-            oldest = self.entry(self.first_number)
-            if self.kept_bytes <= self.kept_bytes_max and now_ns - oldest.recorded_ns <= self.kept_ns_max:
+        entries, at = self._entries, self._dropped
+        needed_at = len(entries) - max(0, self.next_number - needed_from)
+        while at < needed_at:
+            oldest = entries[at]
+            if self.bytes_total - oldest.bytes_before <= self.kept_bytes_max and now_ns - oldest.recorded_ns <= self.kept_ns_max:
                 break
-            self._entries[self._dropped] = _LET_GO
-            self._dropped += 1
-        if self._dropped >= _COMPACT_AT or self._dropped == len(self._entries):
-            del self._entries[: self._dropped]
-            self._dropped = 0
+            entries[at] = _LET_GO
+            at += 1
+        if at >= _COMPACT_AT or at == len(entries):
+            del entries[:at]
+            at = 0
+        self._dropped = at
 
     def clear(self) -> None:
         """Let go of everything."""

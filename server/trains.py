@@ -69,7 +69,9 @@ class ResultRows:
         self._shape = shape
         self.columns = columns
         self.num_rows = rows
-        self.nbytes = sum([column.nbytes() for column in columns])
+        self.nbytes = 0
+        for column in columns:
+            self.nbytes += column.nbytes()
         self._batch: Any = None
         self._payload: list[BytesLike] | None = None
 

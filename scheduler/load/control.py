@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from millstream.engine.graph import ClassId, LogId
-from millstream.engine.work import Emission
+from millstream.engine.work import ChainRuns, Emission
 from millstream.scheduler.classes import shares_in_use
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.instructions import Instruction, SetClassShare, SetDropRatio
@@ -65,6 +65,11 @@ class LoadControl:
         """Hear of results."""
         self._happened = True
         self.monitors.emitted(emission)
+
+    def passed(self, runs: ChainRuns) -> None:
+        """Hear of the results of runs of chains."""
+        self._happened = True
+        self.monitors.passed(runs)
 
     # ---- a cycle
 

@@ -104,7 +104,7 @@ class LiveEngine:
 
         def begin(core: SchedulerCore) -> None:
             assert core.measures is not None
-            core.measures = core._receipts.measures = Measures(self.clock_ns(), core.measures.epoch_ns)
+            core.measures = Measures(self.clock_ns(), core.measures.epoch_ns)
             for query in core.network.queries.values():
                 core.measures.query_came(query)
 

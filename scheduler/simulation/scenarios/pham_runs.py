@@ -15,6 +15,7 @@ from millstream.engine.graph import NS_PER_S, ClassId, ClassNode, GraphDelta, Op
 from millstream.engine.work import WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived, QueryAdded
+from millstream.scheduler.ledger_checks import validate
 from millstream.scheduler.load.contract import CYCLE_NS, ClassLoad
 from millstream.scheduler.simulation.arrivals import Times, regular
 from millstream.scheduler.simulation.driver import VirtualDriver
@@ -111,7 +112,7 @@ class _Run:
             stands = [load.standings.get(node.id) for node in CLASSES]
             self.samples.append([_NOTHING if one is None else _sample(one) for one in stands])
         self.driver.run_until_idle()
-        self.core.ledger.validate()
+        validate(self.core.ledger)
         totals = [load.totals[node.id] for node in CLASSES]
         return {"classes": [self._told(place, came.shed / max(1, came.rows)) for place, came in enumerate(totals)]}
 
