@@ -66,7 +66,7 @@ class SchedulerCore:
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
         self._policy = self._build(policy)
-        self._receipts = Receipts(self.ledger, self.estimates, self.measures)
+        self._receipts = Receipts(self.ledger, self.estimates)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, Outstanding] = {}
         self._marks = QueryMarks(self.ledger)
@@ -252,8 +252,9 @@ class SchedulerCore:
     def _take_work(self, event: WorkDone, now_ns: int) -> None:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
-        self._receipts.apply(receipt, self._counts)
-        self._note_unit_cost(outstanding.unit_ns(receipt))
+        self._receipts.apply(receipt, self._counts, self.measures)
+        if self.settings.budget_ns is not None:
+            self._note_unit_cost(outstanding.unit_ns(receipt))
         if outstanding.conflicts is None:
             self._moved.extend(
                 outstanding.units if outstanding.cut is self._units else self._units.conflicts_of(outstanding.locked).tolist()

@@ -18,14 +18,13 @@ Counts = dict[str, int]
 class Receipts:
     """Applies receipts in the order in which they come."""
 
-    def __init__(self, ledger: Ledger, estimates: Estimates, measures: Measures | None) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
         self._ledger = ledger
         self._estimates = estimates
-        self._measures = measures
         self._chains = ChainAccounts(ledger, estimates)
 
-    def apply(self, receipt: WorkReceipt, counts: Counts) -> None:
-        """Put a receipt into the books and into the core's counts. Rows in count once before each operator, in chains too."""
+    def apply(self, receipt: WorkReceipt, counts: Counts, measures: Measures | None) -> None:
+        """Put a receipt into the books, the measures and the core's counts. Rows in count once before each operator, in chains too."""
         # Steps in their order, neighbours of one kind together.
         for kind, group in groupby(receipt.steps, type) if len(receipt.steps) > 1 else _alone(receipt.steps):
             if kind is ChainRuns:
@@ -33,7 +32,7 @@ class Receipts:
                     rows_in, steps = self._chains.apply_runs(runs)
                     counts["rows_in"] += rows_in
                     counts["steps"] += steps
-                    counts["rows_emitted"] += self._results_of(runs)
+                    counts["rows_emitted"] += self._results_of(runs, measures)
                 continue
             if kind is ChainReceipt:
                 rows_in, steps = self._chains.apply(list(cast(Iterable[ChainReceipt], group)))
@@ -48,13 +47,13 @@ class Receipts:
         if not receipt.emissions:
             return
         counts["rows_emitted"] += sum(emission.rows for emission in receipt.emissions)
-        if self._measures is not None:
-            self._measures.emitted(receipt.emissions, self._estimates.ideal_of_query)
+        if measures is not None:
+            measures.emitted(receipt.emissions, self._estimates.ideal_of_query)
 
-    def _results_of(self, runs: ChainRuns) -> int:
-        if self._measures is None:
+    def _results_of(self, runs: ChainRuns, measures: Measures | None) -> int:
+        if measures is None:
             return sum(runs.taken[RUN_FIELDS - 1 :: RUN_FIELDS])
-        return self._measures.passed(runs, self._estimates.ideal_of_query, self._estimates.version)
+        return measures.passed(runs, self._estimates.ideal_of_query, self._estimates.version)
 
     def _record_ports(self, receipt: WorkReceipt) -> None:
         """Tell what joins let through, where a step took tuples from one port alone."""
