@@ -97,7 +97,7 @@ class Executor:
         inputs = [t.train for t in call.taken]
         try:
             running.logic.process(inputs, out)
-            trains = emitted(running, out)
+            trains = emitted(running, inputs, out)
             if running.logic.sparse:
                 trains = pass_to_sinks(trains, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
         except Exception as error:
@@ -126,8 +126,9 @@ class Executor:
     ) -> bool:
         """Run a whole chain fused; False when it must be run step by step this time."""
         rows_max = steps[0].rows_max
-        if any(s.rows_max is not None and (rows_max is None or s.rows_max < rows_max) for s in steps[1:]):
-            return False
+        for step in steps[1:]:
+            if step.rows_max is not None and (rows_max is None or step.rows_max < rows_max):
+                return False
         rows_left = ALL_ROWS if rows_max is None else rows_max
 
         def left(sink: RunningOperator, train: Train) -> None:

@@ -122,7 +122,10 @@ class FusedChain:
         for running in self.operators:
             if running.started != running.finished or running.failed:
                 return False
-        return not any(c.node.next is not None or len(c.log.cursors) != 1 for c in self._inner)
+        for cursor in self._inner:  # noqa: SIM110  (a generator would be one more call a step)
+            if cursor.node.next is not None or len(cursor.log.cursors) != 1:
+                return False
+        return True
 
     def _carry(self, taken: Taken, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
@@ -132,7 +135,7 @@ class FusedChain:
         else:
             side = Emitter(len(self._last.outputs))
             self._tail.process((train,), side)
-            made = emitted(self._last, side)
+            made = emitted(self._last, (train,), side)
             if to_sinks is not None and self._tail.sparse:
                 made = to_sinks(made)
         nodes: list[Appended] = []
@@ -141,7 +144,7 @@ class FusedChain:
             log.push(node)
             nodes.append((log, node))
         if self._tail is not None:
-            counts.append(sum(n.rows for _, n in nodes))
+            counts.append(sum([n.rows for _, n in nodes]) if nodes else 0)
         for cursor, rows in zip(self._inner, counts, strict=False):
             cursor.log.bypass(cursor, train, rows)
         self._head.finished += 1
@@ -150,7 +153,12 @@ class FusedChain:
     @property
     def has_nothing(self) -> bool:
         """Nothing waits before any of its operators."""
-        return self._head.inputs[0].node.next is None and not any(c.node.next is not None for c in self._inner)
+        if self._head.inputs[0].node.next is not None:
+            return False
+        for cursor in self._inner:  # noqa: SIM110  (as above)
+            if cursor.node.next is not None:
+                return False
+        return True
 
     def receipt(self, outcome: ChainOutcome, cost_ns: int) -> ChainReceipt:
         """Return the receipt of one run."""

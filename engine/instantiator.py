@@ -14,8 +14,10 @@ from millstream.engine.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, 
 from millstream.engine.operators.build import STATELESS_KINDS, build_operator, kind_of, prior_of
 from millstream.engine.operators.recipes import AggregateRecipe, JoinRecipe, ProjectRecipe, Recipe, SinkRecipe
 from millstream.engine.operators.shared_aggregate import SharedAggregate
+from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
+from millstream.engine.receipts.build import keeper_for, lineages_of
 from millstream.engine.running import RunningOperator
 from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
 from millstream.engine.sharing.ports import Port, Subscription, Wire
@@ -76,6 +78,7 @@ class Blueprint:
     offers: list[Shared] = field(default_factory=list)
     awaken: list[OutputLog] = field(default_factory=list)
     with_state: list[Shared] = field(default_factory=list)
+    history: bool = False
 
     @property
     def external_logs(self) -> list[OutputLog]:
@@ -97,7 +100,7 @@ class Blueprint:
             awaken(log)
         for running in self.operators:
             if running not in self.used:
-                before.extend(self._attach_operator(running, at))
+                before.extend(self._attach_operator(running, at, newest_us))
             for subscription in self.subscriptions:
                 if subscription.running is running:
                     readers = [w.consumer for w in self.wires if w.port.log is subscription.log]
@@ -105,7 +108,7 @@ class Blueprint:
                     put_in_force(subscription, at, newest_us)
         return tuple(before)
 
-    def _attach_operator(self, running: RunningOperator, at: int) -> list[tuple[EdgeId, int]]:
+    def _attach_operator(self, running: RunningOperator, at: int, newest_us: int | None) -> list[tuple[EdgeId, int]]:
         before: list[tuple[EdgeId, int]] = []
         wires = [w for w in self.wires if w.consumer is running]
         for wire in wires:
@@ -117,6 +120,8 @@ class Blueprint:
                 before.append((wire.edge, wire.port.log.rows_total))
         logs = [w.port.log for w in wires]
         watermark = running.logic.attached([log.watermark_us for log in logs], [log.idle for log in logs])
+        if isinstance(running.logic, WindowAggregate):
+            running.logic.began(newest_us, only_whole=self.history)
         for place, wire in enumerate(wires):
             source = wire.port.source
             if source is not None and source.table is not None:
@@ -133,12 +138,22 @@ class Blueprint:
 class Instantiator:
     """Builds the blueprint of one query. `find_port` tells where a stream of a name can be read.
 
-    With a `registry` it puts the plan on top of what runs (see `sharing/`); without `with_state` only of what keeps no state.
+    With a `registry` it puts the plan on top of what runs (see `sharing/`); without `with_state` only of what keeps no state, and without
+    `synopses` it begins synopses of its own.
     """
 
-    def __init__(self, ids: Ids, find_port: Callable[[str], Port], registry: Registry | None = None, *, with_state: bool = True) -> None:
+    def __init__(
+        self,
+        ids: Ids,
+        find_port: Callable[[str], Port],
+        registry: Registry | None = None,
+        *,
+        with_state: bool = True,
+        synopses: bool = True,
+    ) -> None:
         self._ids = ids
         self._find_port = find_port
+        self._joins_synopses = synopses
         self._merging = None if registry is None else Merging(registry, with_state=with_state)
         self._used: list[RunningOperator] = []
         self._offers: list[Shared] = []
@@ -150,6 +165,7 @@ class Instantiator:
         self._wires: list[Wire] = []
         self._ports: dict[int, list[Port]] = {}
         self._sources: dict[str, Port] = {}
+        self._history = False
 
     def build(
         self,
@@ -161,6 +177,7 @@ class Instantiator:
         keep_progress: bool = False,
     ) -> Blueprint:
         """Build every operator of the plan; with `deliver` a sink at its end. `keep_progress`: others may read the root's log."""
+        self._history = query.options.history
         root = self._visit(InputRef(query.root), class_node)
         if deliver is not None:
             recipe = SinkRecipe(query.schema, query=name)
@@ -186,6 +203,7 @@ class Instantiator:
             self._offers,
             self._to_awaken(),
             self._with_state,
+            self._history,
         )
 
     def _to_awaken(self) -> list[OutputLog]:
@@ -239,6 +257,8 @@ class Instantiator:
         if self._is_carried(node):
             return self._aggregated(node, class_node, Shown(node.recipe.schema))
         inputs = [self._visit(child, class_node) for child in node.inputs]
+        if self._history and isinstance(node.recipe, AggregateRecipe):
+            return self._add(node, inputs, class_node, None)  # its windows begin where those of others do not
         placing = self._merging.place(node, inputs, class_node.id)
         for shared in placing.used:
             self._use(shared)
@@ -264,7 +284,7 @@ class Instantiator:
         assert self._merging is not None
         recipe, child = without_picks(node)
         port, recipe = self._argument_port(child, recipe, class_node)
-        found = self._merging.synopsis(port, recipe, class_node.id)
+        found = self._merging.synopsis(port, recipe, class_node.id) if self._joins_synopses else None
         log = OutputLog(self._ids.log(), shown.schema)
         if found is None:
             self._add(replace(node, recipe=recipe), [port], class_node, None)
@@ -272,7 +292,7 @@ class Instantiator:
             running.outputs.append(log)
             self._nodes[-1] = replace(self._nodes[-1], outputs=(log.id,), row_bytes_out=float(log.row_bytes))
             base, streams = port.base_streams, frozenset[str]().union(*running.port_streams)
-            ports = [Port(log, running.id, None, base, None, streams, raw=False)]
+            ports = [Port(log, running.id, None, base, None, streams, raw=False, lineages=port.lineages)]
             self._offers.append(Shared((class_node.id, SYNOPSIS_RECIPE, (port.log.id,)), running, ports))
         else:
             running, ports = found.running, [replace(found.ports[0], log=log)]
@@ -280,7 +300,7 @@ class Instantiator:
                 self._operators.append(running)
                 self._used.append(running)
         log.producer = running
-        self._subscriptions.append(Subscription(running, recipe, shown, log, None if found is not None else 0))
+        self._subscriptions.append(Subscription(running, recipe, shown, log, None if found is not None else 0, self._history))
         self._private.add(log.id)
         return ports
 
@@ -316,7 +336,10 @@ class Instantiator:
         self._operators.append(running)
         self._nodes.append(self._operator_node(running, node, kind, class_node))
         raw = running.raw and kind in STATELESS_KINDS
-        ports = [Port(log, running.id, None, base, None, streams, raw) for log in running.outputs]
+        shed = [p.lineages for p in inputs]
+        running.keeper = keeper_for(node.recipe, logic, shed)
+        lineages = lineages_of(node.recipe, shed)
+        ports = [Port(log, running.id, None, base, None, streams, raw, lineages=lineages) for log in running.outputs]
         if any(p.log.id in self._private for p in inputs):
             self._private.update(p.log.id for p in ports)  # behind an output of its own nothing can be shared
         elif key is not None:

@@ -36,12 +36,14 @@ from millstream.scheduler.express import Charge, ExpressLane, Outcomes, check_po
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import UNIT_COST_FALLS, UNIT_COST_RISES
+from millstream.scheduler.load.control import LoadControl
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
 from millstream.scheduler.outstanding import Outstanding
 from millstream.scheduler.query_marks import QueryMarks
 from millstream.scheduler.receipts import Receipts
+from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
@@ -66,7 +68,6 @@ class SchedulerCore:
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
         self._policy = self._build(policy)
-        self._receipts = Receipts(self.ledger, self.estimates)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, Outstanding] = {}
         self._marks = QueryMarks(self.ledger)
@@ -83,6 +84,8 @@ class SchedulerCore:
         self._maker: OrderMaker
         self._reports: list[Instruction] = []
         self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
+        self.load: LoadControl | None = LoadControl(self.settings.load, self.ledger, self.estimates) if self.settings.load else None
+        self._receipts = Receipts(self.ledger, self.estimates, self.load)
         self._spent = [0, 0]
         self._take: dict[type[Any], Callable[[Any, int], None]] = {
             Arrived: self._take_arrived,
@@ -112,6 +115,8 @@ class SchedulerCore:
         self._reports = []
         if self._splices.waiting:
             instructions.extend(self._splices.due({slot for one in self._outstanding.values() for slot in one.locked}))
+        if self.load is not None:
+            self._manage_load(self.load, now_ns, instructions)
         if len(self._outstanding) < self.settings.orders_max:
             self._decide(now_ns, instructions)
         if self._draining and self.idle:
@@ -124,16 +129,28 @@ class SchedulerCore:
             self.story.tell(now_ns, events, instructions)
         return instructions
 
+    def _manage_load(self, load: LoadControl, now_ns: int, instructions: list[Instruction]) -> None:
+        told = load.cycle(now_ns, busy=bool(self._outstanding))
+        if told is None:
+            return
+        instructions.extend(told)
+        selector = self._policy.selector
+        if isinstance(selector, ClassTurnsSelector):
+            selector.set_shares(load.shares)
+        if self.measures is not None:
+            for class_id, came in load.monitors.came.items():
+                self.measures.arrived(class_id, came.rows, came.shed)
+
     def next_wake_ns(self) -> int | None:
         """When the core wants to be called though nothing happens; None for never. Always in the future of the last `handle`."""
-        units = self._units
-        if units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
+        wakes = (self._next_overdue_ns(), None if self.load is None else self.load.next_ns)
+        return min((one for one in wakes if one is not None), default=None)
+
+    def _next_overdue_ns(self) -> int | None:
+        if self._units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
             return None
-        waiting = ~units.ready & (units.rows > 0)
-        if not waiting.any():
-            return None
-        wake_ns = int(units.head_ns[waiting].min()) + self.settings.head_wait_ns_max
-        return wake_ns if wake_ns > self._now_ns else None
+        wake_ns = self._units.next_overdue_ns(self.settings.head_wait_ns_max)
+        return None if wake_ns is None or wake_ns <= self._now_ns else wake_ns
 
     @property
     def idle(self) -> bool:
@@ -197,6 +214,8 @@ class SchedulerCore:
     def express_lane(self, outcomes: Outcomes, charge: Charge | None = None) -> ExpressLane:
         """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
         policy = self._policy
+        if isinstance(policy.selector, ClassTurnsSelector) or self.load is not None:
+            raise SimulationError("what classes are given follows from receipts, which a lane does not make")
         if policy.schedule != 1 or policy.train.count != 1 or policy.threshold or self.settings.orders_max != 1 or self._outstanding:
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         self._units_version = -1
@@ -236,6 +255,8 @@ class SchedulerCore:
 
     def _take_arrived(self, event: Arrived, now_ns: int) -> None:
         log = self.network.logs.slot_of.get(event.log)
+        if self.load is not None:
+            self.load.arrived(log, event.shed, now_ns)
         if log is None:
             # The stream has no query yet, or its last one has left.
             self.ledger.note_unread(event.log, event.rows)
@@ -253,8 +274,9 @@ class SchedulerCore:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
         self._receipts.apply(receipt, self._counts, self.measures)
-        if self.settings.budget_ns is not None:
-            self._note_unit_cost(outstanding.unit_ns(receipt))
+        self._note_unit_cost(outstanding.unit_ns(receipt))
+        if isinstance(self._policy.selector, ClassTurnsSelector):
+            self._policy.selector.charge_order(outstanding.order, receipt, self.network)
         if outstanding.conflicts is None:
             self._moved.extend(
                 outstanding.units if outstanding.cut is self._units else self._units.conflicts_of(outstanding.locked).tolist()

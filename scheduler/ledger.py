@@ -121,6 +121,7 @@ class Ledger:
     def add(self, delta: GraphDelta, cursors: Mapping[EdgeId, int]) -> None:
         """Put a delta in force. `cursors` gives the starting cursor of edges on logs that existed before."""
         self.settle()
+        widened = [log for _, log in self.network.widened(delta)]
         operators, edges = self.network.add(delta)
         self._grow("log", _LOG_COLUMNS, len(self.network.logs))
         self._grow("edge", _EDGE_COLUMNS, len(self.network.edges))
@@ -131,13 +132,16 @@ class Ledger:
             for log in self.network.outputs[slot]:
                 self.log_rows[log] = self._unread.pop(self.network.logs.identity(log), 0)
                 self.log_bytes[log] = 0
+        for log_id in widened:
+            self.log_rows[self.network.logs.slot_of[log_id]] = self._unread.pop(log_id, 0)
+            self.log_bytes[self.network.logs.slot_of[log_id]] = 0
         for _, log_id in delta.ports:
             log = self.network.logs.slot_of[log_id]
             self.log_rows[log] = self.log_bytes[log] = 0
         for slot in edges:
             producer = self.network.edge_producer[slot]
-            if producer in operators:  # a source that is new here may have been filled before: what it holds is known by its readers
-                log = self.network.edge_log[slot]
+            log = self.network.edge_log[slot]
+            if producer in operators or self.network.logs.identity(log) in widened:  # may have been filled before: its readers know
                 self.log_rows[log] = max(int(self.log_rows[log]), cursors.get(self.network.edges.identity(slot), 0))
         for slot in edges:
             self._start_edge(slot, cursors)

@@ -52,12 +52,12 @@ ESTIMATE_CALLS_LIVE: Final = 4
 TRAIN_ROWS_MAX: Final = 65_536
 """Rows in one live step: larger trains gain nothing from vectorised kernels and hold the worker longer."""
 
-ADAPTIVE_TRAIN_NS: Final = 2_000_000
+ADAPTIVE_TRAIN_NS: Final = 4_000_000
 """An adaptive train is as long as fits into this time by the estimates, never under ADAPTIVE_ROWS_MIN."""
 
-ADAPTIVE_ROWS_MIN: Final = 2_048
-"""A call on so many rows costs hardly twice what it costs on one. With a smaller bound a busy machine falls into a trap: calls are slow,
-so trains get short, so a row's share of the call grows, and they get shorter still."""
+ADAPTIVE_ROWS_MIN: Final = 8_192
+"""With so many rows the call itself is about half of what a train costs. With a smaller bound a busy machine falls into a trap: calls are
+slow, so trains get short, so a row's share of the call grows, and they get shorter still (seen with 2,048: three times the time)."""
 
 HEAD_WAIT_NS_MAX: Final = 1_000_000_000
 """A head that has waited this long makes its unit runnable even below the threshold τ."""

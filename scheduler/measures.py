@@ -263,6 +263,27 @@ class Measures:
         if one.tally.response_ns.count:
             self._left_utility = (self._left_utility[0] + one.tally.utility, self._left_utility[1] + 1)
 
+    def take_over(self, query: QueryId, by: QueryId) -> None:
+        """Go on measuring a query under the id of the plan that has replaced its first one, which may leave now without a trace."""
+        one, other = self.queries.pop(query), self.queries[by]
+        for root in (one.query.root, other.query.root):
+            self._of_root[root] = [found for found in self._of_root[root] if found is not one and found is not other]
+            if not self._of_root[root]:
+                del self._of_root[root]
+        one.query = other.query
+        self.queries[by] = one
+        self._of_root.setdefault(one.query.root, []).append(one)
+
+    def latency_sums(self, queries: Iterable[QueryId]) -> dict[QueryId, tuple[int, float]]:
+        """Return how many results these queries in force have given, and the sums of their latencies in ns."""
+        found: dict[QueryId, tuple[int, float]] = {}
+        for query in queries:
+            one = self.queries.get(query)
+            if one is not None:
+                one.settle()
+                found[query] = (one.tally.response_ns.count, one.tally.response_ns.total)
+        return found
+
     def follow(self, query: QueryId, node: QueryNode | None, now_ns: int) -> None:
         """A query came into force (with its description), left (None), or its change was refused. Time counts from the first on."""
         if node is not None and query not in self.queries:

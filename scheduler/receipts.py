@@ -1,4 +1,4 @@
-"""What an order did, put into the books: ledger, estimates, measures."""
+"""What an order did, put into the books: ledger, estimates, measures, and what the load manager sees."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, StepRece
 from millstream.scheduler.chain_accounts import ChainAccounts
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
+from millstream.scheduler.load.control import LoadControl
 from millstream.scheduler.measures import Measures
 
 Counts = dict[str, int]
@@ -18,13 +19,14 @@ Counts = dict[str, int]
 class Receipts:
     """Applies receipts in the order in which they come."""
 
-    def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates, load: LoadControl | None) -> None:
         self._ledger = ledger
         self._estimates = estimates
+        self._load = load
         self._chains = ChainAccounts(ledger, estimates)
 
     def apply(self, receipt: WorkReceipt, counts: Counts, measures: Measures | None) -> None:
-        """Put a receipt into the books, the measures and the core's counts. Rows in count once before each operator, in chains too."""
+        """Put a receipt into the books, the core's counts and its measures. Rows in count once before each operator, in chains too."""
         # Steps in their order, neighbours of one kind together.
         for kind, group in groupby(receipt.steps, type) if len(receipt.steps) > 1 else _alone(receipt.steps):
             if kind is ChainRuns:
@@ -49,8 +51,13 @@ class Receipts:
         counts["rows_emitted"] += sum(emission.rows for emission in receipt.emissions)
         if measures is not None:
             measures.emitted(receipt.emissions, self._estimates.ideal_of_query)
+        if self._load is not None:
+            for emission in receipt.emissions:
+                self._load.emitted(emission)
 
     def _results_of(self, runs: ChainRuns, measures: Measures | None) -> int:
+        if self._load is not None:
+            self._load.passed(runs)
         if measures is None:
             return sum(runs.taken[RUN_FIELDS - 1 :: RUN_FIELDS])
         return measures.passed(runs, self._estimates.ideal_of_query, self._estimates.version)

@@ -175,6 +175,11 @@ class UnitSet:
             found = self._moved_by[operator] = self.units_with(operator).tolist()
         return found
 
+    def next_overdue_ns(self, head_wait_ns_max: int) -> int | None:
+        """Return when the oldest head of a unit that τ holds back has waited so long; None for no such unit."""
+        waiting = ~self.ready & (self.rows > 0)
+        return int(self.head_ns[waiting].min()) + head_wait_ns_max if waiting.any() else None
+
     def _update_unit(self, unit: int) -> None:
         ledger = self.ledger
         entry = self.entries.item(unit)

@@ -21,6 +21,7 @@ from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.schema import Schema
 from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
 from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
+from millstream.engine.synopses.held import Held, later
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
@@ -56,6 +57,7 @@ class SharedAggregate(WindowAggregate):
         "_layers",
         "_loud",
         "_asleep",
+        "_held",
     )
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -69,6 +71,7 @@ class SharedAggregate(WindowAggregate):
         self._frames = Frames()
         self._members: dict[int, Member] = {}
         self._layers: dict[int, Layer] = {}
+        self._held = Held()
         self._live = LivePanes(self._table, self._layers)
         self.free_ports: list[int] = []
         self._loud: dict[int, None] = {}  # outputs behind which trains without rows matter
@@ -97,18 +100,39 @@ class SharedAggregate(WindowAggregate):
             return None
         return f"a common step of {step} µs would make {merged} panes a group, where {alone} are enough apart"
 
-    def subscribe(self, recipe: AggregateRecipe, from_seq: int, port: int, shown: Shown, *, newest_us: int | None = None) -> None:
-        """Let an output answer a recipe over rows with seq >= `from_seq`; `newest_us`: greatest event time before. Between calls only."""
+    def subscribe(
+        self, recipe: AggregateRecipe, from_seq: int, port: int, shown: Shown, *, newest_us: int | None = None, history: bool = False
+    ) -> None:
+        """Let an output answer a recipe over rows with seq >= `from_seq`; `newest_us`: greatest event time before. Between calls only.
+
+        With `history` it answers windows that it sees whole and no others, and sees the panes that are held too.
+        """
         assert recipe.window is not None
-        frame = self._frames.find(recipe.window, from_seq)
+        if not self._layers:
+            self._held.begin(newest_us)
+        layer, after_us = None, newest_us
+        if history:
+            layer, held_after_us = self._layer_held(recipe.window, self._held.after_us(recipe.aggregates, newest_us))
+            after_us = newest_us if layer is None else held_after_us
+        frame = self._frames.find(recipe.window, from_seq, after_us, only_whole=history)
         if frame is None:
-            layer = self._layer_from(from_seq, recipe.window)
-            frame = Frame(recipe.window, assigner_for(recipe.window), from_seq, layer.number, newest_us)
+            layer = self._layer_from(from_seq, recipe.window, newest_us) if layer is None else layer
+            frame = Frame(recipe.window, assigner_for(recipe.window), from_seq, layer.number, after_us, history)
             self._frames.add(frame)
             self._asleep = True
         frame.ports.append(port)
         self._members[port] = Member(recipe, shown, frame, [self._accumulator(call) for call in recipe.aggregates])
+        self._held.counted(recipe.aggregates, newest_us)
         self._wake_us = None
+
+    def _layer_held(self, window: WindowSpec, held_after_us: int | None) -> tuple[Layer | None, int | None]:
+        """Return the oldest layer from which on none cuts these windows in two, and after which time these layers miss no row."""
+        found: Layer | None = None
+        for number in sorted(self._layers, reverse=True):
+            if common_step(window) % self._layers[number].step_us:
+                return found, held_after_us if found is None else later(held_after_us, found.newest_before_us)
+            found = self._layers[number]
+        return found, held_after_us
 
     def unsubscribe(self, port: int) -> None:
         """Take an output away, with what nobody else needs; the step becomes coarser with the next layer."""
@@ -124,6 +148,7 @@ class SharedAggregate(WindowAggregate):
             if not kept.outputs:
                 del self._kept[call]
                 self._aggregates.exclude(kept.accumulator, list(self._kept))
+        self._held.count_only(self._kept)
         self._wake_us = None
         self._drop_panes()
 
@@ -134,14 +159,14 @@ class SharedAggregate(WindowAggregate):
         kept.outputs += 1
         return kept.accumulator
 
-    def _layer_from(self, from_seq: int, window: WindowSpec) -> Layer:
+    def _layer_from(self, from_seq: int, window: WindowSpec, newest_us: int | None) -> Layer:
         """Return the layer that begins there; a new one with the common step of all windows, the old one's panes stay as they are."""
         step = gcd(self._frames.step_us, common_step(window))
         newest = max(self._layers, default=-1)
         if newest >= 0 and self._layers[newest].from_seq == from_seq and newest not in self._live.layers:
-            layer = new_layer(newest, from_seq, step)
+            layer = new_layer(newest, from_seq, step, newest_us)
         else:
-            layer = new_layer(newest + 1, from_seq, step)
+            layer = new_layer(newest + 1, from_seq, step, newest_us)
         self._layers[layer.number] = layer
         return layer
 
@@ -206,6 +231,19 @@ class SharedAggregate(WindowAggregate):
         """Return the longest window: how far back the synopsis reaches."""
         return self._frames.longest_us
 
+    def layer_bounds(self) -> dict[int, tuple[int, int]]:
+        """Return of each layer, by number, the arrival number from which it takes rows, and its step."""
+        return {number: (layer.from_seq, layer.step_us) for number, layer in self._layers.items()}
+
+    def kept_from_us(self, layer: int) -> int:
+        """Return from when on an open window may ask for what a layer holds."""
+        return self._frames.kept_from_us(layer)
+
+    def view_of(self, port: int) -> tuple[WindowSpec, int, int]:
+        """Return an output's window, the first layer that it sees, and the arrival number from which it does."""
+        frame = self._members[port].frame
+        return frame.window, frame.layer, frame.from_seq
+
     def complete_from_us(self, port: int) -> int | None:
         """Return the start of the first window of an output that its query saw whole: None from the beginning."""
         return self._members[port].frame.whole_from_us
@@ -256,6 +294,8 @@ class SharedAggregate(WindowAggregate):
         wanted = self._told_late(train, behind, watermark[behind], out)
         keep = np.ones(train.rows, dtype=np.bool_)
         keep[behind[~wanted]] = False
+        if not wanted.all():
+            self._held.lost(int(times[behind[~wanted]].max()))
         return train.select(keep), True
 
     def _told_late(
@@ -265,10 +305,11 @@ class SharedAggregate(WindowAggregate):
         wanted = np.zeros(len(behind), dtype=np.bool_)
         for frame in self._frames.all:
             first, last = frame.assigner.closings(times)
-            seen = (last != TIME_MIN) & (seqs >= frame.from_seq)
+            inside = last != TIME_MIN
+            seen = inside & (seqs >= frame.from_seq)
             late = seen & (last <= watermark)
             partly = seqs[seen & ~late & (first <= watermark)]
-            wanted |= seen & ~late
+            wanted |= (inside if frame.only_whole else seen) & (last > watermark)
             if len(partly) or late.any():
                 rows = train.take(behind[late]) if late.any() else None
                 for port in frame.ports:
@@ -410,6 +451,7 @@ class SharedAggregate(WindowAggregate):
                 if len(unused):
                     self._keys.free(unused)
             self._aggregates.close(live.keys[place])
+            self._held.lost(live.ends[place] - 1)
         if gone:
             self._live = LivePanes(self._table, self._layers)
             self._wake_us = None

@@ -44,7 +44,18 @@ class WindowAggregate(Operator):
     """See the module's text."""
 
     calls_late = True
-    state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_panes_with", "_watermark", "_ordinal", "_dropped_upto", "_newest", "_empty")
+    state_fields: tuple[str, ...] = (
+        "_keys",
+        "_aggregates",
+        "_panes_with",
+        "_watermark",
+        "_ordinal",
+        "_dropped_upto",
+        "_newest",
+        "_empty",
+        "_newest_before_us",
+        "_only_whole",
+    )
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         super().__init__([recipe.schema])
@@ -61,6 +72,18 @@ class WindowAggregate(Operator):
         self._watermark = TIME_MIN
         self._ordinal = 0
         self._dropped_upto: int | None = None  # panes of windows up to this one have been freed
+        self._newest_before_us: int | None = None  # greatest event time of rows from before it
+        self._only_whole = False  # windows that may hold such rows are not answered
+
+    def began(self, newest_before_us: int | None, *, only_whole: bool) -> None:
+        """Learn before the first call how late the rows before it were, and whether to answer only windows that hold none of them."""
+        self._newest_before_us, self._only_whole = newest_before_us, only_whole
+
+    def whole_from_us(self) -> int | None:
+        """Return the start of the first window all of whose rows it sees (late ones aside); None when that holds for every window."""
+        if self._newest_before_us is None:
+            return None
+        return self._assigner.start(self._assigner.windows_of(self._assigner.pane_of(self._newest_before_us))[1] + 1)
 
     # The call ----------------------------------------------------------------------------------------------------------
 
@@ -219,13 +242,18 @@ class WindowAggregate(Operator):
         for pane in panes:
             first, last = self._assigner.windows_of(pane)
             windows.update(range(first if after is None else max(first, after + 1), min(last, upto) + 1))
-        ordered = sorted(windows)
+        ordered = self._whole(windows)
         if self._empty is not None:
             ordered = self._with_empty(ordered, upto)
         if not ordered:
             return []
         ends = np.array([self._assigner.end(w) for w in ordered], dtype=np.int64)
         return list(zip(ordered, track.first_reaching(ends).tolist(), strict=True))
+
+    def _whole(self, windows: set[int]) -> list[int]:
+        """Return windows in order, without those that began before the query where it asks for whole ones only."""
+        from_us = self.whole_from_us() if self._only_whole else None
+        return sorted(windows if from_us is None else (w for w in windows if self._assigner.start(w) >= from_us))
 
     def _with_empty(self, windows: list[int], upto: int) -> list[int]:
         """Add the windows without rows that meet [least ts, greatest ts] of the stream (K6)."""
@@ -273,7 +301,7 @@ class WindowAggregate(Operator):
             windows.update(range(first if after is None else max(first, after + 1), last + 1))
         if not windows:
             return track
-        for window in sorted(windows):
+        for window in self._whole(windows):
             answers.extend(self._answer(window, seq))
         self._watermark = max(self._watermark, self._assigner.end(max(windows)))
         if train.hi - train.lo == 1:

@@ -20,6 +20,7 @@ from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query
 from millstream.engine.planner.binder import bind_query
+from millstream.engine.planner.history import check_history
 from millstream.engine.planner.logical import LogicalQuery, Scan, TableScan, walk_plan
 from millstream.engine.planner.lower import lower
 from millstream.engine.planner.optimise import optimise
@@ -96,6 +97,7 @@ def plan_select(
     streams = tuple(dict.fromkeys(n.stream for n in scans if isinstance(n, Scan)))
     tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
     physical = lower(logical)
+    check_history(physical)
     notes = (*physical.notes, *unbounded_state(physical))
     called = tuple(functions.called.values())
     return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes, called)

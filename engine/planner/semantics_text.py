@@ -37,8 +37,14 @@ def rules_in_force(planned: PlannedQuery) -> list[Rule]:
         *_values(nodes),
         *_emission(planned, nodes),
         *_order(nodes),
+        *_history(planned),
     ]
     return sorted(dict.fromkeys(found), key=lambda rule: int(rule[0][1:]))
+
+
+def _history(planned: PlannedQuery) -> Iterator[Rule]:
+    if planned.physical.options.history:
+        yield "K15", "history = 'held': every answer is that of a whole window; which one is the first depends on what is held"
 
 
 def _windows(nodes: list[Node]) -> Iterator[Rule]:

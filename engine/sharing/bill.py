@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.engine.operators.shared_aggregate import SharedAggregate
+from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.running import RunningOperator
 
 if TYPE_CHECKING:
@@ -55,6 +56,16 @@ def bill_of(query: RunningQuery) -> Bill:
         sum(size // max(1, o.queries) for o, _, size in costs),
         sum(size for _, _, size in costs),
     )
+
+
+def complete_from_us(query: RunningQuery) -> int | None:
+    """Return the start of the first window, of any of the query's, that it sees whole; None when it saw the beginning or has no panes."""
+    logics = [operator.logic for operator in query.blueprint.operators]
+    own = [one for one in logics if isinstance(one, WindowAggregate) and not isinstance(one, SharedAggregate)]
+    found = [one.whole_from_us() for one in own]
+    outputs = [(s.running.logic, s.port) for s in query.blueprint.subscriptions]
+    found += [logic.complete_from_us(port) for logic, port in outputs if isinstance(logic, SharedAggregate) and port is not None]
+    return max((us for us in found if us is not None), default=None)
 
 
 def memberships(query: RunningQuery) -> list[Membership]:

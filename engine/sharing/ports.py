@@ -16,7 +16,8 @@ from millstream.engine.synopses.answers import Shown
 class Port:
     """An output that can be read: its log, who fills it, the source if it is a stream's, the streams and base streams behind it.
 
-    `flushes`: silence on one of the base streams closes what is open (IDLE … FLUSH).
+    `flushes`: silence on one of the base streams closes what is open (IDLE … FLUSH). `lineages`: how many parts the tallies of its trains
+    have, 0 where nothing is shed.
     """
 
     log: OutputLog
@@ -27,6 +28,7 @@ class Port:
     streams: frozenset[str] = frozenset()
     raw: bool = True
     flushes: bool = False
+    lineages: int = 0
 
 
 @dataclass(slots=True)
@@ -41,10 +43,14 @@ class Wire:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """An output of a shared aggregate that one query asked for. `port` is its number, None until it is in force."""
+    """An output of a shared aggregate that one query asked for. `port` is its number, None until it is in force.
+
+    With `history` it begins with the windows that it sees whole, panes that are held included.
+    """
 
     running: RunningOperator
     recipe: AggregateRecipe
     shown: Shown
     log: OutputLog
     port: int | None = None
+    history: bool = False

@@ -40,7 +40,8 @@ def put_in_force(subscription: Subscription, at: int, newest_us: int | None) -> 
         log.hi = at
         log.watermark_us = running.inputs[0].log.watermark_us
         log.idle = running.inputs[0].log.idle
-    logic.subscribe(subscription.recipe, at, subscription.port, subscription.shown, newest_us=newest_us)
+    recipe, history = subscription.recipe, subscription.history
+    logic.subscribe(recipe, at, subscription.port, subscription.shown, newest_us=newest_us, history=history)
     logic.set_loud(subscription.port, not log.quiet)
 
 

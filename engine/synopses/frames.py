@@ -33,7 +33,8 @@ class Due(NamedTuple):
 class Frame:
     """Windows of one shape from one layer on. `closed` is the last window known to be closed, None while W stands at the beginning.
 
-    `newest_before_us` is the greatest event time of rows it does not see, `ports` are the outputs that want its answers; `active` once a
+    `newest_before_us` is the greatest event time of rows it does not see (with `only_whole` windows that may hold such
+    are not answered), `ports` are the outputs that want its answers; `active` once a
     train has reached `from_seq`. `period_us` and `offset_us` are in force, the period less than asked where SLIDE WITHIN lets it run
     with others, which `why` tells; `wanted` come into force once no pane is in the way, `ready` once the next window has closed.
     """
@@ -43,6 +44,7 @@ class Frame:
     from_seq: int
     layer: int
     newest_before_us: int | None = None
+    only_whole: bool = False
     ports: list[int] = field(default_factory=list)
     closed: int | None = None
     active: bool = False
@@ -74,6 +76,9 @@ class Frame:
         """Come into force where W stands: what has closed by then is not this frame's."""
         self.active = True
         self.closed = None if watermark_us == TIME_MIN else self.assigner.last_closed(watermark_us)
+        if self.only_whole and self.newest_before_us is not None:
+            partial = self._last_partial(self.newest_before_us)
+            self.closed = partial if self.closed is None else max(partial, self.closed)
 
     @property
     def next_end_us(self) -> int:
@@ -94,7 +99,11 @@ class Frame:
         """The start of the first window all of whose rows it sees (late ones aside); None when that holds for every window."""
         if self.newest_before_us is None:
             return None
-        return self.assigner.start(self.assigner.windows_of(self.assigner.pane_of(self.newest_before_us))[1] + 1)
+        return self.assigner.start(self._last_partial(self.newest_before_us) + 1)
+
+    def _last_partial(self, newest_before_us: int) -> int:
+        """Return the last window that may hold rows of before."""
+        return self.assigner.windows_of(self.assigner.pane_of(newest_before_us))[1]
 
     def close(self, watermark_us: int, panes: VisiblePanes) -> list[Due]:
         """Return the windows with rows that close when W comes here, in order."""
@@ -142,6 +151,13 @@ class Frame:
         return None
 
 
+_Key = tuple[WindowSpec, int, bool, int | None]
+
+
+def _key_of(frame: Frame) -> _Key:
+    return frame.window, frame.from_seq, frame.only_whole, frame.newest_before_us if frame.only_whole else None
+
+
 class Frames:
     """All frames of a synopsis, with their next ends and the times they keep panes from as columns."""
 
@@ -150,20 +166,20 @@ class Frames:
         self._next_ends: Int64Array = np.empty(0, dtype=np.int64)
         self._kept_from: Int64Array = np.empty(0, dtype=np.int64)
         self._layers: Int64Array = np.empty(0, dtype=np.int64)
-        self._by_window: dict[tuple[WindowSpec, int], Frame] = {}
+        self._by_window: dict[_Key, Frame] = {}
         self.step_us = 0  # greatest common step of all windows
         self.longest_us = 0
         self.panes_alone = 0  # panes that the most finely cut window would have by itself
 
-    def find(self, window: WindowSpec, from_seq: int) -> Frame | None:
-        """Return the frame of a window from an arrival number on."""
-        return self._by_window.get((window, from_seq))
+    def find(self, window: WindowSpec, from_seq: int, newest_before_us: int | None = None, *, only_whole: bool = False) -> Frame | None:
+        """Return the frame of a window from an arrival number on; of `only_whole` ones that which begins at the same windows."""
+        return self._by_window.get((window, from_seq, only_whole, newest_before_us if only_whole else None))
 
     def add(self, frame: Frame) -> None:
         """Take a frame in."""
         frame.place = len(self.all)
         self.all.append(frame)
-        self._by_window[frame.window, frame.from_seq] = frame
+        self._by_window[_key_of(frame)] = frame
         self._measure(frame.window)
         self._next_ends = np.append(self._next_ends, frame.next_end_us)
         self._kept_from = np.append(self._kept_from, frame.kept_from_us)
@@ -172,7 +188,7 @@ class Frames:
     def remove(self, frame: Frame) -> None:
         """Forget a frame."""
         self.all.remove(frame)
-        del self._by_window[frame.window, frame.from_seq]
+        del self._by_window[_key_of(frame)]
         self.step_us = self.longest_us = self.panes_alone = 0
         for left in self.all:
             self._measure(left.window)

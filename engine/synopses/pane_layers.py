@@ -33,17 +33,18 @@ class LayeredPaneTable(PaneTable):
 
 @dataclass(slots=True)
 class Layer:
-    """Panes of one step for rows from `from_seq` on. `grid` numbers them."""
+    """Panes of one step for rows from `from_seq` on; `newest_before_us` is the greatest event time before. `grid` numbers them."""
 
     number: int
     from_seq: int
     step_us: int
     grid: Hopping
+    newest_before_us: int | None = None
 
 
-def new_layer(number: int, from_seq: int, step_us: int) -> Layer:
+def new_layer(number: int, from_seq: int, step_us: int, newest_before_us: int | None = None) -> Layer:
     """Return a layer without panes."""
-    return Layer(number, from_seq, step_us, Hopping(step_us, step_us))
+    return Layer(number, from_seq, step_us, Hopping(step_us, step_us), newest_before_us)
 
 
 class LivePanes:

@@ -19,6 +19,21 @@ from millstream.engine.windows.sums import Average, SharedSums, Sum, sums_of
 
 FOLDED = frozenset(("count", "sum", "avg", "min", "max"))
 
+Part = tuple[str, int | None, int | None] | AggregateCall
+
+
+def parts_of(call: AggregateCall) -> tuple[Part, ...]:
+    """Return what of a pane an aggregate is made of, so that AVG can begin where SUM is held. Rows are counted whatever is asked."""
+    position = call.arguments[0] if call.arguments else None
+    if call.function not in FOLDED or (call.distinct and call.function not in ("min", "max")):
+        return (call,)
+    if position is None and call.filter is None:
+        return ()
+    counts = ("count", position, call.filter)
+    if call.function == "count":
+        return (counts,)
+    return (counts, call) if call.function in ("min", "max") else (counts, ("sum", position, call.filter))
+
 
 class Aggregates:
     """The accumulators of one operator. `update` folds a batch into all of them, `combine` answers for one window."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.errors import InvalidDefinition
+from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
 from millstream.engine.planner.plan import PlannedQuery
@@ -160,7 +161,24 @@ def _not_rebuilt(host: EngineHost, query: Query) -> list[str]:
     return [f"after a restart the query begins anew: {', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not journaled"]
 
 
+def _completeness(query: Query) -> list[str]:
+    """Say from which window on the answers miss nothing, when rows came before the query."""
+    if query.complete_from_us is None:
+        return []
+    at = format_timestamp(query.complete_from_us)
+    if query.planned.physical.options.history:
+        return [f"the first window begins at {at}: of earlier ones not all rows are held"]
+    return [f"windows that begin before {at} lack the rows from before the query"]
+
+
 def _entered(host: EngineHost, query: Query, planned: PlannedQuery) -> Outcome:
     running.enter(host, query)
-    notices = [f"query {query.name} {query.state.value}", *planned.notes, *planned.physical.notes, *_not_rebuilt(host, query)]
+    notices = [
+        f"query {query.name} {query.state.value}",
+        *_completeness(query),
+        *planned.notes,
+        *planned.physical.notes,
+        *_not_rebuilt(host, query),
+        *query.warnings,
+    ]
     return said(*notices, query=query.name, continuous=query.kind is QueryKind.SELECT, durable=query.is_durable)

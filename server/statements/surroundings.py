@@ -59,8 +59,9 @@ def _running(host: EngineHost, query: Query) -> list[str]:
     for part in memberships(host.network.queries[query.id]):
         lines.append(f"  synopsis {part.operator}: {part.members} queries, panes of {duration_text(part.step_us)}")
         lines.append(f"  answered every {duration_text(part.period_us)}: {part.why}")
-        if part.complete_from_us is not None:
-            lines.append(f"  windows that begin before {format_timestamp(part.complete_from_us)} lack the rows from before the query")
+    if query.complete_from_us is not None:
+        answered = "are not answered" if query.planned.physical.options.history else "lack the rows from before the query"
+        lines.append(f"  windows that begin before {format_timestamp(query.complete_from_us)} {answered}")
     return lines
 
 

@@ -100,6 +100,42 @@ def played(steps: list[tuple[Any, ...]], **how: Any) -> tuple[dict[str, list[Any
     return {name: engine.rows(name) for name in engine.results}, {name: engine.account(name) for name in engine.deltas}
 
 
+def history_script(seed: int, length: int) -> tuple[list[tuple[Any, ...]], str]:
+    """Return a random history in which a query with history = 'held' comes as `held`, and that query's text without the option."""
+    draw = random.Random(seed)
+    steps = script(seed, length)[:-1]
+    keys = draw.choice(GROUPS)
+    shown = "k, " if keys else ""
+    aggregate, condition = draw.choice(AGGREGATES), draw.choice(FILTERS)
+    text = f"SELECT {shown}window_end, {aggregate} FROM s {draw.choice(WINDOWS)} {condition} {keys}"
+    host = f"SELECT {shown}window_end, COUNT(*) AS c, {aggregate} FROM s {draw.choice(WINDOWS)} {condition} {keys}"
+    steps.insert(draw.randrange(len(steps) // 3), ("add", "host", host))
+    steps.insert(draw.randrange(2 * len(steps) // 3, len(steps)), ("add", "held", f"{text} WITH (history = 'held')"))
+    newest = max((row[0] for s in steps if s[0] == "rows" for row in s[1]), default=0)
+    for step in script(seed + 1, length // 2):
+        if step[0] == "rows":
+            steps.append(("rows", [(newest + row[0], *row[1:]) for row in step[1]]))
+        elif step[0] in ("work", "end"):
+            steps.append(step)
+    return steps, text
+
+
+def check_history(seed: int, length: int = 14) -> int:
+    """Check that answers of windows seen whole are those of a query that was always there; return how many came thanks to sharing."""
+    steps, text = history_script(seed, length)
+    always, _ = played([("add", "always", text), *(s for s in steps if s[0] in ("rows", "work", "end"))])
+    counts = []
+    for how in ({}, {"sharing": True}, {"sharing": True, "train": 3, "shuffle": seed}):
+        found, _ = played(steps, **how)
+        rows = found["held"]
+        expected = always["always"][len(always["always"]) - len(rows) :]
+        assert all(same(a, b) for x, y in zip(rows, expected, strict=True) for a, b in zip(x, y, strict=True)), (seed, how)
+        counts.append(len(rows))
+    alone, shared, cut = counts
+    assert alone <= min(shared, cut), seed
+    return shared - alone
+
+
 def same(one: Any, other: Any) -> bool:
     """Equal, doubles within the tolerance of K15."""
     if isinstance(one, float) and isinstance(other, float):
@@ -124,3 +160,13 @@ def check(seed: int, length: int = 14) -> None:
 @given(st.integers(0, 10**6))
 def test_shared_and_unshared_queries_that_come_and_go_answer_alike(seed: int) -> None:
     check(seed)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10**6))
+def test_windows_begun_before_a_query_that_asks_for_what_is_held_are_answered_whole_or_not_at_all(seed: int) -> None:
+    check_history(seed)
+
+
+def test_what_is_held_makes_more_windows_whole() -> None:
+    assert sum(check_history(seed) > 0 for seed in range(8)) >= 4

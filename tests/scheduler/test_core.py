@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from millstream.engine.graph import EdgeId, OperatorId, QueryId
+from millstream.engine.graph import Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
 from millstream.engine.work import EdgeCount, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings, SchedulerCore
@@ -279,3 +281,21 @@ def test_rows_of_an_unknown_stream_are_nobodys() -> None:
     assert orders(bench.handle(Arrived(type(bench.builder.log(bench.b))(999), 5))) == []
     assert bench.core.idle
     assert OperatorId(1) in bench.core.network.operators.slot_of
+
+
+def test_a_source_that_runs_gets_another_log_with_a_later_query_and_keeps_what_it_counted() -> None:
+    bench = Bench()
+    bench.arrive(3)
+    network = bench.core.network
+    source = network.node(network.operators.slot_of[bench.builder.operator(bench.source)])
+    wider = replace(source, outputs=(*source.outputs, LogId(77)))
+    query = QueryNode(QueryId(9), "other", OperatorId(50), (source.id, OperatorId(50)))
+    reader = OperatorNode(OperatorId(50), "box", (EdgeId(60),), (LogId(78),))
+    bench.handle(QueryAdded(GraphDelta(query, (wider, reader), (Edge(EdgeId(60), LogId(77), source.id, OperatorId(50)),))))
+    bench.handle(Spliced(QueryId(9), ((EdgeId(60), 0),)))
+    assert int(bench.core.ledger.log_rows[network.logs.slot_of[source.outputs[0]]]) == 3
+    bench.handle(Arrived(LogId(77), 5, 5, 0, total=5))
+    assert bench.core.ledger.rows_at[network.operators.slot_of[OperatorId(50)]] == 5
+    validate(bench.core.ledger)
+    twice = GraphDelta(replace(query, id=QueryId(10), name="twice"), (reader,))
+    assert reports(bench.handle(QueryAdded(twice))) == ["refused"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from millstream.engine.errors import SharingLost
+from millstream.engine.errors import SharingLost, Unsupported
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.operators.shared_aggregate import SharedAggregate
@@ -178,6 +178,68 @@ def test_a_late_joiner_answers_from_its_own_rows_and_says_from_when_it_is_comple
     assert [n for _, n in engine.rows("late")] == [2, 7, 10]
     (_, (part,)) = bills(engine.network)[1]
     assert part.complete_from_us == 10 * SECOND
+
+
+HELD = " WITH (history = 'held')"
+
+
+def answers_from_held(query: str, *running: str) -> list[int]:
+    """Return what a query with history = 'held' that comes after eight rows answers of 22."""
+    engine = engine_with(*running)
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(8)])
+    engine.work()
+    engine.select(query + HELD, "late")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(8, 22)])
+    engine.work()
+    return [row[-1] for row in engine.rows("late")]
+
+
+def test_a_query_that_asks_for_what_is_held_begins_with_windows_that_began_before_it() -> None:
+    count = WINDOWED.format("COUNT(*)", 10, 5, "")
+    assert answers_from_held(count) == [10]
+    assert answers_from_held(count, WINDOWED.format("SUM(v)", 20, 5, "")) == [10, 10, 10]
+    assert answers_from_held(WINDOWED.format("COUNT(*)", 5, 5, ""), WINDOWED.format("SUM(v)", 20, 5, "")) == [5, 5, 5]
+
+
+def test_an_average_begins_from_a_held_sum_and_a_minimum_does_not() -> None:
+    running = WINDOWED.format("SUM(v)", 20, 5, "")
+    assert answers_from_held(WINDOWED.format("AVG(v)", 10, 5, ""), running) == [4.5, 9.5, 14.5]
+    assert answers_from_held(WINDOWED.format("MIN(v)", 10, 5, ""), running) == [10]
+    assert answers_from_held(WINDOWED.format("AVG(v)", 10, 5, ""), running.replace("SUM(v)", "SUM(v) FILTER (WHERE k = 0)")) == [14.5]
+
+
+def test_held_panes_that_would_cut_the_windows_are_not_read() -> None:
+    running = WINDOWED.format("COUNT(*)", 20, 10, "")
+    assert answers_from_held(WINDOWED.format("COUNT(*)", 5, 5, ""), running) == [5, 5]
+    assert answers_from_held(WINDOWED.format("COUNT(*)", 10, 10, ""), running) == [10, 10]
+
+
+def test_what_was_dropped_for_the_others_is_not_held() -> None:
+    engine = engine_with(WINDOWED.format("COUNT(*)", 5, 5, ""))
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(13)])
+    engine.work()
+    engine.select(WINDOWED.format("COUNT(*)", 10, 5, "") + HELD, "late")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(13, 26)])
+    engine.work()
+    assert [row[-1] for row in engine.rows("late")] == [10, 10]
+    (_, (part,)) = bills(engine.network)[1]
+    assert part.complete_from_us == 10 * SECOND
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT v FROM s",
+        "SELECT COUNT(*) AS n FROM s [RANGE 5 SECONDS]",
+        "SELECT COUNT(*) AS n FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS] EMIT EMPTY",
+        "SELECT COUNT(*) AS n FROM s [RANGE 5 SECONDS SLIDE 5 SECONDS] EMIT EVERY 1 SECOND",
+        "SELECT COUNT(*) AS n FROM s [SESSION 5 SECONDS]",
+        "SELECT COUNT(*) AS n FROM (SELECT a.v FROM s AS a JOIN s AS b ON a.k = b.k WITHIN 1 SECOND) [RANGE 5 SECONDS SLIDE 5 SECONDS] t",
+    ],
+)
+def test_history_is_refused_where_nothing_can_be_said_of_it(text: str) -> None:
+    with pytest.raises(Unsupported, match="history = 'held' is not for this query"):
+        engine_with().select(text + HELD)
 
 
 def test_the_bills_sum_to_what_all_operators_used() -> None:

@@ -1,0 +1,113 @@
+"""Sharing over the wire: what a query that comes later is told, what FETCH sees of each, what a restart brings together again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.client.errors import MillstreamError
+
+from tests.support.live_server import Harness, rows_of, run, running
+
+STREAM = "CREATE STREAM s (ts BIGINT, k BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s"
+COUNTED = "SELECT k, COUNT(*) AS n FROM s [RANGE 10 SECONDS SLIDE 5 SECONDS] GROUP BY k"
+SUMMED = "SELECT k, SUM(v) AS total FROM s [RANGE 20 SECONDS SLIDE 5 SECONDS] GROUP BY k"
+
+
+def seconds(start: int, stop: int) -> list[dict[str, Any]]:
+    return [{"ts": ts, "k": ts % 2, "v": ts} for ts in range(start, stop)]
+
+
+async def sharing(client: Any) -> dict[str, dict[str, Any]]:
+    return {row["query"]: row for row in await client.execute("SHOW SHARING")}
+
+
+def test_a_query_that_comes_later_is_told_from_when_it_is_complete_in_ack_results_and_everywhere_else() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.submit(SUMMED, name="first")
+        await client.publish("s", seconds(0, 8))
+        told = await client.execute(f"CREATE QUERY later AS {COUNTED}")
+        held = await client.execute(f"CREATE QUERY held AS {COUNTED} WITH (history = 'held')")
+        assert "windows that begin before 1970-01-01T00:00:10Z lack the rows from before the query" in told.notices
+        assert not [n for n in held.notices if "begin" in n]  # the synopsis holds every row from the beginning
+        subscriptions = [await client.subscribe(name) for name in ("later", "held")]
+        await client.publish("s", seconds(8, 21))
+        later, whole = [await rows_of(s, 6) for s in subscriptions]
+        assert [row["n"] for row in later] == [1, 1, 4, 3, 5, 5]
+        assert [row["n"] for row in whole] == [5, 5, 5, 5, 5, 5]
+        assert subscriptions[0].meta["complete_from_us"] == 10_000_000
+        assert "complete_from_us" not in subscriptions[1].meta
+        shown = {row["name"]: row["complete_from"] for row in await client.execute("SHOW QUERIES")}
+        assert [shown[name] is None for name in ("first", "later", "held")] == [True, False, True]
+        lines = [row["explanation"] for row in await client.execute("EXPLAIN later")]
+        assert any("windows that begin before 1970-01-01T00:00:10Z lack" in line for line in lines)
+
+    run(test)
+
+
+@pytest.mark.parametrize("sharing_policy", ["hybrid", "off"])
+def test_with_history_held_no_window_is_answered_in_part_whether_work_is_shared_or_not(sharing_policy: str) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.publish("s", seconds(0, 8))
+        told = await client.execute(f"CREATE QUERY held AS {COUNTED} WITH (history = 'held')")
+        assert "the first window begins at 1970-01-01T00:00:10Z: of earlier ones not all rows are held" in told.notices
+        subscription = await client.subscribe("held")
+        await client.publish("s", seconds(8, 21))
+        assert await rows_of(subscription, 2) == [{"k": 0, "n": 5}, {"k": 1, "n": 5}]
+
+    run(test, sharing=sharing_policy)
+
+
+def test_history_is_refused_for_a_query_that_the_journal_rebuilds(tmp_path: Path) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM + " DURABILITY journal")
+        with pytest.raises(MillstreamError, match="rebuilt from the journal"):
+            await client.execute(f"CREATE QUERY held AS {COUNTED} WITH (history = 'held')")
+        assert len(await client.execute("SHOW QUERIES")) == 0
+        await client.execute(f"{COUNTED} WITH (history = 'held')")
+
+    run(test, data_dir=str(tmp_path))
+
+
+def test_fetch_gives_each_of_two_sharing_queries_its_own_open_windows() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM)
+        await client.submit(COUNTED, name="counted")
+        await client.submit(SUMMED, name="summed")
+        await client.publish("s", seconds(0, 8))
+        assert {row["group_queries"] for row in (await sharing(client)).values()} == {2}
+        counted = (await client.execute("FETCH QUERY counted")).to_arrow().to_pylist()
+        summed = (await client.execute("FETCH QUERY summed")).to_arrow().to_pylist()
+        assert counted == [{"k": 0, "n": 4}, {"k": 1, "n": 4}, {"k": 1, "n": 2}, {"k": 0, "n": 1}]
+        assert summed[:2] == [{"k": 0, "total": 12}, {"k": 1, "total": 16}]
+        assert len(summed) == 8
+        assert (await client.execute("FETCH QUERY counted")).to_arrow().to_pylist() == counted  # a question changes nothing
+
+    run(test)
+
+
+@pytest.mark.parametrize(("durability", "together"), [("none", 2), ("journal", None)])
+def test_after_a_restart_queries_share_again_save_those_that_are_rebuilt(tmp_path: Path, durability: str, together: int | None) -> None:
+    async def first() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await client.execute(f"{STREAM} DURABILITY {durability}")
+            await client.submit(COUNTED, name="counted")
+            await client.submit(SUMMED, name="summed")
+
+    async def again() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            found = await sharing(client)
+            assert [found[name]["group_queries"] for name in ("counted", "summed")] == [together, together]
+
+    asyncio.run(first())
+    asyncio.run(again())
