@@ -100,6 +100,10 @@ class ChainAccounts:
     def _consume(self, found: Sequence[_Chain], taken: Sequence[int]) -> None:
         """Do what `Ledger.take` does for the first edge of each chain. Most of what a decision costs, so everything is a local name."""
         ledger = self._ledger
+        if len(found) == 1:
+            ledger.take(found[0].head, found[0].edge, taken[0], taken[1], None if taken[2] < 0 else taken[2])
+            ledger.touched[found[0].head] = None
+            return
         edge_rows, edge_bytes, edge_head, fresh = ledger.edge_rows_at, ledger.edge_bytes_at, ledger.edge_head_at, ledger.fresh_at
         consumed, rows_at, head_at, touched = ledger.consumed_at, ledger.rows_at, ledger.head_at, ledger.touched
         runs = zip(found, taken[::RUN_FIELDS], taken[1::RUN_FIELDS], taken[2::RUN_FIELDS], strict=True)

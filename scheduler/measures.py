@@ -364,9 +364,12 @@ class Measures:
     def sample_memory(self, now_ns: int, size_bytes: int) -> None:
         """Note the bytes in queues from now on."""
         last_ns, last_bytes = self._memory_last
-        self._memory_area += float(last_bytes) * max(0, now_ns - last_ns)
-        self._memory_last = (max(now_ns, last_ns), size_bytes)
-        self._memory_max = max(self._memory_max, size_bytes)
+        if now_ns > last_ns:
+            self._memory_area += float(last_bytes) * (now_ns - last_ns)
+            last_ns = now_ns
+        self._memory_last = (last_ns, size_bytes)
+        if size_bytes > self._memory_max:
+            self._memory_max = size_bytes
 
     def arrived(self, class_id: ClassId, rows: int, shed: int) -> None:
         """Count tuples of a class that came in, and how many of them were shed."""
