@@ -335,6 +335,7 @@ class Application:
             now_ns = self.now_ns()
             for result in results:
                 found.feed.publish(result, meta, now_ns)
+                result.forget_payload()
             if found.feed.subscriptions and found.feed.is_pressed(now_ns):
                 self._pressed[name] = found
 
