@@ -18,12 +18,12 @@ from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
 from millstream.engine.column import Column
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
-from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
+from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId, QueryNode
 from millstream.engine.handover import Handover
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.operators.recipes import SinkRecipe
-from millstream.engine.planner.physical import PhysicalQuery
+from millstream.engine.planner.physical import PhysicalQuery, ShedBy
 from millstream.engine.queues import OutputLog
 from millstream.engine.relations import TableContent, change_schema
 from millstream.engine.running import RunningOperator
@@ -32,9 +32,11 @@ from millstream.engine.sharing.periods import ChoosePeriods, regroup
 from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import take_out_of_force
-from millstream.engine.shedding import ShedLog
+from millstream.engine.shed_logs import ShedLogs
+from millstream.engine.shedding import ShedKey, ShedLog
 from millstream.engine.sources import Ingested, Ingress, Reservation, Source
 from millstream.engine.train import Train
+from millstream.engine.utility import UtilityOrder, utilities_of
 from millstream.engine.watermarks import TIME_MIN
 
 Deliver = Callable[[Train], None]
@@ -70,10 +72,14 @@ class NoHooks:
 
 @dataclass(slots=True)
 class RunningQuery:
-    """A query with its operators (post-order, without sources) and the ledgers of its input streams. It sees rows from `from_seq` on."""
+    """A query with its operators (post-order, without sources) and the ledgers of its input streams. It sees rows from `from_seq` on.
+
+    `shed_key` names the logs that it reads where its class may be shed.
+    """
 
     node: QueryNode
     blueprint: Blueprint
+    shed_key: ShedKey
     attached: bool = False
     from_seq: int = 0
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
@@ -81,9 +87,14 @@ class RunningQuery:
 
 
 class Network:
-    """See the module's text. `sharing` lets a new query use running operators of equal recipe over equal inputs."""
+    """See the module's text. `sharing` lets a new query use running operators of equal recipe over equal inputs.
 
-    def __init__(self, hooks: Hooks | None = None, *, sharing: bool = False, seed: int = 0, next_seq: int = 0) -> None:
+    `seed` decides which rows are shed; `sheds_when_full`: a class that may be shed also is when its own log fills up.
+    """
+
+    def __init__(
+        self, hooks: Hooks | None = None, *, sharing: bool = False, seed: int = 0, next_seq: int = 0, sheds_when_full: bool = False
+    ) -> None:
         self.hooks: Hooks = hooks or NoHooks()
         self.sharing = sharing
         self.version = 0  # grows with every query that comes or goes
@@ -91,6 +102,7 @@ class Network:
         self.lost_sharing = False  # the last `attach` raised SharingLost
         self.choose_periods: ChoosePeriods | None = None  # how SLIDE WITHIN is used; None: every period as asked
         self.ingress = Ingress(seed, next_seq)
+        self.shed_logs = ShedLogs(self.ingress, when_full=sheds_when_full)
         self.sources: dict[str, Source] = {}
         self.operators: dict[OperatorId, RunningOperator] = {}
         self.queries: dict[QueryId, RunningQuery] = {}
@@ -199,6 +211,20 @@ class Network:
                 raise
         return delta
 
+    def sketch(self, name: str, query: PhysicalQuery, class_node: ClassNode) -> GraphDelta:
+        """Return what a query would bring, laid on top of what runs; nothing of it stays."""
+        announced = set(self._announced)
+        opened = {source.definition.name: set(source.shed_logs) for source in self.sources.values()}
+        delta = self.add_query(name, query, lambda _: None, class_node=class_node)
+        self.remove_query(delta.query.id)
+        for stream, classes in opened.items():
+            source = self.sources[stream]
+            with self.ingress.lock:
+                for class_id in source.shed_logs.keys() - classes:
+                    del source.shed_logs[class_id]
+        self._announced = announced
+        return delta
+
     def handover(self, query_id: QueryId) -> Handover:
         """Return the handover to a query that was added with `replaces`."""
         return self._handovers[query_id]
@@ -216,11 +242,13 @@ class Network:
         alone: bool = False,
     ) -> GraphDelta:
         registry = (Registry() if alone else self.registry) if self.sharing and share else None
-        instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node), registry, with_state=share_state)
+        shed_by = query.options.shed_by
+        instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state)
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
         self._announced.update(n.id for n in source_nodes)
-        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint)
+        key = (class_node.id, "" if shed_by is None else shed_by.text)
+        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint, key)
         return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 
     def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, int], ...]:
@@ -259,7 +287,7 @@ class Network:
             assert subscription.port is not None
             self._outputs[subscription.running.id, subscription.port] = query
         for stream, cursor in blueprint.stream_cursors():
-            shed = self._shed_log(stream, query.node.class_id)
+            shed = self._shed_log(stream, query.shed_key)
             total = cursor.log.rows_total
             ledger = StreamLedger(
                 stream, cursor, shed, 0 if shed is None else shed.shed, rows_before=total, older=total - cursor.rows_before
@@ -302,6 +330,8 @@ class Network:
         self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
         self._handovers = {new: h for new, h in self._handovers.items() if query_id not in (new, h.old.node.id)}
+        if not query.attached:  # perhaps nobody heard what its plan announced; saying it twice does no harm
+            self._announced.difference_update(node.id for node in query.blueprint.source_nodes)
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
             place = (subscription.running.id, -1 if subscription.port is None else subscription.port)
@@ -379,9 +409,15 @@ class Network:
 
     def set_drop_ratio(self, stream: str, class_id: ClassId, ratio: float) -> None:
         """Shed this share of the stream's rows, from the next chunk on, before queries of a class that may be shed."""
-        source = self._source(stream)
-        with self.ingress.lock:
-            source.shed_logs[class_id].ratio = ratio
+        self.shed_logs.set_ratio(self._source(stream), class_id, ratio)
+
+    def set_log_drop_ratio(self, log: LogId, ratio: float) -> None:
+        """Do the same by the log of the class on the stream; nothing for a log that is no such, or is gone."""
+        for source in list(self.sources.values()):
+            with self.ingress.lock:
+                for shed in source.shed_logs.values():
+                    if shed.log.id == log:
+                        shed.ratio = ratio
 
     # Inside ------------------------------------------------------------------------------------------------------------
 
@@ -443,7 +479,7 @@ class Network:
         if name in self.sources or name in self._derived:
             raise NameTaken(f"there is a stream {name} already")
 
-    def _port(self, stream: str, class_node: ClassNode) -> Port:
+    def _port(self, stream: str, class_node: ClassNode, shed_by: ShedBy | None) -> Port:
         if stream in self._derived:
             query_id, port = self._derived[stream]
             base = self.queries[query_id].blueprint.base_streams
@@ -452,25 +488,18 @@ class Network:
         source = self._source(stream)
         log, lineages = source.log, 0
         if class_node.may_shed and source.table is None:
-            shed = source.shed_logs.get(class_node.id)
+            key = (class_node.id, "" if shed_by is None else shed_by.text)
+            shed = source.shed_logs.get(key)
             if shed is None:
-                shed = self._open_shed_log(source, class_node.id)
+                utility = None if shed_by is None else UtilityOrder(utilities_of(shed_by.expression))
+                shed = self.shed_logs.open(source, key, lambda: OutputLog(self._ids.log(), source.definition.schema), utility)
+                self._announced.discard(source.id)  # the scheduler must learn of the new output
             log, lineages = shed.log, 1
         return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush, lineages=lineages)
 
-    def _open_shed_log(self, source: Source, class_id: ClassId) -> ShedLog:
-        with self.ingress.lock:
-            log = OutputLog(self._ids.log(), source.definition.schema, hi=source.log.hi, watermark_us=source.watermark_us)
-            log.producer = source
-            log.idle, log.ended = source.idle, source.ended
-            shed = ShedLog(log)
-            source.shed_logs[class_id] = shed
-        self._announced.discard(source.id)  # the scheduler must learn of the new output
-        return shed
-
-    def _shed_log(self, stream: str, class_id: ClassId) -> ShedLog | None:
+    def _shed_log(self, stream: str, key: ShedKey) -> ShedLog | None:
         source = self.sources.get(stream)
-        return None if source is None else source.shed_logs.get(class_id)
+        return None if source is None else source.shed_logs.get(key)
 
     def _is_news(self, operator: OperatorId, blueprint: Blueprint) -> bool:
         return operator not in self._announced

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from millstream.engine import limits
+from millstream.engine.graph import ClassId
 from millstream.engine.queues import OutputLog
 from millstream.engine.receipts.tally import Part, Tally
 from millstream.engine.train import Int64Array, Train
@@ -29,6 +30,8 @@ _INCREMENT = 0x9E3779B97F4A7C15
 _MASK_64 = (1 << 64) - 1
 
 Mask = npt.NDArray[np.bool_]
+ShedKey = tuple[ClassId, str]
+"""Whose log: the class, and the text of `shed_by` (empty: rows fall by chance)."""
 
 
 def uniform_of(seqs: Int64Array, seed: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -46,7 +49,8 @@ class ShedLog:
     """The log of one class on one stream, with what decides about its rows. Used under the ingress lock.
 
     `ratio` is the drop ratio that was asked for, `shed` the rows shed so far, `shed_full` those of them that only fell because the log
-    was filling up. `when_full`: it may shed by itself (else it grows). `utility` ranks rows, if not by chance.
+    was filling up. `when_full`: it may shed by itself (else it grows). `pressure` is the drop ratio that readers of results who are behind
+    call for. `utility` ranks rows, if not by chance.
     """
 
     log: OutputLog
@@ -54,18 +58,19 @@ class ShedLog:
     shed: int = 0
     shed_full: int = 0
     when_full: bool = False
+    pressure: float = 0.0
     utility: UtilityOrder | None = None
 
     def fullness(self) -> float:
         """Return the drop ratio that the log itself asks for: 0 while it is less than half full, rising to 1 when it is full."""
-        if not self.when_full or not self.log.cursors:
+        if not self.when_full:
             return 0.0
         share = max(self.log.rows_held / limits.LOG_ROWS_MAX, self.log.bytes_held / limits.LOG_BYTES_MAX)
-        return min(1.0, max(0.0, 2.0 * share - 1.0))
+        return min(1.0, max(self.pressure, 2.0 * share - 1.0, 0.0))
 
     def kept(self, train: Train, seed: int) -> Train:
         """Return the rows of a chunk that its queries get, with the tally of what they were offered; count the others."""
-        if not train.rows:
+        if not train.rows or not self.log.cursors:
             return train
         full = self.fullness()
         ratio = max(self.ratio, full)

@@ -19,11 +19,11 @@ import numpy as np
 from millstream.engine import limits
 from millstream.engine.column import Column
 from millstream.engine.event_time import event_times, moving_times, time_position
-from millstream.engine.graph import ClassId, LogId, OperatorId
+from millstream.engine.graph import LogId, OperatorId
 from millstream.engine.queues import LogNode, OutputLog
 from millstream.engine.relations import TableContent
 from millstream.engine.schema import StreamDefinition
-from millstream.engine.shedding import ShedLog
+from millstream.engine.shedding import ShedKey, ShedLog
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, StepTrack, WatermarkTrack, jump_track
 
@@ -76,7 +76,7 @@ class Reservation:
 
 @dataclass(slots=True)
 class Source:
-    """One stream's entry. `log` is what classes that are never shed read; `shed_logs` has one more per class that may be.
+    """One stream's entry. `log` is what classes that are never shed read; `shed_logs` has more for classes that may be.
 
     `watermark_us` and what follows it change under the ingress lock only. `idle` True after its IDLE timeout.
     """
@@ -85,7 +85,7 @@ class Source:
     definition: StreamDefinition
     log: OutputLog
     ingress: Ingress
-    shed_logs: dict[ClassId, ShedLog] = field(default_factory=dict)
+    shed_logs: dict[ShedKey, ShedLog] = field(default_factory=dict)
     watermark_us: int = TIME_MIN
     last_arrival_us: int | None = None
     idle: bool = False

@@ -13,6 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.expressions.compile import compile_expression
+from millstream.engine.expressions.ir import Expression
+from millstream.engine.operators.evaluate import context_of
 from millstream.engine.train import Train
 
 BLOCK_NUMBERS = 1_024
@@ -21,6 +24,19 @@ HISTORY_ROWS_MIN = 256
 
 FloatArray = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+
+
+def utilities_of(expression: Expression) -> Callable[[Train], FloatArray]:
+    """Compile a DOUBLE expression over a stream's columns; rows at which it fails or is NULL get NaN."""
+    kernel = compile_expression(expression)
+
+    def utilities(train: Train) -> FloatArray:
+        with np.errstate(all="ignore"):
+            column = kernel(train, context_of(train))
+        values: FloatArray = column.values.astype(np.float64)
+        return values if column.valid is None else np.where(column.valid, values, np.nan)
+
+    return utilities
 
 
 class UtilityOrder:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from millstream.engine.graph import QueryId
-from millstream.engine.work import OrderId, WorkOrder, WorkReceipt
+from millstream.engine.work import OrderId, WorkOrder
 from millstream.scheduler import catalog
 from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError
@@ -34,6 +35,7 @@ from millstream.scheduler.events import (
 from millstream.scheduler.express import Charge, ExpressLane, Outcomes, check_policy, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
+from millstream.scheduler.limits import UNIT_COST_FALLS, UNIT_COST_RISES
 from millstream.scheduler.load.control import LoadControl
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
@@ -62,6 +64,7 @@ class SchedulerCore:
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
         self.estimates.set_aging(self.settings.window, self.settings.aging)
+        self.estimates.calls_per_operator = self.settings.estimate_calls
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
         self._policy = self._build(policy)
@@ -74,6 +77,7 @@ class SchedulerCore:
         self._next_order = 1
         self._draining = False
         self._single_orders = 0
+        self._unit_ns = 0.0  # what a unit of an order takes, about
         self._units_version = -1
         self._units: UnitSet
         self._view: View
@@ -81,7 +85,7 @@ class SchedulerCore:
         self._reports: list[Instruction] = []
         self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
         self.load: LoadControl | None = LoadControl(self.settings.load, self.ledger, self.estimates) if self.settings.load else None
-        self._receipts = Receipts(self.ledger, self.estimates, self.measures, self.load, self._counts)
+        self._receipts = Receipts(self.ledger, self.estimates, self.measures, self.load)
         self._spent = [0, 0]
         self._take: dict[type[Any], Callable[[Any, int], None]] = {
             Arrived: self._take_arrived,
@@ -143,14 +147,10 @@ class SchedulerCore:
         return min((one for one in wakes if one is not None), default=None)
 
     def _next_overdue_ns(self) -> int | None:
-        units = self._units
-        if units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
+        if self._units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
             return None
-        waiting = ~units.ready & (units.rows > 0)
-        if not waiting.any():
-            return None
-        wake_ns = int(units.head_ns[waiting].min()) + self.settings.head_wait_ns_max
-        return wake_ns if wake_ns > self._now_ns else None
+        wake_ns = self._units.next_overdue_ns(self.settings.head_wait_ns_max)
+        return None if wake_ns is None or wake_ns <= self._now_ns else wake_ns
 
     @property
     def idle(self) -> bool:
@@ -273,8 +273,10 @@ class SchedulerCore:
     def _take_work(self, event: WorkDone, now_ns: int) -> None:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
-        self._receipts.apply(receipt)
-        self._tell_class(outstanding, receipt)
+        self._receipts.apply(receipt, self._counts)
+        self._note_unit_cost(outstanding.unit_ns(receipt))
+        if isinstance(self._policy.selector, ClassTurnsSelector):
+            self._policy.selector.charge_order(outstanding.order, receipt, self.network)
         if outstanding.conflicts is None:
             self._moved.extend(
                 outstanding.units if outstanding.cut is self._units else self._units.conflicts_of(outstanding.locked).tolist()
@@ -287,13 +289,10 @@ class SchedulerCore:
         if event.failure is not None:
             self._take_failure(event.failure, outstanding)
 
-    def _tell_class(self, outstanding: Outstanding, receipt: WorkReceipt) -> None:
-        """Let a policy that gives classes shares of time know what this order took of it."""
-        selector = self._policy.selector
-        if isinstance(selector, ClassTurnsSelector) and outstanding.order.steps:
-            slot = self.network.operators.slot_of.get(outstanding.order.steps[0].operator)
-            if slot is not None:
-                selector.charge(self.network.node(slot).class_id, receipt.finished_ns - receipt.started_ns)
+    def _note_unit_cost(self, unit_ns: float) -> None:
+        # Rises slowly: an order that other work of the machine held up says little about the next.
+        gain = UNIT_COST_FALLS if unit_ns < self._unit_ns else UNIT_COST_RISES
+        self._unit_ns += gain * (unit_ns - self._unit_ns)
 
     def _take_failure(self, failure: WorkFailure, outstanding: Outstanding) -> None:
         slot_of = self.network.operators.slot_of
@@ -422,6 +421,8 @@ class SchedulerCore:
         if touched:
             self.ledger.touched = {}
             moved.extend(self._units.update(list(touched)))
+            if self._policy.schedule > 1:
+                moved = list(dict.fromkeys(moved))  # most units that ran have moved for it
         selector = self._policy.selector
         if self.estimates.refresh():
             if self._units.depends_on_estimates:
@@ -449,10 +450,12 @@ class SchedulerCore:
             return
 
     def _give_out(self, now_ns: int, instructions: list[Instruction]) -> None:
-        policy, free = self._policy, self.settings.orders_max - len(self._outstanding)
+        policy, free, budget_ns = self._policy, self.settings.orders_max - len(self._outstanding), self.settings.budget_ns
         while free > 0:
             self._counts["decisions"] += 1
             count = policy.schedule if not self._single_orders else 1
+            if budget_ns is not None and count * self._unit_ns > budget_ns:
+                count = max(1, math.ceil(budget_ns / self._unit_ns))  # the rest would only come back undone
             if count > 1 and free > 1:
                 # Leave something for the other workers.
                 count = min(count, max(1, int(np.count_nonzero(self._units.available)) // free))
@@ -485,8 +488,7 @@ class SchedulerCore:
         order = self._maker.make(identity, picked, self.settings.budget_ns)
         outstanding = self._outstanding[identity] = Outstanding(order, units, picked)
         self._counts["orders"] += 1
-        for unit in picked:
-            self.ledger.open(units.open_edges(unit))
+        self.ledger.open(units.open_edges_of(picked))
         if self.settings.orders_max > 1:
             outstanding.operators = outstanding.locked
             self.ledger.lock(outstanding.operators)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.graph import ClassNode, GraphDelta, LogId
+from millstream.engine.graph import ClassNode, GraphDelta, OperatorId
 from millstream.engine.planner.plan import PlannedQuery
-from millstream.engine.train import Train
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.optimiser.admission import Admission, Answer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
 from millstream.scheduler.optimiser.prediction import AddedLoad, added_load, class_loads
@@ -44,19 +43,11 @@ def _any_target(host: EngineHost, query: Query) -> bool:
 
 
 def asked(host: EngineHost, planned: PlannedQuery) -> Admission | None:
-    """Return what would become of a query; None where no time passes. It is laid on top of what runs, looked at, and taken back."""
+    """Return what would become of a query; None where no time passes."""
     if not isinstance(host.runtime, LiveRuntime):
         return None
-    node = host.class_node(planned.physical.options)
-    delta = host.network.add_query("asked", planned.physical, _nobody, class_node=node)
-    try:
-        return _answer(host, planned, delta)
-    finally:
-        host.network.remove_query(delta.query.id)
-
-
-def _nobody(train: Train) -> None:
-    """Take results that never come."""
+    options = planned.physical.options
+    return _answer(host, planned, host.network.sketch("asked", planned.physical, host.class_node(options)))
 
 
 def _answer(host: EngineHost, planned: PlannedQuery, delta: GraphDelta) -> Admission:
@@ -94,14 +85,14 @@ def _running(host: EngineHost) -> list[QueryFacts]:
     return found
 
 
-def source_rates(host: EngineHost) -> dict[LogId, float]:
-    """Return tuples per ns by source log: measured lately, else as declared by RATE, else none."""
-    found: dict[LogId, float] = {}
+def source_rates(host: EngineHost) -> dict[OperatorId, float]:
+    """Return tuples per ns by source: measured lately, else as declared by RATE, else none."""
+    found: dict[OperatorId, float] = {}
     for name, source in list(host.network.sources.items()):
         per_s = host.rates.per_s(name)
         if not per_s:
             per_s = source.definition.rate_per_second_max or 0.0
-        found.update((log.id, per_s / NS_PER_S) for log in source.logs)
+        found[source.id] = per_s / NS_PER_S
     return found
 
 

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.errors import EngineError, Unsupported
 from millstream.engine.graph import ClassId, OperatorId
-from millstream.engine.operators.recipes import Recipe
-from millstream.engine.planner.alternatives import Did, alternatives
+from millstream.engine.operators.recipes import Recipe, TableJoinRecipe
+from millstream.engine.planner.alternatives import NOTHING, Did, Measured, alternatives
 from millstream.engine.planner.logical import Node
-from millstream.engine.shedding import ShedLog
 from millstream.scheduler.errors import SchedulerError
-from millstream.scheduler.live import Spent
 from millstream.scheduler.optimiser.contract import (
     Decision,
     Facts,
@@ -62,7 +60,7 @@ class RuntimeOptimiser:
         self.host = host
         self._optimiser = Optimiser(OptimiserSettings.of_settling(settle_s))
         self._plans: dict[str, _Plans] = {}
-        self._spent: Spent | None = None
+        self._before: tuple[int, int] | None = None
         self._log = logger()
 
     @property
@@ -97,12 +95,18 @@ class RuntimeOptimiser:
         return Facts(policy, self._busy(runtime), tuple(self._subject(q) for q in queries))
 
     def _busy(self, runtime: LiveRuntime) -> float:
-        """Return the share of its time since the last look that the scheduler's thread did not wait."""
-        before, now = self._spent, runtime.scheduler.spent()
-        self._spent = now
-        if before is None or now.at_ns <= before.at_ns:
+        """Return the share of the time since the last look in which something was done.
+
+        One worker runs on the scheduler's thread, which then decides, runs or waits. With several it is the time in operators by theirs.
+        """
+        scheduler = runtime.scheduler
+        now = scheduler.spent()
+        waited_ns = now.waiting_ns if scheduler.workers == 1 else -runtime.statistics().busy_ns
+        before, self._before = self._before, (now.at_ns, waited_ns)
+        if before is None or now.at_ns <= before[0]:
             return 0.0
-        return max(0.0, min(1.0, 1.0 - (now.waiting_ns - before.waiting_ns) / (now.at_ns - before.at_ns)))
+        part = (waited_ns - before[1]) / (now.at_ns - before[0])
+        return max(0.0, min(1.0, 1.0 - part if scheduler.workers == 1 else -part / scheduler.workers))
 
     def _plans_of(self, query: Query) -> _Plans:
         plans = self._plans.get(query.name)
@@ -130,25 +134,31 @@ class RuntimeOptimiser:
         return self.host.network.queries[query.id].node.weight
 
     def _drop_ratio(self, query: Query, class_id: ClassId) -> float:
-        ratios = [log.ratio for name in base_streams(self.host, query.reads) if (log := self._shed_log(name, class_id)) is not None]
+        sources = self.host.network.sources
+        ratios = [
+            log.ratio for name in base_streams(self.host, query.reads) for key, log in sources[name].shed_logs.items() if key[0] == class_id
+        ]
         return max(ratios, default=0.0)
 
-    def _shed_log(self, stream: str, class_id: ClassId) -> ShedLog | None:
-        return self.host.network.sources[stream].shed_logs.get(class_id)
-
     def _choices(self, query: Query, plans: _Plans) -> tuple[PlanChoice, ...]:
-        measured: dict[Recipe, Did] = {}
-        assert query.id is not None
-        oldest = plans.did[0]
-        for operator in self.host.network.queries[query.id].blueprint.operators:
-            now = plans.did[-1][operator.id]
-            then = oldest.get(operator.id, Did(0, 0, 0))
-            did = Did(now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns)
-            measured[operator.recipe] = measured[operator.recipe] + did if operator.recipe in measured else did
-        found = alternatives(query.planned.logical.root, measured, rewritten=not self.host.rules_off)
+        found = alternatives(query.planned.logical.root, self._measured(query, plans), rewritten=not self.host.rules_off)
         for one in found:
             plans.roots.setdefault(one.key, one.root)
         return tuple(PlanChoice(one.key, one.kind, one.saving, one.why) for one in found)
+
+    def _measured(self, query: Query, plans: _Plans) -> Measured:
+        """Return what the operators did since the oldest look that is remembered; of a table that is joined twice nothing is known."""
+        operators: dict[Recipe, Did] = {}
+        lookups: dict[str, list[Did]] = {}
+        assert query.id is not None
+        for operator in self.host.network.queries[query.id].blueprint.operators:
+            now, then = plans.did[-1][operator.id], plans.did[0].get(operator.id, NOTHING)
+            did = Did(now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns)
+            operators[operator.recipe] = operators.get(operator.recipe, NOTHING) + did
+            if isinstance(operator.recipe, TableJoinRecipe):
+                for table in operator.port_streams[1]:
+                    lookups.setdefault(table, []).append(did)
+        return Measured(operators, {table: found[0] for table, found in lookups.items() if len(found) == 1})
 
     # ---- deeds
 
@@ -183,5 +193,5 @@ class RuntimeOptimiser:
         """Set the share at every stream that queries of the class read."""
         network = self.host.network
         for name, source in list(network.sources.items()):
-            if action.class_id in source.shed_logs:
+            if any(class_id == action.class_id for class_id, _ in source.shed_logs):
                 network.set_drop_ratio(name, action.class_id, action.after)

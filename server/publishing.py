@@ -17,8 +17,9 @@ from millstream.protocol.connection import RowsChunk
 from millstream.protocol.errors import RemoteProtocolError
 from millstream.protocol.flow import Refill
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
-from millstream.protocol.messages import Ack, ChannelClosed, Credit, Rows, Train
+from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Rows, Train
 from millstream.protocol.plain_batches import PlainReader, width_of
+from millstream.server.flow_notices import FlowNotices
 from millstream.server.waiting_trains import WaitingTrains
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Channel:
         self._reader: PlainReader | None = None
         self._plain: PlainColumns | None = None
         self._waiting: WaitingTrains | None = None
+        self._told = FlowNotices(intake.name)
         intake.channels.append(self)
 
     def set_schema(self, schema: Any) -> None:
@@ -128,6 +130,8 @@ class Channel:
         self._position = taken.position if taken.position is not None else self._position
         self._held_rows += rows
         self._held_bytes += frame_bytes
+        if taken.shed:
+            self._told.shed(taken.shed)
 
     @property
     def unsettled(self) -> bool:
@@ -178,7 +182,10 @@ class Channel:
 
     def release(self) -> bool:
         """Grant credit for what was taken, unless readers are behind. Returns whether nothing is held back any more."""
-        if self.intake.is_pressed():
+        pressed = self.intake.is_pressed()
+        if pressed or self._told.has_news:
+            self._tell(pressed)
+        if pressed:
             self.session.application.hold(self)
             return False
         granted = self._refill.done(self._held_rows, self._held_bytes)
@@ -187,8 +194,17 @@ class Channel:
             self.session.send(Credit(channel=self.number, rows=granted[0], bytes=granted[1]))
         return True
 
+    def _tell(self, pressed: bool, last: bool = False) -> None:
+        """Tell the publisher why it waits, and what of its rows was shed."""
+        now_ns = self.session.application.now_ns()
+        told = self._told.due(now_ns, self.intake.pressed_by if pressed else None, last=last)
+        for code, message in told:
+            self.session.send(Notice(code, message))
+
     def close(self) -> None:
         """Leave the stream."""
+        if self._told.has_news and not self.session.closed:
+            self._tell(False, last=True)
         if self in self.intake.channels:
             self.intake.channels.remove(self)
 

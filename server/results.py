@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.server.trains import cut_receipts
+
 _TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")
 _COMPACT_AT = 1024  # dropped entries before the list is shortened: the cost of shortening is spread over that many
 
@@ -52,7 +54,9 @@ class Entry:
     def without(self, rows: int) -> Entry:
         """Return the result less its first rows."""
         rest = self.batch.slice(rows)
-        return Entry(rest, self.meta, self.number, self.rows_before + rows, self.bytes_before, self.recorded_ns)
+        return Entry(
+            rest, cut_receipts(self.meta, rows, rest.num_rows), self.number, self.rows_before + rows, self.bytes_before, self.recorded_ns
+        )
 
 
 class ResultLog:

@@ -5,17 +5,18 @@ Both run the same core over the same engine; they differ in who waits for what, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from millstream.engine.graph import GraphDelta, OperatorId, QueryId
+from millstream.engine.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Splice
+from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.measured import Measured
 
@@ -63,6 +64,10 @@ class Runtime(Protocol):
 
     def statistics(self) -> SchedulerStatistics:
         """Return the scheduler's counts."""
+        ...
+
+    def loads(self) -> Mapping[ClassId, ClassLoad]:
+        """Return how each class stood when its load was last looked at; empty where nobody looks."""
         ...
 
     def measures(self) -> Measured | None:

@@ -182,6 +182,11 @@ class Feed:
             return False
         return any(2 * s.waiting_bytes > self.bounds.bytes_max and now_ns - s.progress_ns < STALLED_NS for s in self.subscriptions)
 
+    @property
+    def fullness(self) -> float:
+        """How full the slowest reader's share of what may wait is: 1 and more is too much."""
+        return max((s.waiting_bytes / self.bounds.bytes_max for s in self.subscriptions), default=0.0)
+
     def check(self, now_ns: int) -> None:
         """Deal with readers that were waited for and have stood still; let go of results that are too old."""
         for subscription in tuple(self.subscriptions):

@@ -114,6 +114,32 @@ def _buffers_of(column: Column, rows: int) -> tuple[Any, ...] | None:
     return memoryview(offsets)[: OFFSET_BYTES * (rows + 1)], b"" if characters is None else memoryview(characters)[: int(ends[-1])]
 
 
+def pieces_of(shape: ResultShape, train: Train, complete_from_us: int | None = None) -> list[tuple[ResultRows, dict[str, Any]]]:
+    """Return a train in pieces, each with what is said of it; receipts of rows go with their rows."""
+    results, meta = shape.results(train), result_meta(train, complete_from_us)
+    if len(results) == 1:
+        return [(results[0], meta)]
+    pieces, at = [], 0
+    for rows in results:
+        pieces.append((rows, cut_receipts(meta, at, rows.num_rows)))
+        at += rows.num_rows
+    return pieces
+
+
+def cut_receipts(meta: dict[str, Any], start: int, rows: int) -> dict[str, Any]:
+    """Return what is said of `rows` rows of a result from the row `start` on."""
+    runs = meta.get("receipts")
+    if runs is None:
+        return meta
+    kept, at = [], 0
+    for run in runs:
+        inside = min(at + run[0], start + rows) - max(at, start)
+        if inside > 0:
+            kept.append([inside, *run[1:]])
+        at += run[0]
+    return {**meta, "receipts": kept}
+
+
 def result_meta(train: Train, complete_from_us: int | None = None) -> dict[str, Any]:
     """Return what a result says besides its rows: the position it answers up to, the watermark, notes such as the share seen.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from millstream.engine.expressions.ir import Expression
 from millstream.engine.graph import DEFAULT_QOS, NS_PER_S
 from millstream.engine.operators.recipes import EmitSpec, Recipe
 from millstream.engine.schema import Schema
@@ -40,6 +41,14 @@ class PhysicalNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ShedBy:
+    """What a row is worth when load is shed: the expression as written, and bound over the stream's columns (DOUBLE)."""
+
+    text: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class QueryOptions:
     """WITH (…) of a query: class, latency utility graph as (seconds, utility), weight, deadline, life time. Units in the names.
 
@@ -58,6 +67,8 @@ class QueryOptions:
     tolerance_percent: float | None = None
     start_at_us: int | None = None
     lifetime_us: int | None = None
+    scale_up: bool = False
+    shed_by: ShedBy | None = None
     history: bool = False
 
 

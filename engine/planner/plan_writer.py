@@ -93,6 +93,8 @@ def _options(query: LogicalQuery) -> Plan:
         plan["weight"] = options.weight
     if options.deadline_ns != default.deadline_ns:
         plan["deadline"] = duration_text(options.deadline_ns // _NS_PER_US)
+    if options.shed_by is not None:
+        plan["shed_by"] = options.shed_by.text
     if options.start_at_us is not None:
         plan["start"] = format_timestamp(options.start_at_us)
     if options.lifetime_us is not None:

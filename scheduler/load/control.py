@@ -7,9 +7,10 @@ dropped, no cycle is run, so that a core that has nothing to do is not called.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from millstream.engine.graph import ClassId, LogId
-from millstream.engine.work import Emission
+from millstream.engine.work import ChainRuns, Emission
 from millstream.scheduler.classes import shares_in_use
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.instructions import Instruction, SetClassShare, SetDropRatio
@@ -42,6 +43,13 @@ class LoadControl:
         """The shares in force."""
         return self._told
 
+    @property
+    def present(self) -> dict[ClassId, ClassLoad]:
+        """How classes stand: as at the end of the last cycle, or without load where nothing has happened since."""
+        if self.next_ns is not None:
+            return dict(self.standings)
+        return {one: replace(found, load=0.0, backlog_s=0.0, response_ns=None) for one, found in self.standings.items()}
+
     # ---- what happens
 
     def arrived(self, log: int | None, shed: int, now_ns: int) -> None:
@@ -57,6 +65,11 @@ class LoadControl:
         """Hear of results."""
         self._happened = True
         self.monitors.emitted(emission)
+
+    def passed(self, runs: ChainRuns) -> None:
+        """Hear of the results of runs of chains."""
+        self._happened = True
+        self.monitors.passed(runs)
 
     # ---- a cycle
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from millstream.engine.graph import ClassId, ClassNode, LogId, OperatorId
-from millstream.engine.work import Emission
+from millstream.engine.work import RUN_FIELDS, ChainRuns, Emission
 from millstream.scheduler.classes import classes_in_use
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
@@ -130,13 +130,27 @@ class Monitors:
 
     def emitted(self, emission: Emission) -> None:
         """Note results."""
-        one = self._outputs.get(emission.operator)
-        if one is None:
-            one = self._outputs[emission.operator] = _Output()
+        one = self._output(emission.operator)
         one.rows += emission.rows
         finished_ns = emission.finished_ns
         for arrival_ns, count in zip(emission.arrivals_ns, emission.counts, strict=True):
             one.response_ns += (finished_ns - arrival_ns) * count
+
+    def passed(self, runs: ChainRuns) -> None:
+        """Note the results of runs of chains."""
+        taken = runs.taken
+        results = zip(runs.shapes, taken[4::RUN_FIELDS], taken[5::RUN_FIELDS], taken[6::RUN_FIELDS], strict=True)
+        for shape, finished_ns, arrival_ns, rows in results:
+            if rows:
+                one = self._output(shape.operators[-1])
+                one.rows += rows
+                one.response_ns += (finished_ns - arrival_ns) * rows
+
+    def _output(self, operator: OperatorId) -> _Output:
+        one = self._outputs.get(operator)
+        if one is None:
+            one = self._outputs[operator] = _Output()
+        return one
 
     # ---- the end of a cycle
 

@@ -110,7 +110,7 @@ class Optimiser:
         after = decision.distance_after = self._distance(now_ns - self.settings.settle_ns // 2)
         decision.observed_after = next((q.verdict.observation for q in facts.queries if q.name == decision.query), None)
         self._bar(decision.action, now_ns)
-        if after <= decision.distance_before * (1.0 + self.settings.worse):
+        if after <= decision.distance_before * self._allowed(decision.action):
             decision.outcome = Outcome.KEPT
             return None
         undoing = decision.action.undone()
@@ -119,6 +119,11 @@ class Optimiser:
             return None
         decision.outcome = Outcome.UNDONE
         return ToDo(decision, undoing, True)
+
+    def _allowed(self, action: Action) -> float:
+        """Return by what factor the distance may have changed: what costs rows must have brought something."""
+        costs_rows = isinstance(action, Shed) and action.after > action.before
+        return 1.0 - self.settings.worse if costs_rows else 1.0 + self.settings.worse
 
     def _act(self, facts: Facts, now_ns: int) -> ToDo | None:
         for query in self._missed(facts, now_ns):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.engine.graph import ClassId, Edge, GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.engine.graph import ClassId, Edge, GraphDelta, OperatorId, OperatorNode
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.limits import COST_NS_MIN
 from millstream.scheduler.network import Network
@@ -21,8 +21,8 @@ from millstream.scheduler.network import Network
 TRAIN_NS: Final = 1_000_000.0
 """The time over which rows gather before they are run together."""
 
-Rates = Mapping[LogId, float]
-"""Tuples per ns that enter the logs of sources."""
+Rates = Mapping[OperatorId, float]
+"""Tuples per ns that enter each source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class Flow:
         self._rates = rates
         self._known: dict[int, float] = {}
 
-    def of_log(self, log: LogId) -> float:
-        """Return the flow into a log; 0 for one that nobody knows."""
-        place = self._network.logs.slot_of.get(log)
-        return self._rates.get(log, 0.0) if place is None else self._into(place)
+    def over(self, edge: Edge) -> float:
+        """Return the flow over an edge from what runs; 0 from a source that nobody knows."""
+        place = self._network.logs.slot_of.get(edge.log)
+        return self._rates.get(edge.producer, 0.0) if place is None else self._into(place)
 
     def _into(self, place: int) -> float:
         network = self._network
         producer = network.log_producer[place]
         if network.is_source(producer):
-            return self._rates.get(network.logs.identity(place), 0.0)
+            return self._rates.get(network.operators.identity(producer), 0.0)
         if producer not in self._known:
             taken = sum(self._into(network.edge_log[edge]) for edge in network.inputs[producer])
             self._known[producer] = taken * self._estimates.selectivity.item(producer)
@@ -69,7 +69,7 @@ def class_loads(network: Network, estimates: Estimates, rates: Rates) -> dict[Cl
         node = network.node(slot)
         for edge in network.inputs[slot]:
             if network.is_source(network.edge_producer[edge]):
-                rate = rates.get(network.logs.identity(network.edge_log[edge]), 0.0)
+                rate = rates.get(network.operators.identity(network.edge_producer[edge]), 0.0)
                 found[node.class_id] = found.get(node.class_id, 0.0) + rate * _cost_through(estimates, slot, edge)
     return found
 
@@ -96,7 +96,7 @@ def added_load(network: Network, estimates: Estimates, rates: Rates, delta: Grap
         if node is None or not edges:
             ideal_ns += _running_cost(network, estimates, operator)
             continue
-        flows = [through[e.producer] if e.producer in through else flow.of_log(e.log) for e in edges]
+        flows = [through[e.producer] if e.producer in through else flow.over(e) for e in edges]
         taken = sum(flows)
         rate_in += sum(f for f, e in zip(flows, edges, strict=True) if e.producer not in through)
         through[operator] = taken * node.selectivity

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from millstream.engine.graph import ClassId
+from millstream.engine.work import WorkOrder, WorkReceipt
 from millstream.scheduler.classes import shares_in_use
 from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.network import Network
 from millstream.scheduler.policies.class_quota import ClassQuotas
 from millstream.scheduler.selectors.scan import best_of
 from millstream.scheduler.view import View
@@ -51,6 +53,12 @@ class ClassTurnsSelector:
     def charge(self, class_id: ClassId, spent_ns: float) -> None:
         """Hear what an order of a class has cost."""
         self.quotas.charge(class_id, spent_ns)
+
+    def charge_order(self, order: WorkOrder, receipt: WorkReceipt, network: Network) -> None:
+        """Hear what an order took; its class is that of its first step."""
+        slot = network.operators.slot_of.get(order.steps[0].operator) if order.steps else None
+        if slot is not None:
+            self.charge(network.node(slot).class_id, receipt.finished_ns - receipt.started_ns)
 
     def set_shares(self, shares: Mapping[ClassId, float]) -> None:
         """Give classes other shares."""

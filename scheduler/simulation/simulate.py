@@ -14,6 +14,7 @@ from millstream.scheduler.errors import SchedulerError, SimulationError
 from millstream.scheduler.events import Arrived, QueryAdded
 from millstream.scheduler.express import Charge, ExpressLane
 from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.ledger_checks import validate
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.simulation.driver import DecisionCost, VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
@@ -176,7 +177,7 @@ class _Run:
             sample_size(waiting)
             now_ns = core.express(lane, events, now_ns, times[place] if place < count else _FOREVER_NS)
         lane.settle()
-        ledger.validate()
+        validate(ledger)
         return now_ns
 
     def _run_orders(self) -> None:

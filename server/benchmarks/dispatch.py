@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from millstream.scheduler.core import CoreSettings
-from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
+from millstream.scheduler.limits import ESTIMATE_CALLS_LIVE, ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
 from millstream.server.benchmarks.contract import Figures, Kit
@@ -34,7 +34,13 @@ def benchmark(kit: Kit) -> Iterator[Figures]:
 
 def _measure(kit: Kit, operators: int, policy: str) -> Figures:
     name, stream, _ = kit.chain_query
-    settings = CoreSettings(train=TrainShape(count=TRAIN), schedule=SCHEDULE_UNITS_LIVE, budget_ns=ORDER_BUDGET_NS, measure=True)
+    settings = CoreSettings(
+        train=TrainShape(count=TRAIN),
+        schedule=SCHEDULE_UNITS_LIVE,
+        budget_ns=ORDER_BUDGET_NS,
+        estimate_calls=ESTIMATE_CALLS_LIVE,
+        measure=True,
+    )
     chains = operators // CHAIN_LENGTH
     engine = Embedded(stream, policy=PolicySpec(policy), settings=settings)
     for number in range(chains):

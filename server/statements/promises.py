@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.scheduler.measure_reports import OutputReport
+from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT
 from millstream.server import admission
 from millstream.server.outcome import Outcome, table
 from millstream.server.queries import Query
@@ -32,8 +33,9 @@ def promises(host: EngineHost, planned: PlannedQuery, query: Query | None) -> Ou
         rows.append(("latency target", f"{options.latency_target_ns / 1e6:g} ms on average"))
     if options.memory_bytes_max is not None:
         rows.append(("memory", f"at most {options.memory_bytes_max} bytes"))
-    if options.tolerance_percent is not None:
-        rows.append(("tolerance", f"{options.tolerance_percent:g} %"))
+    if options.tolerance_percent is not None or options.latency_target_ns is not None or options.memory_bytes_max is not None:
+        percent = TOLERANCE_PERCENT if options.tolerance_percent is None else options.tolerance_percent
+        rows.append(("tolerance", f"{percent:g} %"))
     if query is None:
         expected = admission.asked(host, planned)
         rows += [] if expected is None else admission.lines(expected)
@@ -51,6 +53,9 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
         operators = host.network.queries[query.id].blueprint.operators
         state = sum(operator.logic.state_bytes() for operator in operators)
         found["memory"] = f"{state} bytes of state, {sum(cursor.pending_rows() for o in operators for cursor in o.inputs)} rows waiting"
+    verdict = host.watch.verdicts.get(query.name)
+    if verdict is not None:
+        found["tolerance"] = f"targets are {verdict.state.value}" + (f", by {verdict.excess:.0%}" if verdict.excess else "")
     measured = host.runtime.measures()
     report = None if measured is None else measured.of_query(query)
     if report is not None and report.outputs:

@@ -12,8 +12,8 @@ from millstream.engine.errors import Unsupported
 from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.network import DEFAULT_CLASS_NODE
 from millstream.engine.operators.recipes import SelectRecipe
-from millstream.engine.planner.alternatives import Did, alternatives, expected_cost, key_of, physical_of, stacked
-from millstream.engine.planner.alternatives import run_below as run_of
+from millstream.engine.planner.alternatives import Did, Measured, alternatives, expected_cost, key_of, physical_of
+from millstream.engine.planner.join_orders import change_runs, ordered, rebuilt, run_below
 from millstream.engine.planner.logical import LogicalQuery, Node, walk_plan
 from millstream.engine.planner.plan import plan_select
 from millstream.engine.work import Step
@@ -23,6 +23,7 @@ from tests.support.engine_run import SECOND, SqlEngine
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v BIGINT, name TEXT) TIMESTAMP BY ts DELAY 2 SECONDS"
 OTHER = STREAM.replace("STREAM s", "STREAM r")
 TABLE = "CREATE TABLE t (k BIGINT, w BIGINT, PRIMARY KEY (k))"
+SECOND_TABLE = "CREATE TABLE u (v BIGINT, x BIGINT, PRIMARY KEY (v))"
 FILTER = "(SELECT * FROM (SELECT * FROM s WHERE v > 2) AS a WHERE name LIKE '%x%') AS b"
 QUERIES = (
     f"SELECT ts, v, name FROM {FILTER} WHERE k <> 3",
@@ -35,6 +36,8 @@ QUERIES = (
     "SELECT k, COUNT(*) AS n FROM s WHERE v > 2 AND name LIKE '%x%' GROUP BY k EMIT FINAL",
     "SELECT DISTINCT k FROM s [RANGE 4 SECONDS SLIDE 4 SECONDS] WHERE v > 2 AND name LIKE '%x%'",
     "SELECT s.k, s.v, t.w FROM s JOIN t ON s.k = t.k WHERE s.v > 2 AND s.name LIKE '%x%' AND t.w > 1",
+    "SELECT s.k, t.w, u.x, s.v FROM s JOIN t ON s.k = t.k JOIN u ON s.v = u.v WHERE s.name LIKE '%x%' AND t.w > 1 AND u.x <> 2",
+    "SELECT t.w, COUNT(*) AS n FROM s [RANGE 4 SECONDS] JOIN t ON s.k = t.k JOIN u ON t.w = u.v WHERE s.v > 2 GROUP BY t.w",
     "SELECT v, LAG(v) OVER (PARTITION BY k) AS before FROM s WHERE v > 2 AND name LIKE '%x%'",
 )
 
@@ -43,7 +46,7 @@ class Swapping(SqlEngine):
     """An engine in which queries change their plans."""
 
     def __init__(self, *, sharing: bool, **how: Any) -> None:
-        super().__init__(STREAM, OTHER, TABLE, sharing=sharing, **how)
+        super().__init__(STREAM, OTHER, TABLE, SECOND_TABLE, sharing=sharing, **how)
         self.logical: dict[str, LogicalQuery] = {}
 
     def start(self, text: str) -> None:
@@ -70,20 +73,13 @@ class Swapping(SqlEngine):
 
 
 def permuted(root: Node, draw: random.Random) -> Node:
-    """Every run of selections in another order."""
-    steps, below = run_of(root)
-    if steps:
-        draw.shuffle(steps)
-        return stacked(steps, permuted(below, draw))
-    inputs = tuple(permuted(one, draw) for one in root.inputs)
-    from millstream.engine.planner.logical import with_inputs
-
-    return with_inputs(root, inputs) if inputs else root
+    """Every run of selections and joins with tables in another order."""
+    return change_runs(root, lambda run: rebuilt(run, ordered(run, lambda _: draw.random())))
 
 
 def taken_apart(root: Node) -> Node:
     """The plan with conditions joined by AND one by one, where there are such."""
-    return next((one.root for one in alternatives(root, {}) if one.saving is None), root)
+    return next((one.root for one in alternatives(root, Measured()) if one.saving is None), root)
 
 
 def history(draw: random.Random, steps: int) -> list[tuple[str, Any]]:
@@ -100,7 +96,7 @@ def history(draw: random.Random, steps: int) -> list[tuple[str, Any]]:
                 rows.append((now - late, draw.randint(1, 4), draw.choice((None, *range(9))), name))
             found.append((draw.choice(("s", "s", "r")), rows))
         elif kind < 0.65:
-            found.append(("t", [(draw.randint(1, 4), draw.randint(0, 5), "+")]))
+            found.append((draw.choice("tu"), [(draw.randint(1, 4), draw.randint(0, 5), "+")]))
         else:
             found.append(("work", draw.random()))
     return found
@@ -111,6 +107,7 @@ def played(text: str, seed: int, *, swaps: bool, sharing: bool, train: int | Non
     draw, other = random.Random(seed), random.Random(seed + 1)
     engine = Swapping(sharing=sharing, train=train)
     engine.put("t", [(k, k, "+") for k in (1, 2, 3)])
+    engine.put("u", [(v, v % 4, "+") for v in range(1, 9)])
     engine.start(text)
     root = taken_apart(engine.logical["q"].root)
     pending = None
@@ -211,23 +208,36 @@ def test_selections_are_ordered_by_what_they_drop_for_what_they_cost() -> None:
     recipes = [n.recipe for n in _physical(physical_of(engine.logical["q"], root).root)]
     dear, good, poor = (r for r in recipes if isinstance(r, SelectRecipe))
     # (s - 1) / c: -0.5/100 = -0.005, -0.2/10 = -0.02, -0.01/10 = -0.001
-    measured = {dear: Did(10_000, 5_000, 1_000_000), good: Did(10_000, 8_000, 100_000), poor: Did(10_000, 9_900, 100_000)}
+    did = {dear: Did(10_000, 5_000, 1_000_000), good: Did(10_000, 8_000, 100_000), poor: Did(10_000, 9_900, 100_000)}
+    measured = Measured(did)
     found = next(one for one in alternatives(root, measured) if one.saving is not None)
     wanted = [good, dear, poor]
     order = [n.recipe for n in _physical(physical_of(engine.logical["q"], found.root).root) if n.recipe in wanted]
     assert order == wanted
     assert found.key == key_of(found.root)
     # 10 + 0.8 · 100 + 0.8 · 0.5 · 10
-    assert expected_cost([measured[r] for r in wanted]) == pytest.approx(94.0)
+    assert expected_cost([did[r] for r in wanted]) == pytest.approx(94.0)
     assert alternatives(found.root, measured) == []
+
+
+def test_a_join_with_a_table_that_drops_most_goes_before_one_that_drops_nothing_and_columns_stay_where_they_were() -> None:
+    engine = Swapping(sharing=False)
+    engine.start("SELECT s.k, t.w, u.x FROM s JOIN t ON s.k = t.k JOIN u ON s.v = u.v")
+    root = engine.logical["q"].root
+    lookups = {"t": Did(10_000, 10_000, 5_000_000), "u": Did(10_000, 100, 5_000_000)}
+    found = alternatives(root, Measured({}, lookups))
+    assert [one.key for one in found] == ["join with u, join with t"]
+    assert [a.name for a in found[0].root.attributes] == ["k", "w", "x"]
+    engine.start("SELECT s.k, t.w, u.x FROM s JOIN t ON s.k = t.k JOIN u ON t.w = u.v")  # u needs a column of t
+    assert alternatives(engine.logical["q"].root, Measured({}, lookups)) == []
 
 
 def test_too_few_rows_and_conditions_that_can_fail_change_nothing() -> None:
     engine = Swapping(sharing=False)
     engine.start("SELECT v FROM s WHERE 10 / v > 1 AND name LIKE 'x%'")
-    assert alternatives(engine.logical["q"].root, {}) == []
+    assert alternatives(engine.logical["q"].root, Measured()) == []
     engine.start("SELECT v FROM s WHERE v > 1 AND k < 3")  # cheap ones are tested together
-    assert alternatives(engine.logical["q"].root, {}) == []
+    assert alternatives(engine.logical["q"].root, Measured()) == []
 
 
 def _physical(node: Any) -> list[Any]:
@@ -238,5 +248,5 @@ def test_all_plans_in_this_file_have_something_to_reorder() -> None:
     engine = Swapping(sharing=False)
     for text in QUERIES:
         root = taken_apart(plan_select(text, engine.catalog).logical.root)
-        runs = [len(run_of(n)[0]) for n in walk_plan(root)]
+        runs = [len(run_below(n).steps) for n in walk_plan(root)]
         assert max(runs) >= 2, text

@@ -53,6 +53,25 @@ def test_a_query_that_the_machine_cannot_carry_is_refused_with_the_numbers_and_i
     run(test, admission="refuse")
 
 
+def test_asking_for_a_class_that_may_be_shed_changes_nothing_for_those_that_run_and_come() -> None:
+    async def test(harness: Harness) -> None:
+        client = await prepared(harness)
+        await client.execute("CREATE CLASS dust PRIORITY 1 SHED")
+        await client.execute("EXPLAIN QOS SELECT v FROM s WITH (class = 'dust')")
+        await client.submit("SELECT v FROM s", name="one")
+        told = {r["promise"]: r["value"] for r in await client.execute("EXPLAIN QOS SELECT * FROM s WITH (class = 'dust')")}
+        assert "at 1e+06 rows/s" in told["load added"]
+        host = harness.server.application.host
+        assert len(host.network.sources["s"].logs) == 1
+        await client.submit("SELECT v FROM s WHERE v > 1 WITH (class = 'gold')", name="two")
+        subscription = await client.subscribe("two")
+        await client.publish("s", [{"ts": 1, "v": 1}, {"ts": 2, "v": 2}])
+        await client.finish("s")
+        assert (await subscription.to_arrow()).to_pylist() == [{"v": 2}]
+
+    run(test)
+
+
 @pytest.mark.parametrize(("admission", "warned"), [("warn", True), ("off", False)])
 def test_by_default_it_is_let_in_with_a_warning(admission: str, warned: bool) -> None:
     async def test(harness: Harness) -> None:

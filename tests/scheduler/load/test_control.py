@@ -11,6 +11,7 @@ from millstream.engine.shedding import uniform_of
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.instructions import SetClassShare, SetDropRatio
+from millstream.scheduler.ledger_checks import validate
 from millstream.scheduler.load.catalog import MANAGERS
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import Measures
@@ -123,7 +124,7 @@ def test_a_core_that_has_nothing_to_do_sleeps_and_a_story_replays(load: str) -> 
     two = Two(load, seconds=2)
     two.world.run()
     assert two.world.core.next_wake_ns() is None
-    two.world.core.ledger.validate()
+    validate(two.world.core.ledger)
     story = two.world.core.story
     assert story is not None
     text = io.StringIO()

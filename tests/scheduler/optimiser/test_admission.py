@@ -47,7 +47,7 @@ def running() -> SchedulerCore:
 
 def test_the_load_is_rate_times_expected_cost_and_a_new_query_adds_its_own() -> None:
     core = running()
-    rates = {LogId(1): 100 / 1e9}
+    rates = {OperatorId(1): 100 / 1e9}
     # 100 tuples/s · (1 ms + 0.5 · 2 ms) = 0.2 s of work a second
     assert math.isclose(class_loads(core.network, core.estimates, rates)[GOLD], 0.2)
     added = added_load(core.network, core.estimates, rates, chain(20, [3.0 * MS, 4.0 * MS], [0.1, 1.0], with_source=False))
@@ -65,7 +65,7 @@ def test_a_call_costs_less_a_tuple_the_more_tuples_come_within_a_ms() -> None:
         (node,),
         (Edge(EdgeId(30), LogId(1), OperatorId(1), OperatorId(30)),),
     )
-    slow, fast = (added_load(core.network, core.estimates, {LogId(1): rate / 1e9}, delta).load for rate in (1_000, 100_000))
+    slow, fast = (added_load(core.network, core.estimates, {OperatorId(1): rate / 1e9}, delta).load for rate in (1_000, 100_000))
     assert math.isclose(slow, 1_000 * 1_010e-9)  # one tuple a call
     assert math.isclose(fast, 100_000 * 20e-9)  # a hundred a call
 

@@ -147,6 +147,22 @@ def test_what_was_shed_is_given_back_when_all_is_met_and_there_is_room() -> None
     assert todo.action == Shed(ClassId(0), 0.3, 0.2)
 
 
+def test_shedding_that_brings_nothing_is_undone_and_so_is_giving_back_too_much() -> None:
+    optimiser = Optimiser(SETTINGS)
+    told = facts(subject(1.0, may_shed=True), policy="hr:train=all", busy=1.0)
+    todo = optimiser.step(told, 2 * S)
+    assert todo is not None
+    assert todo.action == Shed(ClassId(0), 0.0, 0.1)
+    undoing = optimiser.step(facts(subject(0.98, may_shed=True, drop_ratio=0.1), policy="hr:train=all", busy=1.0), 7 * S)
+    assert undoing is not None
+    assert undoing.action == Shed(ClassId(0), 0.1, 0.0)
+    giving = Optimiser(SETTINGS)
+    giving.step(facts(subject(0.0, may_shed=True, drop_ratio=0.3)), 1 * S)
+    undoing = giving.step(facts(subject(0.2, may_shed=True, drop_ratio=0.2)), 6 * S)
+    assert undoing is not None
+    assert undoing.action == Shed(ClassId(0), 0.2, 0.3)
+
+
 def test_the_worst_query_goes_first_and_weight_counts() -> None:
     optimiser = Optimiser(SETTINGS)
     first, second = subject(1.0, choices=(CHOICE,)), subject(0.6, id=QueryId(2), name="heavy", weight=2.0, choices=(CHOICE,))
