@@ -6,7 +6,8 @@
     open    the new plan reads the rows from s on
 
 Both plans must have the same operators with state in the same order, each fed the same rows; what may differ is the order, number and
-place of those without state. Joins with a table are built anew: the table's content at s is all they hold.
+place of those without state. Joins with a table are built anew: the table's content at s is all they hold. Operators without state that
+serve other queries too go on as they are: only what belongs to this query alone is sealed, where it reads what does not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Handover:
         self.old = old
         self.new = new
         self.at = 0
-        self._check_alone(old.blueprint.operators)
+        self._rows_before: dict[str, int] = {}
+        self._check_alone()
         if old.branches is not None:
             raise Unsupported("the query meets a stream at several places, where late rows are judged together")
         if any(wire.port.derived is not None for query in (old, new) for wire in query.blueprint.wires):
@@ -44,9 +46,9 @@ class Handover:
             raise Unsupported("its class may be shed, and what its operators count of that does not change hands")
         self._pairs = self._paired()
 
-    def _check_alone(self, operators: Iterable[RunningOperator]) -> None:
-        if any(operator.queries > 1 for operator in operators):
-            raise Unsupported("its operators serve other queries too")
+    def _check_alone(self) -> None:
+        if any(operator.logic.stateful and operator.queries > 1 for operator in self.old.blueprint.operators):
+            raise Unsupported("operators that keep its state serve other queries too")
 
     def _paired(self) -> list[tuple[RunningOperator, RunningOperator]]:
         """Return the operators with state of both plans, side by side."""
@@ -63,40 +65,52 @@ class Handover:
 
     def seal(self, at: int) -> None:
         """Part the rows at an arrival number; called under the ingress lock, with the new plan just attached there."""
-        self.at = at
+        self.at = self.old.until_seq = at
         for cursor in (*_entrances(self.old), *_entrances(self.new)):
             cursor.sealed_at = at
+        self._rows_before = {stream: ledger.cursor.log.rows_total for stream, ledger in self.old.ledgers.items()}
 
     def is_drained(self) -> bool:
         """Whether the old plan has answered all rows below the arrival number."""
-        operators = self.old.blueprint.operators
-        if any(edge_frontier(cursor) < self.at for operator in operators for cursor in operator.inputs):
+        own = _own(self.old)
+        if any(edge_frontier(cursor) < self.at for operator in own for cursor in operator.inputs):
             return False
-        return all(operator.started == operator.finished for operator in operators)
+        return all(operator.started == operator.finished for operator in own)
 
     def carry(self) -> None:
         """Hand state and accounts over. Nothing of either plan may run meanwhile."""
-        self._check_alone(self.old.blueprint.operators)
-        carried: dict[OperatorId, RunningOperator] = {after.id: before for before, after in self._pairs}
-        for before, after in self._pairs:
-            after.logic.restore(before.logic.snapshot())
-        for operator in self.new.blueprint.operators:
-            before_it = carried.get(operator.id)
-            if before_it is not None:
-                for log, old in zip(operator.outputs, before_it.outputs, strict=True):
+        self._check_alone()
+        before_of: dict[OperatorId, RunningOperator] = {after.id: before for before, after in self._pairs}
+        moved: set[int] = set()  # operators whose outputs stand where the old plan's did
+        for operator in _own(self.new):
+            before = before_of.get(operator.id)
+            if before is not None:
+                operator.logic.restore(before.logic.snapshot())
+                for log, old in zip(operator.outputs, before.outputs, strict=True):
                     log.watermark_us, log.idle = old.watermark_us, old.idle
-            elif not operator.logic.stateful:
+                moved.add(operator.id)
+            elif any(isinstance(c.log.producer, RunningOperator) and c.log.producer.id in moved for c in operator.inputs):
                 for log in operator.outputs:
-                    awake = [c.log.watermark_us for c in operator.inputs if not c.log.idle]
-                    log.watermark_us = min(awake) if awake else max(c.log.watermark_us for c in operator.inputs)
+                    awake = [c.watermark_us for c in operator.inputs if not c.log.idle]
+                    log.watermark_us = min(awake) if awake else max(c.watermark_us for c in operator.inputs)
                     log.idle = not awake
+                moved.add(operator.id)
         self._carry_accounts()
 
     def _carry_accounts(self) -> None:
+        """All rows below the arrival number have been processed, whoever took them; later ones may have failed in what others use too."""
         for stream, ledger in self.old.ledgers.items():
-            cursor = self.new.ledgers[stream].cursor
-            cursor.rows_taken += ledger.cursor.rows_taken
-            self.new.ledgers[stream] = replace(ledger, cursor=cursor)
+            mine = self.new.ledgers[stream]
+            done = self._rows_before[stream] - ledger.rows_before
+            ledger.count_failed(mine.failed_seqs)
+            self.new.ledgers[stream] = replace(
+                ledger,
+                cursor=mine.cursor,
+                older=mine.older,
+                done_before=done,
+                failed_forgotten=ledger.failed_forgotten + mine.failed_forgotten,
+                failed_results=ledger.failed_results + mine.failed_results,
+            )
 
     def open(self) -> tuple[OperatorId, ...]:
         """Let the new plan read; return the operators that may have something to do now."""
@@ -104,16 +118,28 @@ class Handover:
 
     def give_up(self) -> tuple[OperatorId, ...]:
         """Let the old plan go on as if nothing had been; the new one is to be removed."""
+        self.old.until_seq = None
+        for stream, ledger in self.old.ledgers.items():
+            ledger.count_failed(self.new.ledgers[stream].failed_seqs)
         return self._unseal(self.old)
 
     def _unseal(self, query: RunningQuery) -> tuple[OperatorId, ...]:
-        for cursor in _entrances(query):
+        entrances = _entrances(query)
+        for cursor in entrances:
             cursor.sealed_at = None
-        return tuple(operator.id for operator in query.blueprint.operators if operator.external)
+        return tuple(o.id for o in _own(query) if any(cursor in entrances for cursor in o.inputs))
+
+
+def _own(query: RunningQuery) -> list[RunningOperator]:
+    """Return the operators that serve this query alone."""
+    return [operator for operator in query.blueprint.operators if operator.queries == 1]
 
 
 def _entrances(query: RunningQuery) -> list[Cursor]:
-    return [cursor for _, cursor in query.blueprint.stream_cursors()]
+    """Return the cursors by which a query's own operators read what is not its own."""
+    own = {operator.id for operator in _own(query)}
+    cursors = [cursor for operator in _own(query) for cursor in operator.inputs]
+    return [c for c in cursors if not (isinstance(c.log.producer, RunningOperator) and c.log.producer.id in own)]
 
 
 def _with_state(operators: Iterable[RunningOperator]) -> list[RunningOperator]:

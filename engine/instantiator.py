@@ -138,12 +138,22 @@ class Blueprint:
 class Instantiator:
     """Builds the blueprint of one query. `find_port` tells where a stream of a name can be read.
 
-    With a `registry` it puts the plan on top of what runs (see `sharing/`); without `with_state` only of what keeps no state.
+    With a `registry` it puts the plan on top of what runs (see `sharing/`); without `with_state` only of what keeps no state, and without
+    `synopses` it begins synopses of its own.
     """
 
-    def __init__(self, ids: Ids, find_port: Callable[[str], Port], registry: Registry | None = None, *, with_state: bool = True) -> None:
+    def __init__(
+        self,
+        ids: Ids,
+        find_port: Callable[[str], Port],
+        registry: Registry | None = None,
+        *,
+        with_state: bool = True,
+        synopses: bool = True,
+    ) -> None:
         self._ids = ids
         self._find_port = find_port
+        self._joins_synopses = synopses
         self._merging = None if registry is None else Merging(registry, with_state=with_state)
         self._used: list[RunningOperator] = []
         self._offers: list[Shared] = []
@@ -274,7 +284,7 @@ class Instantiator:
         assert self._merging is not None
         recipe, child = without_picks(node)
         port, recipe = self._argument_port(child, recipe, class_node)
-        found = self._merging.synopsis(port, recipe, class_node.id)
+        found = self._merging.synopsis(port, recipe, class_node.id) if self._joins_synopses else None
         log = OutputLog(self._ids.log(), shown.schema)
         if found is None:
             self._add(replace(node, recipe=recipe), [port], class_node, None)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
@@ -20,8 +19,9 @@ from millstream.engine.column import Column
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
 from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId, QueryNode
 from millstream.engine.handover import Handover
+from millstream.engine.hooks import Hooks as Hooks
+from millstream.engine.hooks import NoHooks as NoHooks
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
-from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.operators.recipes import SinkRecipe
 from millstream.engine.planner.physical import PhysicalQuery, ShedBy
 from millstream.engine.queues import OutputLog
@@ -43,38 +43,12 @@ Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
 
 
-class Hooks(Protocol):
-    """What the network tells its owner while operators run; called from worker threads, must return soon and never raise."""
-
-    def late(self, query: str, stream: str, rows: Train) -> None:
-        """Rows that reached none of the query's windows. They have the stream's own columns where it has LATE INTO or ERRORS INTO."""
-
-    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-        """Rows at which an expression failed (K8)."""
-
-    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
-        """An operator raised: a fault of ours or of user code. The query no longer runs."""
-
-
-class NoHooks:
-    """Hooks of an owner who does not want to know; evaluation errors and late rows are still counted."""
-
-    def late(self, query: str, stream: str, rows: Train) -> None:
-        """Ignore."""
-
-    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-        """Ignore."""
-
-    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
-        """Raise: an owner without hooks is a test, which must see it."""
-        raise error
-
-
 @dataclass(slots=True)
 class RunningQuery:
-    """A query with its operators (post-order, without sources) and the ledgers of its input streams. It sees rows from `from_seq` on.
+    """A query with its operators (post-order, without sources) and the ledgers of its input streams.
 
-    `shed_key` names the logs that it reads where its class may be shed.
+    It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
+    reads where its class may be shed.
     """
 
     node: QueryNode
@@ -82,6 +56,7 @@ class RunningQuery:
     shed_key: ShedKey
     attached: bool = False
     from_seq: int = 0
+    until_seq: int | None = None
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
     branches: Branches | None = None
 
@@ -195,13 +170,20 @@ class Network:
     ) -> GraphDelta:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
 
-        With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares nothing, not even so.
+        With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares only what keeps no state.
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
         operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
         """
         delta = self._plan(
-            name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share, alone=replaces is not None
+            name,
+            query,
+            deliver,
+            class_node,
+            keep_progress=False,
+            share_state=share_state and replaces is None,
+            share=share,
+            alone=replaces is not None,
         )
         if replaces is not None:
             try:
@@ -241,9 +223,11 @@ class Network:
         share: bool,
         alone: bool = False,
     ) -> GraphDelta:
-        registry = (Registry() if alone else self.registry) if self.sharing and share else None
+        registry = self.registry if self.sharing and share else None
         shed_by = query.options.shed_by
-        instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state)
+        instantiator = Instantiator(
+            self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state, synopses=not alone
+        )
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
         self._announced.update(n.id for n in source_nodes)

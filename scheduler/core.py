@@ -85,7 +85,7 @@ class SchedulerCore:
         self._reports: list[Instruction] = []
         self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
         self.load: LoadControl | None = LoadControl(self.settings.load, self.ledger, self.estimates) if self.settings.load else None
-        self._receipts = Receipts(self.ledger, self.estimates, self.measures, self.load)
+        self._receipts = Receipts(self.ledger, self.estimates, self.load)
         self._spent = [0, 0]
         self._take: dict[type[Any], Callable[[Any, int], None]] = {
             Arrived: self._take_arrived,
@@ -273,7 +273,7 @@ class SchedulerCore:
     def _take_work(self, event: WorkDone, now_ns: int) -> None:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
-        self._receipts.apply(receipt, self._counts)
+        self._receipts.apply(receipt, self._counts, self.measures)
         self._note_unit_cost(outstanding.unit_ns(receipt))
         if isinstance(self._policy.selector, ClassTurnsSelector):
             self._policy.selector.charge_order(outstanding.order, receipt, self.network)

@@ -280,57 +280,75 @@ class Ledger:
         """
         operator_of, edge_of, log_of = self.network.operators.slot_of, self.network.edges.slot_of, self.network.logs.slot_of
         log_readers, edge_rows, log_rows, log_bytes = self.network.log_readers, self.edge_rows_at, self._log_rows, self._log_bytes
+        timers_at, consumed_at, touched = self.timers_at, self.consumed_at, self.touched
         total = 0
         passed: LogCount | None = None
         passed_edge = -1
         for step in steps:
-            produced = step.produced
-            taken = step.consumed[0] if len(step.consumed) == 1 else None
+            produced, consumed = step.produced, step.consumed
             operator = operator_of[step.operator]
-            plain = taken is not None and taken.rows and not taken.controls and len(produced) <= 1 and not self.timers_at[operator]
-            if passed is not None:
-                if plain and taken is not None and edge_of[taken.edge] == passed_edge and taken.rows == passed.rows:
-                    self.consumed_at[passed_edge] += passed.rows
-                    if passed.bytes != taken.bytes:
-                        self.edge_bytes_at[passed_edge] += passed.bytes - taken.bytes
-                        self.bytes_total += passed.bytes - taken.bytes
-                else:
+            if len(consumed) != 1 or len(produced) > 1 or not consumed[0].rows or consumed[0].controls or timers_at[operator]:
+                if passed is not None:
                     self._put(passed_edge, passed)
                     passed = None
-            if not plain or taken is None:
                 operator, rows_in, rows_out = self.apply(step)
                 record(operator, rows_in, rows_out, step.cost_ns)
                 total += rows_in
                 continue
-            if passed is None:
-                self.consume(operator, edge_of[taken.edge], taken)
-                self.touched[operator] = None
+            taken = consumed[0]
+            edge, rows = edge_of[taken.edge], taken.rows
+            if passed is not None and edge == passed_edge and rows == passed.rows:
+                consumed_at[edge] += rows
+                if passed.bytes != taken.bytes:
+                    self.edge_bytes_at[edge] += passed.bytes - taken.bytes
+                    self.bytes_total += passed.bytes - taken.bytes
+            else:
+                if passed is not None:
+                    self._put(passed_edge, passed)
+                self.take(operator, edge, rows, taken.bytes, taken.head_arrival_ns)
+                touched[operator] = None
             passed, rows_out = None, 0
             if produced:
                 made = produced[0]
                 rows_out = made.rows
                 log = log_of[made.log]
                 edges = log_readers[log].edges
-                if len(edges) == 1 and rows_out and not made.controls and not edge_rows[edges[0]]:
+                if len(edges) == 1 and rows_out and not made.controls:
                     log_rows[log] += rows_out
                     log_bytes[log] += made.bytes
-                    passed, passed_edge = made, edges[0]
+                    if edge_rows[edges[0]]:
+                        self._put(edges[0], made)
+                    else:
+                        passed, passed_edge = made, edges[0]
                 elif rows_out or made.controls:
                     self._append(made)
             if self.stalled_count:
                 self.wake_below(operator)
-            record(operator, taken.rows, rows_out, step.cost_ns)
-            total += taken.rows
+            record(operator, rows, rows_out, step.cost_ns)
+            total += rows
         if passed is not None:
             self._put(passed_edge, passed)
         return total
 
     def _put(self, edge: int, made: LogCount) -> None:
         """Count rows as waiting before the one reader of a log (the log itself has counted them)."""
-        consumer = self.network.edge_consumer[edge]
-        arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
+        consumer, rows = self.network.edge_consumer[edge], made.rows
         self.bytes_total += made.bytes
-        self._append_one(edge, consumer, made.rows, made.bytes, arrival_ns, 0)
+        self.edge_bytes_at[edge] += made.bytes
+        waiting = self.edge_rows_at[edge] = self.edge_rows_at[edge] + rows
+        self.rows_at[consumer] += rows
+        arrival_ns = made.oldest_arrival_ns
+        if arrival_ns is not None:
+            if waiting > 0 and arrival_ns < self.edge_head_at[edge]:
+                self.edge_head_at[edge] = arrival_ns
+                if arrival_ns < self.head_at[consumer]:
+                    self.head_at[consumer] = arrival_ns
+            if arrival_ns < self.fresh_at[edge]:
+                self.fresh_at[edge] = arrival_ns
+            if arrival_ns > self._newest[consumer]:
+                self._newest[consumer] = arrival_ns
+        if waiting >= self.edge_rows_max and not self.edge_full_at[edge]:
+            self.set_full(edge, 1)
         self.touched[consumer] = None
 
     def _append(self, made: LogCount) -> None:

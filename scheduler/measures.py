@@ -274,6 +274,16 @@ class Measures:
         self.queries[by] = one
         self._of_root.setdefault(one.query.root, []).append(one)
 
+    def latency_sums(self, queries: Iterable[QueryId]) -> dict[QueryId, tuple[int, float]]:
+        """Return how many results these queries in force have given, and the sums of their latencies in ns."""
+        found: dict[QueryId, tuple[int, float]] = {}
+        for query in queries:
+            one = self.queries.get(query)
+            if one is not None:
+                one.settle()
+                found[query] = (one.tally.response_ns.count, one.tally.response_ns.total)
+        return found
+
     def follow(self, query: QueryId, node: QueryNode | None, now_ns: int) -> None:
         """A query came into force (with its description), left (None), or its change was refused. Time counts from the first on."""
         if node is not None and query not in self.queries:

@@ -19,15 +19,14 @@ Counts = dict[str, int]
 class Receipts:
     """Applies receipts in the order in which they come."""
 
-    def __init__(self, ledger: Ledger, estimates: Estimates, measures: Measures | None, load: LoadControl | None) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates, load: LoadControl | None) -> None:
         self._ledger = ledger
         self._estimates = estimates
-        self._measures = measures
         self._load = load
         self._chains = ChainAccounts(ledger, estimates)
 
-    def apply(self, receipt: WorkReceipt, counts: Counts) -> None:
-        """Put a receipt into the books and into the core's counts. Rows in count once before each operator, in chains too."""
+    def apply(self, receipt: WorkReceipt, counts: Counts, measures: Measures | None) -> None:
+        """Put a receipt into the books, the core's counts and its measures. Rows in count once before each operator, in chains too."""
         # Steps in their order, neighbours of one kind together.
         for kind, group in groupby(receipt.steps, type) if len(receipt.steps) > 1 else _alone(receipt.steps):
             if kind is ChainRuns:
@@ -35,7 +34,7 @@ class Receipts:
                     rows_in, steps = self._chains.apply_runs(runs)
                     counts["rows_in"] += rows_in
                     counts["steps"] += steps
-                    counts["rows_emitted"] += self._results_of(runs)
+                    counts["rows_emitted"] += self._results_of(runs, measures)
                 continue
             if kind is ChainReceipt:
                 rows_in, steps = self._chains.apply(list(cast(Iterable[ChainReceipt], group)))
@@ -50,18 +49,18 @@ class Receipts:
         if not receipt.emissions:
             return
         counts["rows_emitted"] += sum(emission.rows for emission in receipt.emissions)
-        if self._measures is not None:
-            self._measures.emitted(receipt.emissions, self._estimates.ideal_of_query)
+        if measures is not None:
+            measures.emitted(receipt.emissions, self._estimates.ideal_of_query)
         if self._load is not None:
             for emission in receipt.emissions:
                 self._load.emitted(emission)
 
-    def _results_of(self, runs: ChainRuns) -> int:
+    def _results_of(self, runs: ChainRuns, measures: Measures | None) -> int:
         if self._load is not None:
             self._load.passed(runs)
-        if self._measures is None:
+        if measures is None:
             return sum(runs.taken[RUN_FIELDS - 1 :: RUN_FIELDS])
-        return self._measures.passed(runs, self._estimates.ideal_of_query, self._estimates.version)
+        return measures.passed(runs, self._estimates.ideal_of_query, self._estimates.version)
 
     def _record_ports(self, receipt: WorkReceipt) -> None:
         """Tell what joins let through, where a step took tuples from one port alone."""

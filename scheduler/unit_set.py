@@ -55,6 +55,7 @@ class UnitSet:
         self.available: BoolColumn = np.zeros(self.count, dtype=np.bool_)
         self._open_views()
         self._units_with: dict[int, IntColumn] | None = None
+        self._moved_by: dict[int, list[int]] = {}
         self._conflicts: dict[int, IntColumn] = {}
         self._exits: dict[int, tuple[int, ...]] = {}
         self._locks: dict[int, IntColumn] = {}
@@ -169,8 +170,10 @@ class UnitSet:
         return units
 
     def _units_moved_by(self, operator: int) -> list[int]:
-        units: list[int] = self.units_with(operator).tolist()
-        return units
+        found = self._moved_by.get(operator)
+        if found is None:
+            found = self._moved_by[operator] = self.units_with(operator).tolist()
+        return found
 
     def next_overdue_ns(self, head_wait_ns_max: int) -> int | None:
         """Return when the oldest head of a unit that τ holds back has waited so long; None for no such unit."""

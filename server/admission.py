@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+PROTECTING = ("class", "dilos")
+"""Load managers under which a class does not feel those below it: they shed first."""
+
 MEND = "give it a class of lower priority, select less, drop another query, or start the server with --admission warn"
 
 
@@ -65,7 +68,8 @@ def _answer(host: EngineHost, planned: PlannedQuery, delta: GraphDelta) -> Admis
     added, loads = runtime.scheduler.ask(look)
     classes = [ClassFacts(c.id, c.name, c.priority, c.target_ns, loads.get(int(c.id), 0.0)) for c in host.class_nodes.values()]
     candidate = Candidate(node.id, added, options.qos, _target_ns(options.latency_target_ns, node))
-    return admit(float(runtime.scheduler.workers), classes, _running(host), candidate)
+    protected = runtime.scheduler.settings.load in PROTECTING
+    return admit(float(runtime.scheduler.workers), classes, _running(host), candidate, protected=protected)
 
 
 def _target_ns(own: int | None, node: ClassNode) -> int | None:

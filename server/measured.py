@@ -60,14 +60,6 @@ class Measured:
         """Return the measures of a query's present or last run; None when it has none (any more)."""
         return self._queries.get(query.last_id)
 
-    def latency_sums(self, query: Query) -> tuple[int, float]:
-        """Return how many results a running query has given, and the sum of their latencies in ns."""
-        one = None if query.id is None else self._measures.queries.get(query.id)
-        if one is None:
-            return 0, 0.0
-        one.settle()
-        return one.tally.response_ns.count, one.tally.response_ns.total
-
     def of_class(self, class_id: ClassId) -> OutputReport | None:
         """Return the measures of a class, None when no query of it has run."""
         return self._classes.get(class_id)

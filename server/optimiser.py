@@ -112,9 +112,9 @@ class RuntimeOptimiser:
         plans = self._plans.get(query.name)
         if plans is None or plans.run != query.run:
             plans = _Plans(query.run, roots={"": query.planned.logical.root})
-        assert query.id is not None
-        operators = self.host.network.queries[query.id].blueprint.operators
-        plans.did.append({o.id: Did(s.rows_in, s.rows_out, s.cost_ns) for o in operators if (s := o.statistics) is not None})
+        if query.name in self.host.watch.verdicts and query.id is not None:
+            done = [(o.id, o.statistics) for o in self.host.network.queries[query.id].blueprint.operators]
+            plans.did.append({one: Did(did.rows_in, did.rows_out, did.cost_ns) for one, did in done})
         return plans
 
     def _subject(self, query: Query) -> Subject:
@@ -127,7 +127,14 @@ class RuntimeOptimiser:
         choices = self._choices(query, plans) if verdict.state is State.MISSED else ()
         weight = self._weight(query)
         drop = self._drop_ratio(query, node.id)
-        return Subject(query.id, query.name, node.id, target, verdict, weight, node.may_shed, drop, plans.in_force, choices)
+        may_shed = node.may_shed and self._sheds_alone
+        return Subject(query.id, query.name, node.id, target, verdict, weight, may_shed, drop, plans.in_force, choices)
+
+    @property
+    def _sheds_alone(self) -> bool:
+        """Whether no load manager sheds, so that the optimiser may."""
+        runtime = self.host.runtime
+        return isinstance(runtime, LiveRuntime) and runtime.scheduler.settings.load in (None, "none")
 
     def _weight(self, query: Query) -> float:
         assert query.id is not None

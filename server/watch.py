@@ -54,19 +54,19 @@ class QosWatch:
 
     def look(self) -> dict[str, Verdict]:
         """Judge every running query that has a target, and return the verdicts."""
-        host, found, sums = self.host, dict[str, Verdict](), dict[QueryId, tuple[int, float]]()
-        if not isinstance(host.runtime, LiveRuntime):
+        host, found = self.host, dict[str, Verdict]()
+        runtime = host.runtime
+        judged = [(q, q.id, target) for q in host.queries if q.id is not None and (target := self.target(q)).is_any]
+        if not judged or not isinstance(runtime, LiveRuntime):
+            self._sums, self.verdicts = {}, found
             return found
-        measured = host.runtime.measures() if self.has_work else None
-        now_ns = host.runtime.clock_ns()
-        for query in host.queries:
-            if query.id is None or measured is None or not (target := self.target(query)).is_any:
-                continue
-            count, total_ns = measured.latency_sums(query)
-            before = self._sums.get(query.id, (0, 0.0))
-            sums[query.id] = (count, total_ns)
-            observation = Observation(now_ns, self._latency_ns(query, count - before[0], total_ns - before[1], now_ns), self._memory(query))
-            found[query.name] = self.monitor.observe(query.id, target, observation)
+        ids = [one for _, one, _ in judged]
+        sums = runtime.scheduler.ask(lambda core: {} if core.measures is None else core.measures.latency_sums(ids))
+        now_ns = runtime.clock_ns()
+        for query, one, target in judged:
+            (count, total_ns), before = sums.get(one, (0, 0.0)), self._sums.get(one, (0, 0.0))
+            latency_ns = self._latency_ns(query, count - before[0], total_ns - before[1], now_ns)
+            found[query.name] = self.monitor.observe(one, target, Observation(now_ns, latency_ns, self._memory(query)))
         for gone in self._sums.keys() - sums.keys():
             self.monitor.forget(gone)
         self._sums, self.verdicts = sums, found

@@ -10,7 +10,7 @@ Two monitors speak each cycle: the load L says overload when L > H, the response
 A is the load let in, L times (1 - drop). What the paper leaves open is settled so:
 
 * A response time speaks of tuples that came that long ago. The backlog W speaks of now, so it is counted into the load where R is over:
-  W less what H works off within the target is to go within ten cycles, at no more than half of H. While W shrinks, H is believed.
+  W less what H works off within the target is to go within ten cycles, while a tenth of H is let in. While W shrinks, H is believed.
 * With L <= H the paper's formula has k = 1 and H would jump to L, which sheds nothing with R still over. So H falls to 0.98 A, which was
   let in and not worked off.
 * While input is dropped, R is normal and L, that is all that came, is over H: H rises, so that no more is dropped than must be. It waits
@@ -27,10 +27,10 @@ from typing import Final
 from millstream.scheduler.load.contract import CYCLE_NS, CYCLES_A_ROUND, NANO, Seen
 
 LOWERED: Final = 0.98
-FLOOR: Final = 0.01
-"""The least headroom, as a part of what it began with: a class that got nothing for a while must be able to come back."""
+FLOOR: Final = 0.25
+"""The least headroom, as a part of what it began with: H rises the slower the wider the gap is, and from nothing it would not come back."""
 
-BACKLOG_SHARE_MAX: Final = 0.5
+BACKLOG_SHARE_MAX: Final = 0.9
 GROWING_FROM: Final = 0.25
 CHANGED: Final = 0.01
 DRAIN_S: Final = CYCLE_NS * CYCLES_A_ROUND * NANO

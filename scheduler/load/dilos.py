@@ -12,6 +12,10 @@ Every ten cycles, with u_i = L_i / H_i (mean over the round), p_i the present an
 4. so the sum of shares stays what it was
 
     H_new = H_old * share_new / share_old
+
+What is lent is taken back at once and not only after ten cycles: a class that is late while it has less than its original share gets
+that back, in the order of rule 2, and sheds nothing more in that cycle. The paper has no such rule; without it the most important
+class sheds whenever its load grows, for up to a round.
 """
 
 from __future__ import annotations
@@ -60,6 +64,16 @@ def redistributed(usage: Shares, shares: Shares, original: Shares) -> dict[Class
     return found
 
 
+def recalled(short: Sequence[ClassId], shares: Shares, original: Shares) -> dict[ClassId, float]:
+    """Return the shares after these classes have got their original ones back."""
+    by_priority = sorted(shares, key=lambda one: (-original[one], one))
+    found = dict(shares)
+    for one in by_priority:
+        if one in short:
+            _take_back(one, original[one] - found[one], found, original, by_priority)
+    return found
+
+
 def _take_back(needy: ClassId, amount: float, found: dict[ClassId, float], original: Shares, by_priority: Sequence[ClassId]) -> None:
     for one in reversed(by_priority):
         part = min(amount, found[one] - original[one])
@@ -90,17 +104,32 @@ class Dilos(ClassShedders):
         self._cycles, self._usage = 0, dict.fromkeys(self.shares, 0.0)
 
     def decide(self, seen: Sequence[Seen]) -> Said:
-        """Let each manager see its class; in every tenth cycle distribute the shares anew."""
-        said = super().decide(seen)
+        """Let each manager see its class; take back what was lent where it is missed; in every tenth cycle distribute shares anew."""
+        short = [one.class_id for one in seen if one.lateness > 1.0 and self.shares[one.class_id] < self._original[one.class_id]]
+        before = {one: self.alomas[one].drop for one in short}
+        super().decide(seen)
+        if short:
+            for one, drop in before.items():
+                self.alomas[one].drop = min(drop, self.alomas[one].drop)
+            self._put_in_force(recalled(short, self.shares, self._original))
+        else:
+            self._count(seen)
+        return Said(
+            {one.class_id: self.alomas[one.class_id].headroom for one in seen},
+            dict(self.shares),
+            {one.class_id: self.alomas[one.class_id].drop if one.may_shed else 0.0 for one in seen},
+        )
+
+    def _count(self, seen: Sequence[Seen]) -> None:
         for one in seen:
             self._usage[one.class_id] += one.load / self.alomas[one.class_id].headroom
         self._cycles += 1
-        if self._cycles < CYCLES_A_ROUND:
-            return said
-        usage = {one: total / self._cycles for one, total in self._usage.items()}
-        before, self.shares = self.shares, redistributed(usage, self.shares, self._original)
-        for class_id, aloma in self.alomas.items():
-            aloma.scale(self.shares[class_id] / before[class_id] if before[class_id] > 0.0 else 1.0)
+        if self._cycles == CYCLES_A_ROUND:
+            usage = {one: total / self._cycles for one, total in self._usage.items()}
+            self._put_in_force(redistributed(usage, self.shares, self._original))
+
+    def _put_in_force(self, shares: dict[ClassId, float]) -> None:
+        for one, aloma in self.alomas.items():
+            aloma.scale(shares[one] / self.shares[one] if self.shares[one] > 0.0 else 1.0)
+        self.shares = shares
         self._forget()
-        headrooms = {one.class_id: self.alomas[one.class_id].headroom for one in seen}
-        return Said(headrooms, dict(self.shares), said.drop)

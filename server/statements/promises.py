@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.scheduler.measure_reports import OutputReport
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT
@@ -24,7 +25,7 @@ def promises(host: EngineHost, planned: PlannedQuery, query: Query | None) -> Ou
     rows = [
         ("class", f"{definition.name}, priority {definition.priority:g}"),
         ("delay target", target),
-        ("shedding", "allowed" if definition.may_shed else "never"),
+        ("shedding", _shedding(options, definition.may_shed)),
         ("latency utility", points),
         ("deadline", f"{options.deadline_ns / 1e6:g} ms"),
         ("weight", f"{options.weight:g}"),
@@ -41,6 +42,13 @@ def promises(host: EngineHost, planned: PlannedQuery, query: Query | None) -> Ou
         rows += [] if expected is None else admission.lines(expected)
     found = {} if query is None else _measured(host, query)
     return table([("promise", "TEXT"), ("value", "TEXT"), ("measured", "TEXT")], [(name, value, found.get(name)) for name, value in rows])
+
+
+def _shedding(options: QueryOptions, may_shed: bool) -> str:
+    if not may_shed:
+        return "never"
+    order = "by chance" if options.shed_by is None else f"least {options.shed_by.text} first"
+    return f"allowed, {order}{', counts and sums scaled up' if options.scale_up else ''}"
 
 
 def _measured(host: EngineHost, query: Query) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -94,3 +95,31 @@ def test_a_reader_of_a_class_that_may_be_shed_makes_it_shed_and_never_a_publishe
         await until(lambda: not harness.server.application.pressing.feeds or slow.end is not None, "the reader is caught up or gone")
 
     run(test, subscriber_bytes_max=2**20)
+
+
+def test_what_is_shed_upstream_is_not_rebuilt_and_states_its_share_all_the_same(tmp_path: Path) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        host = harness.server.application.host
+        await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s DURABILITY journal")
+        await client.execute("CREATE CLASS low PRIORITY 1 SHED")
+        await client.execute("CREATE STREAM odd AS SELECT ts, v FROM s WHERE v % 2 = 1 WITH (class = 'low')")
+        await client.submit("SELECT COUNT(*) AS n FROM odd [RANGE 10 SECONDS SLIDE 10 SECONDS]", name="counts")
+        await client.submit("SELECT COUNT(*) AS n FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]", name="exact")
+        assert host.journaling is not None
+        assert not host.journaling.keeps_all_of(host.queries.get("counts"))
+        assert host.journaling.keeps_all_of(host.queries.get("exact"))
+        counts = await client.subscribe("counts")
+        shed(harness, 0.5)
+        await client.publish("s", [{"ts": n // 100, "v": n} for n in range(1000)])
+        await client.finish("s")
+        batches = [batch async for batch in counts]
+        receipt = receipt_of(batches[0])
+        assert receipt is not None
+        ((seen, lost, share),) = [tuple(row.values()) for row in receipt.rows().to_pylist()]
+        assert (seen + lost, lost) == (1000, host.network.sources["s"].shed_logs[host.class_nodes["low"].id, ""].shed)
+        assert share == pytest.approx(seen / 1000)
+        accounts = {row["name"]: row for row in await client.execute("SHOW QUERIES")}
+        assert (accounts["exact"]["accepted"], accounts["exact"]["shed"]) == (1000, 0)
+
+    run(test, data_dir=str(tmp_path))

@@ -20,6 +20,7 @@ from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder,
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
+from millstream.scheduler.trace import chrome_trace
 from millstream.scheduler.trains import Train
 
 MS = 1_000_000
@@ -117,6 +118,8 @@ def test_dilos_moves_shares_to_the_class_that_lacks_and_tells_both() -> None:
     told = [one for entry in two.world.core.story for one in entry.instructions]
     assert {one.class_id for one in told if isinstance(one, SetClassShare)} == {1, 2}
     assert {one.log for one in told if isinstance(one, SetDropRatio)} <= {two.builder.log(two.sources[1])}
+    counters = {event["name"] for event in chrome_trace(two.world.core.story)["traceEvents"] if event["ph"] == "C"}
+    assert {"share of class 1", "share of class 2", f"dropped before log {two.builder.log(two.sources[1])}"} == counters
 
 
 @pytest.mark.parametrize("load", list(MANAGERS))

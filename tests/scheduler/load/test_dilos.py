@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.graph import ClassId
 from millstream.scheduler.load.contract import Seen
-from millstream.scheduler.load.dilos import Dilos, demands, redistributed, supplies
+from millstream.scheduler.load.dilos import Dilos, demands, recalled, redistributed, supplies
 
 ONE, TWO, THREE = ClassId(1), ClassId(2), ClassId(3)
 ORIGINAL = {ONE: 0.6, TWO: 0.3, THREE: 0.1}
@@ -66,6 +66,22 @@ def test_shares_and_headrooms_move_together_in_the_tenth_cycle_and_not_before() 
     assert said.share[THREE] > 0.1
     assert said.headroom[ONE] == pytest.approx(0.6 * said.share[ONE] / 0.6)
     assert sum(said.share.values()) == pytest.approx(1.0)
+
+
+def test_a_late_class_gets_back_at_once_what_it_lent_and_sheds_nothing_for_it() -> None:
+    assert recalled([ONE], by_class(0.406, 0.376, 0.218), ORIGINAL) == pytest.approx(ORIGINAL)
+    assert recalled([TWO], by_class(0.7, 0.2, 0.1), ORIGINAL) == pytest.approx(ORIGINAL)
+    assert recalled([ONE, TWO], by_class(0.5, 0.2, 0.3), ORIGINAL) == pytest.approx(ORIGINAL)
+    dilos = Dilos()
+    dilos.begin(ORIGINAL)
+    dilos.shares = by_class(0.4, 0.4, 0.2)
+    dilos.alomas[ONE].headroom = 0.4
+    said = dilos.decide([Seen(ONE, 0.55, 0.2, 320e6, 300e6), Seen(TWO, 0.3, 0.0, 4e6, 400e6), Seen(THREE, 0.2, 0.0, 4e6, 500e6)])
+    assert said.share == pytest.approx(ORIGINAL)
+    assert said.headroom[ONE] == pytest.approx(0.6)  # 0.4 by 0.6 / 0.4
+    assert said.drop == {ONE: 0.0, TWO: 0.0, THREE: 0.0}
+    late_again = dilos.decide([Seen(ONE, 0.75, 0.25, 320e6, 300e6), Seen(TWO, 0.3), Seen(THREE, 0.2)])
+    assert late_again.drop[ONE] > 0.0  # it has its own share, and its load exceeds that
 
 
 shares_of = st.lists(st.floats(0.02, 1.0), min_size=2, max_size=5)
