@@ -357,8 +357,9 @@ class Application:
         found = self.feeds.get(name)
         if found is not None:
             now_ns = self.now_ns()
-            for rows, meta in pieces:
-                found.feed.publish(rows, meta, now_ns)
+            for result, meta in pieces:
+                found.feed.publish(result, meta, now_ns)
+                result.forget_payload()
             if found.feed.subscriptions and found.feed.is_pressed(now_ns):
                 (self._pressed if found.shed_class is None else self.pressing.feeds)[name] = found
                 self.pressing.look_again()
