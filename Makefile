@@ -31,7 +31,7 @@ demo: $(READY) ## a month of flights through a dozen queries, every answer check
 test: lint contracts types tests ## all checks and all tests
 
 # Two processes share the tests, a module each, so that what a module sets up is set up once.
-tests: $(READY)
+tests: $(READY) ## pytest, all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --cov --cov-report=term:skip-covered $(ARGS)
 
 lint: $(READY) ## ruff: rules and format

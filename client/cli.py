@@ -22,7 +22,7 @@ SUMMARIES = {
     "serve": "Start the server.",
     "sql": "Run statements, or talk to the server in a shell.",
     "stream": "Create, list, show and drop streams.",
-    "query": "Submit, start, stop, drop, list, show and explain queries.",
+    "query": "Submit, start, stop, drop, list, show, explain and fetch queries.",
     "tail": "Print the results of a query as they come.",
     "publish": "Send rows from a file or standard input to a stream.",
     "feed": "Replay stored data into a stream with Spark.",
@@ -33,7 +33,7 @@ SUMMARIES = {
     "simulate": "Simulate a workload or a recording under policies.",
     "experiment": "List and run the experiments.",
     "bench": "Run a benchmark.",
-    "demo": "Start a server with a demo stream.",
+    "demo": "Replay a month of flights through a dozen queries, and check every answer.",
 }
 
 

@@ -19,7 +19,10 @@ CODES: dict[str, tuple[str, str]] = {
     "protocol": ("A message that is malformed, or not allowed at this point.", "A bug of the client; report it with the message."),
     "flow": ("More was sent than there was credit for.", "A bug of the client; wait for credit before sending."),
     "limit": ("A limit was exceeded; the message names it and its value.", "Send less at once, or raise the server's setting."),
-    "overloaded": ("The server has no room for the request now.", "Try again later."),
+    "overloaded": (
+        "The server has no room for the request now, or a query would push a class below its target.",
+        "Try again later, or do what the message says.",
+    ),
     "timeout": ("The peer did not say in time what was expected of it.", "Check the network; try again."),
     "slow": ("The subscriber did not take its results in time.", "Resume with the token, and read faster or select less."),
     "cancelled": ("The request was given up because the client asked for it.", "Nothing to mend."),

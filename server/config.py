@@ -47,7 +47,8 @@ class Config:
     load: str = setting(
         LOADS_DEFAULT,
         "server",
-        "Who sheds when more comes than can be worked off: nobody, one for all, one per class, or `dilos` (docs/scheduling.md).",
+        "Who sheds when more comes than can be worked off: `none`, `common` (one for all), `class` (one per class) or `dilos` "
+        "(docs/overload.md).",
         choices=LOADS,
     )
     policy_dir: str = setting("", "server", "Directory of policy files of one's own; SET POLICY takes such files from there alone.")
@@ -63,7 +64,8 @@ class Config:
     admission: str = setting(
         "warn",
         "server",
-        "What becomes of a query that would push a class below its target: let in unasked, let in with a warning, or refused.",
+        "What becomes of a query that would push a class below its target: let in unasked (`off`), with a warning (`warn`), or refused "
+        "(`refuse`).",
         choices=("off", "warn", "refuse"),
     )
     sharing: str = setting(

@@ -86,7 +86,7 @@ class Run:
 
 
 def benchmark(kit: Kit) -> Iterator[Figures]:
-    """Two classes at twice the capacity: p99 latency and loss of each, answers checked; with one manager a class, and with dilos."""
+    """Two classes at twice the capacity: p99 latency and loss of each, answers checked; one manager a class and, unless quick, dilos."""
     rate = capacity(kit)
     for manager in ("class",) if kit.quick else ("class", "dilos"):
         run = overloaded(rate, manager, kit.size(20, 5))

@@ -28,7 +28,7 @@ def list_experiments() -> None:
 
     for name in names():
         scenario = load(name)
-        click.echo(f"{name:14} {scenario.source:24} {scenario.title}")
+        click.echo(f"{name:15} {scenario.source:36} {scenario.title}")
 
 
 @experiment.command("run")
