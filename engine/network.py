@@ -68,13 +68,17 @@ class NoHooks:
 
 @dataclass(slots=True)
 class RunningQuery:
-    """A query with its operators (post-order, without sources) and the ledgers of its input streams. It sees rows from `from_seq` on."""
+    """A query with its operators (post-order, without sources) and the ledgers of its input streams. It sees rows from `from_seq` on.
+
+    `rows_before` are the rows that its operators had taken when it came.
+    """
 
     node: QueryNode
     blueprint: Blueprint
     attached: bool = False
     from_seq: int = 0
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
+    rows_before: dict[OperatorId, int] = field(default_factory=dict)
     branches: Branches | None = None
 
 
@@ -233,6 +237,7 @@ class Network:
         for running in blueprint.operators:
             self.operators[running.id] = running
             self._served.setdefault(running.id, []).append(query)
+            query.rows_before[running.id] = running.statistics.rows_in
         for subscription in blueprint.subscriptions:
             assert subscription.port is not None
             self._outputs[subscription.running.id, subscription.port] = query

@@ -195,6 +195,10 @@ class SharedAggregate(WindowAggregate):
         frame.ready, frame.wanted = None, None if same else (period_us, offset_us)
         self._regrid()
 
+    def cells_read(self, port: int) -> int:
+        """Return what an output has used: of each of its windows the panes and the answer, times groups."""
+        return self._members[port].cells_read
+
     def why(self, port: int) -> str:
         """Say why an output's period is what it is."""
         return self._members[port].frame.why
@@ -402,7 +406,9 @@ class SharedAggregate(WindowAggregate):
             if not len(ids):
                 continue
             for port in due.frame.ports:
-                found = [columns[id(a), place] for a in self._members[port].accumulators]
+                member = self._members[port]
+                member.cells_read += (counts[place] + 1) * len(ids)
+                found = [columns[id(a), place] for a in member.accumulators]
                 answers.setdefault(port, []).append(Answer(due, seq, keys[id(ids)], found, len(ids)))
 
     def _key_columns(self, present: list[Int64Array]) -> dict[int, list[Column]]:

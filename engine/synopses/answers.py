@@ -25,12 +25,13 @@ class Shown:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One output: what its query asks, the frame of its window, the accumulators behind its columns."""
+    """One output: what its query asks, the frame of its window, the accumulators behind its columns; `cells_read` so far, for its bill."""
 
     recipe: AggregateRecipe
     shown: Shown
     frame: Frame
     accumulators: list[Accumulator]
+    cells_read: int = 0
 
 
 @dataclass(slots=True)

@@ -13,7 +13,9 @@ from millstream.engine.windows.accumulators import Accumulator, Count, Int64Arra
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.collected import Collected
 from millstream.engine.windows.extremes import Extreme, ObjectExtreme
+from millstream.engine.windows.frequencies import Frequencies, by_frequency
 from millstream.engine.windows.grids import Grid, PaneTable
+from millstream.engine.windows.pane_folds import folded_by_pane, pane_fold
 from millstream.engine.windows.sketched import Sketched
 from millstream.engine.windows.sums import Average, SharedSums, Sum, sums_of
 
@@ -106,6 +108,10 @@ class Aggregates:
         position = call.arguments[0] if call.arguments else None
         if position is not None and call.function in SKETCHED:
             return Sketched(call, self._inputs.fields[position].type, self.table)
+        if position is not None and folded_by_pane(call):
+            return pane_fold(call, self._inputs.fields[position].type, self.table)
+        if position is not None and by_frequency(call):
+            return Frequencies(call, self._inputs.fields[position].type, self.table)
         if position is not None and (call.function not in FOLDED or (call.distinct and call.function not in ("min", "max"))):
             return Collected(call, self._inputs.fields[position].type, self.table)
         counts = self._value_counts(position, call.filter)

@@ -22,6 +22,8 @@ AGGREGATES = (
     "MEDIAN(v) AS mid, FIRST(v) AS f",
     "SUM(v) FILTER (WHERE k = 1) AS part",
     "COUNT(DISTINCT v) AS different",
+    "TOP(v, 2) AS best, PERCENTILE_DISC(v, 0.3) AS low",
+    "STDDEV(x) AS spread, LAST(v) AS newest",
 )
 WINDOWS = (
     "[RANGE 10 SECONDS SLIDE 5 SECONDS]",

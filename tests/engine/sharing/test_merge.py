@@ -8,7 +8,7 @@ from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Litera
 from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.planner.plan import plan_select
-from millstream.engine.sharing.bill import bills
+from millstream.engine.sharing.bill import bills, divided
 from millstream.engine.sharing.containment import implies
 from millstream.engine.sharing.normal_form import normal_expression
 from millstream.engine.types import BIGINT, BOOLEAN
@@ -247,8 +247,54 @@ def test_the_bills_sum_to_what_all_operators_used() -> None:
     engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(40)])
     engine.work()
     used = sum(o.statistics.cost_ns for o in engine.network.operators.values())
-    billed = sum(bill.cpu_ns for bill, _ in bills(engine.network))
-    assert used - 3 <= billed <= used
+    held = sum(o.logic.state_bytes() for o in engine.network.operators.values())
+    assert sum(bill.cpu_ns for bill, _ in bills(engine.network)) == used > 0
+    assert sum(bill.state_bytes for bill, _ in bills(engine.network)) == held > 0
+    engine.drop("q1")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(40, 60)])
+    engine.work()
+    used = sum(o.statistics.cost_ns for o in engine.network.operators.values())
+    assert sum(bill.cpu_ns for bill, _ in bills(engine.network)) == used
+
+
+def let_shared_work_cost(engine: SqlEngine, cost_ns: int) -> None:
+    """Put what operators cost in the place of what was measured by a clock of calls."""
+    for running in engine.network.operators.values():
+        running.statistics.cost_ns = cost_ns if running.queries > 1 else 0
+
+
+def test_who_reads_more_panes_and_answers_more_windows_is_billed_more() -> None:
+    engine = engine_with(
+        WINDOWED.format("COUNT(*)", 40, 2, ""), WINDOWED.format("COUNT(*)", 4, 2, ""), WINDOWED.format("COUNT(*)", 40, 20, "")
+    )
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(100)])
+    engine.work()
+    let_shared_work_cost(engine, 1_000_000)
+    often, short, seldom = (bill for bill, _ in bills(engine.network))
+    assert often.cpu_ns > 5 * short.cpu_ns
+    assert often.cpu_ns > 5 * seldom.cpu_ns
+    assert often.state_bytes > 5 * short.state_bytes
+    assert abs(often.state_bytes - seldom.state_bytes) <= seldom.state_bytes // 2
+
+
+def test_a_query_is_not_billed_the_rows_of_before_it_came() -> None:
+    engine = engine_with("SELECT v FROM s WHERE v > 3")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(100)])
+    engine.work()
+    engine.select("SELECT v FROM s WHERE v > 3", "late")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(100, 110)])
+    engine.work()
+    let_shared_work_cost(engine, 1_000_000)
+    first, late = (bill for bill, _ in bills(engine.network))
+    assert late.cpu_unshared_ns > 3 * late.cpu_ns
+    assert first.cpu_ns > 3 * late.cpu_ns
+
+
+@pytest.mark.parametrize(("whole", "weights"), [(10, [1, 1, 1]), (7, [0, 0]), (5, [0, 3, 4]), (0, [2]), (9, [])])
+def test_parts_of_a_bill_sum_to_the_whole(whole: int, weights: list[int]) -> None:
+    parts = divided(whole, weights)
+    assert sum(parts) == (whole if weights else 0)
+    assert all(part == 0 for part, weight in zip(parts, weights, strict=True) if weight == 0 and any(weights))
 
 
 def comparison(function: str, value: int, *, turned: bool = False) -> Expression:
