@@ -32,6 +32,7 @@ from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import take_out_of_force
 from millstream.engine.sources import Ingested, Ingress, Reservation, ShedLog, Source
+from millstream.engine.synopses.late_runs import LateRule
 from millstream.engine.train import Train
 from millstream.engine.watermarks import TIME_MIN
 
@@ -92,6 +93,7 @@ class Network:
         self.registry = Registry()
         self.lost_sharing = False  # the last `attach` raised SharingLost
         self.choose_periods: ChoosePeriods | None = None  # how SLIDE WITHIN is used; None: every period as asked
+        self.late_rule: LateRule | None = None  # what SLIDE WITHIN allows when answers are late; None: nothing
         self.ingress = Ingress(seed, next_seq)
         self.sources: dict[str, Source] = {}
         self.operators: dict[OperatorId, RunningOperator] = {}
@@ -259,7 +261,7 @@ class Network:
         for running in {s.running.id: s.running for s in blueprint.subscriptions}.values():
             if self.choose_periods is not None and running.queries:
                 outputs = {port: q.node.name for (operator, port), q in self._outputs.items() if operator == running.id}
-                regroup(running, outputs, self.choose_periods)
+                regroup(running, outputs, self.choose_periods, self.late_rule)
 
     def _watch(self, query: RunningQuery) -> None:
         """Have late rows judged across the places at which the query meets a stream, if these are several."""

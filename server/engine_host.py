@@ -46,7 +46,7 @@ from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
 from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
-from millstream.server.sharing import period_chooser
+from millstream.server.sharing import late_rule, period_chooser
 from millstream.server.store import Store, StoredRun
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
@@ -129,6 +129,7 @@ class EngineHost:
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))
         self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
+        self.network.late_rule = late_rule(sharing, self.runtime.arrival_ns)
 
     # --- statements ---
 

@@ -34,7 +34,10 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A query's part in a synopsis: which, how many share it, its step, the period asked for and in force, why, complete from when."""
+    """A query's part in a synopsis: which, how many share it, its step, the period asked for and in force, why, complete from when.
+
+    `late_runs` of its answers were given late, `skipped` windows left out for that.
+    """
 
     operator: int
     members: int
@@ -43,6 +46,8 @@ class Membership:
     period_us: int
     why: str
     complete_from_us: int | None
+    late_runs: int
+    skipped: int
 
 
 def divided(whole: int, weights: Sequence[int]) -> list[int]:
@@ -120,7 +125,9 @@ def memberships(query: RunningQuery) -> list[Membership]:
 def _membership(running: RunningOperator, logic: SharedAggregate, port: int) -> Membership:
     _, asked_us = logic.asked(port)
     complete = logic.complete_from_us(port)
-    return Membership(int(running.id), running.queries, logic.step_us, asked_us, logic.period_us(port), logic.why(port), complete)
+    return Membership(
+        int(running.id), running.queries, logic.step_us, asked_us, logic.period_us(port), logic.why(port), complete, *logic.lateness(port)
+    )
 
 
 def bills(network: Network) -> list[tuple[Bill, list[Membership]]]:

@@ -25,12 +25,16 @@ class Shown:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One output: what its query asks, the frame of its window, the accumulators behind its columns; `cells_read` so far, for its bill."""
+    """One output: what its query asks, the frame of its window, the accumulators behind its columns.
+
+    `key_places` tell where its keys stand among the synopsis's, `cells_read` what it has read so far, for its bill.
+    """
 
     recipe: AggregateRecipe
     shown: Shown
     frame: Frame
     accumulators: list[Accumulator]
+    key_places: tuple[int, ...] = ()
     cells_read: int = 0
 
 

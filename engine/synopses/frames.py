@@ -11,7 +11,7 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from millstream.engine.operators.recipes import WindowSpec
+from millstream.engine.operators.recipes import WindowKind, WindowSpec
 from millstream.engine.synopses.pane_layers import VisiblePanes
 from millstream.engine.train import Int64Array
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
@@ -37,6 +37,7 @@ class Frame:
     are not answered), `ports` are the outputs that want its answers; `active` once a
     train has reached `from_seq`. `period_us` and `offset_us` are in force, the period less than asked where SLIDE WITHIN lets it run
     with others, which `why` tells; `wanted` come into force once no pane is in the way, `ready` once the next window has closed.
+    `deferred`: it is late in this call. `late_runs` were answered late, `skipped` windows not at all.
     """
 
     window: WindowSpec
@@ -54,6 +55,9 @@ class Frame:
     why: str = "as asked"
     wanted: tuple[int, int] | None = None
     ready: tuple[int, int] | None = None
+    deferred: bool = False
+    late_runs: int = 0
+    skipped: int = 0
 
     def __post_init__(self) -> None:
         self.period_us, self.offset_us = self.window.slide_us, self.window.offset_us
@@ -121,11 +125,28 @@ class Frame:
             return []
         return [self._due(w) for w in self._with_rows(after, upto, panes)]
 
+    @property
+    def may_be_late(self) -> bool:
+        """Its SLIDE is an upper bound and it counts windows already."""
+        window = self.window
+        return window.slide_within and window.kind is WindowKind.HOPPING and not window.offset_us and self.closed is not None
+
+    def close_once(self, end_us: int, panes: VisiblePanes) -> list[Due]:
+        """Close all windows up to here and give the one that ends here, if it holds rows; from here on windows end a period apart."""
+        assert self.closed is not None
+        missed = self.assigner.last_closed(end_us) - self.closed
+        period_us = self.period_us if self.ready is None else self.ready[0]
+        self.ready = (period_us, (end_us - self.window.range_us) % period_us)
+        self._switch(end_us)
+        self.late_runs += 1
+        self.skipped += max(0, missed - 1)
+        return [self._due(self.closed)] if self._holds(self.closed, panes) else []
+
     def _due(self, window: int) -> Due:
         return Due(self.assigner.end(window), self, self.assigner.start(window), window)
 
     def _with_rows(self, after: int | None, upto: int, panes: VisiblePanes) -> list[int]:
-        if after is not None and upto - after <= FEW_WINDOWS:
+        if after is not None and upto - after <= max(FEW_WINDOWS, len(panes.starts)):
             return [w for w in range(after + 1, upto + 1) if self._holds(w, panes)]
         first_ends, last_ends = self.assigner.closings(panes.starts_array)
         windows: set[int] = set()

@@ -64,17 +64,15 @@ class PaneValues:
         return self.tally.nbytes() + 16 * self.waiting_rows
 
 
-class Frequencies(Accumulator):
-    """One such aggregate over all panes."""
+class ValueTallies:
+    """The values of one (argument, FILTER) over all panes, kept once for all aggregates that are read off them."""
 
-    def __init__(self, call: AggregateCall, argument: DataType, table: PaneTable) -> None:
-        super().__init__(call.type)
-        self._call = replace(call, arguments=(0,), filter=None, distinct=False)
-        self._distinct = call.distinct
-        self._position, self._filter = call.arguments[0], call.filter
-        self._codes = value_codes(argument)
+    def __init__(self, position: int, filter_: int | None, argument: DataType, table: PaneTable) -> None:
+        self._position, self._filter = position, filter_
+        self.codes = value_codes(argument)
         self._table = table
         self._panes: dict[int, PaneValues] = {}
+        self._passed: tuple[tuple[int, ...], dict[int, Tally]] = (), {}  # what the last pass found, until rows come
 
     def update(self, batch: Batch) -> None:
         """Keep the values that count."""
@@ -84,8 +82,9 @@ class Frequencies(Accumulator):
             column, cells = column.filter(mask), cells[mask]
         if not len(cells):
             return
-        codes = self._codes.encode(column)
+        codes = self.codes.encode(column)
         slots, groups = np.divmod(cells + batch.lo, self._table.capacity)
+        self._passed = (), {}
         first = int(slots[0])
         if (slots == first).all():
             self._add(first, groups, codes)
@@ -100,44 +99,65 @@ class Frequencies(Accumulator):
             pane = self._panes[slot] = PaneValues()
         pane.add(groups, codes)
 
-    def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
-        """Return the answer for groups `ids` over panes."""
-        return self._answer(self._over(slots), ids)
-
-    def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
-        """Return an answer a request in one pass: what is known of the newest panes goes on into the longer windows."""
-        answers: dict[int, Column] = {}
-        whole, reached = Tally(), 0
-        for place in sorted(range(len(requests)), key=lambda i: requests[i][0]):
-            count, ids = requests[place]
-            if count > reached:
-                whole, reached = merged([whole, self._over(slots[reached:count])]), count
-            answers[place] = self._answer(whole, ids)
-        return [answers[place] for place in range(len(requests))]
-
-    def _over(self, slots: Sequence[int]) -> Tally:
+    def over(self, slots: Sequence[int]) -> Tally:
+        """Return the tally over panes."""
         return merged([self._panes[slot].counted() for slot in slots if slot in self._panes])
 
+    def passed(self, slots: Sequence[int], counts: Sequence[int]) -> dict[int, Tally]:
+        """Return the tally over the first so many panes, for each count: what is known of the newest goes on into the longer windows."""
+        panes = tuple(slots)
+        if self._passed[0] != panes:
+            self._passed = panes, {}
+        known = self._passed[1]
+        for count in sorted(set(counts) - known.keys()):
+            shorter = max((c for c in known if c < count), default=0)
+            newer = [known[shorter]] if shorter else []
+            known[count] = merged([*newer, self.over(slots[shorter:count])])
+        return known
+
+    def clear(self, slot: int) -> None:
+        """Forget a pane."""
+        self._passed = (), {}
+        if self._panes.pop(slot, None) is not None:
+            self.codes.keep_only([codes for pane in self._panes.values() for codes in (pane.tally.codes, *(w[1] for w in pane.waiting))])
+
+    def nbytes(self) -> int:
+        """Return the bytes of all values."""
+        return self.codes.nbytes() + sum(pane.nbytes() for pane in self._panes.values())
+
+
+class Frequencies(Accumulator):
+    """One such aggregate over all panes; the values are the tallies'."""
+
+    def __init__(self, call: AggregateCall, tallies: ValueTallies) -> None:
+        super().__init__(call.type)
+        self._call = replace(call, arguments=(0,), filter=None, distinct=False)
+        self._distinct = call.distinct
+        self._tallies = tallies
+
+    def update(self, batch: Batch) -> None:
+        """Nothing of its own."""
+
+    def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
+        """Return the answer for groups `ids` over panes."""
+        return self._answer(self._tallies.over(slots), ids)
+
+    def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
+        """Return an answer a request in one pass, which serves all aggregates of the same values."""
+        found = self._tallies.passed(slots, [count for count, _ in requests])
+        return [self._answer(found[count], ids) for count, ids in requests]
+
     def _answer(self, tally: Tally, ids: Int64Array) -> Column:
-        codes, counts = self._codes.ordered(tally.codes), tally.counts
-        if codes is not tally.codes:
-            order = np.lexsort((codes, tally.groups))
-            codes, counts = codes[order], counts[order]
         starts = np.searchsorted(tally.groups, ids, side="left")
         stops = np.searchsorted(tally.groups, ids, side="right")
         if self._call.function == "count":
             return Column(self.type, stops - starts)
-        column = self._codes.column(codes)
+        codes, counts = self._tallies.codes.ordered(tally.codes), tally.counts
+        if codes is not tally.codes:
+            order = np.lexsort((codes, tally.groups))
+            codes, counts = codes[order], counts[order]
+        column = self._tallies.codes.column(codes)
         by_rank = BY_RANK.get(self._call.function)
         if by_rank is None:
             return evaluate(self._call, column, starts, stops)
         return by_rank(Ranked(column, np.ones_like(counts) if self._distinct else counts, starts, stops), self._call)
-
-    def clear(self, slot: int) -> None:
-        """Forget a pane."""
-        if self._panes.pop(slot, None) is not None:
-            self._codes.keep_only([codes for pane in self._panes.values() for codes in (pane.tally.codes, *(w[1] for w in pane.waiting))])
-
-    def nbytes(self) -> int:
-        """Return the bytes of all values."""
-        return self._codes.nbytes() + sum(pane.nbytes() for pane in self._panes.values())

@@ -55,6 +55,8 @@ def query_text(draw: random.Random) -> str:
         return draw.choice(OTHERS)
     keys = draw.choice(GROUPS)
     shown = "k, " if keys else ""
+    if keys and draw.random() < 0.4:
+        keys, shown = draw.choice((("GROUP BY k, v", "k, v, "), ("GROUP BY v, k", "v, k, ")))
     having = " HAVING COUNT(*) > 1" if draw.random() < 0.2 else ""
     return f"SELECT {shown}window_end, {draw.choice(AGGREGATES)} FROM s {draw.choice(WINDOWS)} {draw.choice(FILTERS)} {keys}{having}"
 

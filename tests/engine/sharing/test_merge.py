@@ -208,6 +208,30 @@ def test_an_average_begins_from_a_held_sum_and_a_minimum_does_not() -> None:
     assert answers_from_held(WINDOWED.format("AVG(v)", 10, 5, ""), running.replace("SUM(v)", "SUM(v) FILTER (WHERE k = 0)")) == [14.5]
 
 
+def test_the_order_of_keys_is_no_reason_to_do_work_twice() -> None:
+    by = "SELECT {}, COUNT(*) AS n FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY {}"
+    engine = engine_with(by.format("k, v", "k, v"), by.format("v, k", "v, k"), by.format("k, v", "v, k"))
+    engine.put("s", [(i * SECOND, i % 2, i % 3, 0.5) for i in range(9)])
+    engine.work()
+    assert kinds(engine).count("aggregate") == 1
+    one, two, three = (engine.rows(name) for name in ("q0", "q1", "q2"))
+    assert one == three == [(k, v, n) for v, k, n in two]
+    assert len(one) > 8
+
+
+def test_percentiles_and_distinct_counts_of_a_column_are_read_off_one_lot_of_values() -> None:
+    median, ninth = (f"PERCENTILE_DISC(v, {p})" for p in (0.5, 0.9))
+    engine = engine_with(WINDOWED.format(median, 20, 5, ""))
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(8)])
+    engine.work()
+    (logic,) = (o.logic for o in engine.network.operators.values() if isinstance(o.logic, SharedAggregate))
+    before = logic.state_bytes()
+    engine.select(WINDOWED.format(ninth, 20, 5, ""), "ninth")
+    engine.select(WINDOWED.format("COUNT(DISTINCT v)", 20, 5, ""), "different")
+    assert logic.state_bytes() == before
+    assert answers_from_held(WINDOWED.format("COUNT(DISTINCT v)", 10, 5, ""), WINDOWED.format(median, 20, 5, "")) == [10, 10, 10]
+
+
 def test_held_panes_that_would_cut_the_windows_are_not_read() -> None:
     running = WINDOWED.format("COUNT(*)", 20, 10, "")
     assert answers_from_held(WINDOWED.format("COUNT(*)", 5, 5, ""), running) == [5, 5]
