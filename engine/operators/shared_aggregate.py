@@ -22,13 +22,15 @@ from millstream.engine.schema import Schema
 from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
 from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
 from millstream.engine.synopses.held import Held, layer_held
+from millstream.engine.synopses.late_rows import told_late
 from millstream.engine.synopses.late_runs import LateRule, late_frames, run_late
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.watermarks import WatermarkTrack, minimum_track
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.assigners import assigner_for
+from millstream.engine.windows.early import EmptyWindows, empty_answer
 
 PANES_FEW = 64  # so many panes a window are always worth sharing
 PANES_FACTOR_MAX = 4  # beyond that, a common step may not multiply the panes of the longest window by more
@@ -89,7 +91,9 @@ class SharedAggregate(WindowAggregate):
         window = recipe.window
         if window is None or window.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE) or window.zone is not None:
             return False
-        return recipe.emit.kind is EmitKind.FINAL and not recipe.emit.empty and recipe.live is None and recipe.retracts is None
+        if recipe.emit.empty and window.slide_within:
+            return False
+        return recipe.emit.kind is EmitKind.FINAL and recipe.live is None and recipe.retracts is None
 
     def misfit(self, recipe: AggregateRecipe) -> str | None:
         """Say why a query should not join: because a common step would multiply the panes. None when it may."""
@@ -116,10 +120,11 @@ class SharedAggregate(WindowAggregate):
         if history:
             layer, held_after_us = layer_held(self._layers, recipe.window, self._held.after_us(recipe.aggregates, newest_us))
             after_us = newest_us if layer is None else held_after_us
-        frame = self._frames.find(recipe.window, from_seq, after_us, only_whole=history)
+        frame = self._frames.find(recipe.window, from_seq, after_us, only_whole=history, empty=recipe.emit.empty)
         if frame is None:
             layer = self._layer_from(from_seq, recipe.window, newest_us) if layer is None else layer
             frame = Frame(recipe.window, assigner_for(recipe.window), from_seq, layer.number, after_us, history)
+            frame.empty = EmptyWindows() if recipe.emit.empty else None
             self._frames.add(frame)
             self._asleep = True
         frame.ports.append(port)
@@ -247,6 +252,9 @@ class SharedAggregate(WindowAggregate):
         self._watermark = max(self._watermark, train.track.start)
         track = minimum_track([train.track], self._watermark)
         self._activate(train, track)
+        for frame in self._frames.all if train.rows else ():
+            if frame.empty is not None:
+                frame.note_span(train, track)
         rows, cuts = self._on_time(train, track, out)
         ids = self._encode(rows)
         answers: dict[int, list[Answer]] = {}
@@ -283,30 +291,12 @@ class SharedAggregate(WindowAggregate):
         behind = np.flatnonzero(times < watermark)
         if not len(behind):
             return train, False
-        wanted = self._told_late(train, behind, watermark[behind], out)
+        wanted = told_late(self._frames.all, train, behind, watermark[behind], out)
         keep = np.ones(train.rows, dtype=np.bool_)
         keep[behind[~wanted]] = False
         if not wanted.all():
             self._held.lost(int(times[behind[~wanted]].max()))
         return train.select(keep), True
-
-    def _told_late(
-        self, train: Train, behind: Int64Array, watermark: Int64Array, out: Emitter
-    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        times, seqs = train.time.array()[behind], train.seq.array()[behind]
-        wanted = np.zeros(len(behind), dtype=np.bool_)
-        for frame in self._frames.all:
-            first, last = frame.assigner.closings(times)
-            inside = last != TIME_MIN
-            seen = inside & (seqs >= frame.from_seq)
-            late = seen & (last <= watermark)
-            partly = seqs[seen & ~late & (first <= watermark)]
-            wanted |= (inside if frame.only_whole else seen) & (last > watermark)
-            if len(partly) or late.any():
-                rows = train.take(behind[late]) if late.any() else None
-                for port in frame.ports:
-                    out.late_of_output.append((port, rows, partly))
-        return wanted
 
     def _fold_layers(self, rows: Train, ids: Int64Array, start: int, stop: int) -> None:
         """Fold rows start … stop, each into the newest layer that it has reached."""
@@ -407,6 +397,14 @@ class SharedAggregate(WindowAggregate):
 
     def _answer_pass(self, dues: list[Due], panes: VisiblePanes, seq: int, answers: dict[int, list[Answer]]) -> None:
         bounds = [panes.between(d.start_us, d.end_us) for d in dues]
+        for due in [d for d, (low, high) in zip(dues, bounds, strict=True) if low == high]:
+            for port in due.frame.ports:
+                nothing = empty_answer(self._members[port].recipe.aggregates)
+                answers.setdefault(port, []).append(Answer(due, seq, [], nothing, 1))
+        dues = [d for d, (low, high) in zip(dues, bounds, strict=True) if low < high]
+        bounds = [bound for bound in bounds if bound[0] < bound[1]]
+        if not dues:
+            return
         high = bounds[0][1]
         longest = high - min(low for low, _ in bounds)
         slots = panes.newest_first(high - longest, high, self._table)

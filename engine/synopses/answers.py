@@ -61,6 +61,7 @@ def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: l
         empty.idle, empty.notes = train.idle, train.notes
         return empty
     rows = sum(a.rows for a in answers)
+    gaps = member.frame.empty
     ends = _spread([a.due.end_us for a in answers], answers)
     seqs = _spread([a.seq for a in answers], answers)
     constant = train.rows == 0 or train.arrival.is_constant
@@ -76,7 +77,7 @@ def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: l
         track=track,
         ended=train.ended,
         idle=train.idle,
-        notes=train.notes,
+        notes=train.notes if gaps is None or gaps.notes is None else gaps.notes,
     )
 
 

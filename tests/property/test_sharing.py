@@ -35,6 +35,8 @@ WINDOWS = (
 )
 GROUPS = ("", "GROUP BY k")
 OTHERS = (
+    "SELECT window_end, COUNT(*) AS n, MAX(x) AS high FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] EMIT EMPTY",
+    "SELECT window_end, SUM(v) AS total FROM s [RANGE 2 SECONDS SLIDE 5 SECONDS] WHERE v > 3 EMIT EMPTY",
     "SELECT v, x FROM s WHERE v > 3",
     "SELECT k, v + 1 AS w FROM s",
     "SELECT v * 2 + k AS d, v FROM s WHERE v > 3",

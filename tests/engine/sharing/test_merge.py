@@ -219,6 +219,23 @@ def test_the_order_of_keys_is_no_reason_to_do_work_twice() -> None:
     assert len(one) > 8
 
 
+def test_emit_empty_shares_and_says_so_when_it_skips_a_gap() -> None:
+    every = "SELECT window_end, COUNT(*) AS n FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS]"
+    engine = engine_with(every, every + " EMIT EMPTY")
+    engine.put("s", [(0, 0, 1, 0.5), (9 * SECOND, 0, 1, 0.5), (40_000 * SECOND, 0, 1, 0.5)])
+    engine.work()
+    assert kinds(engine).count("aggregate") == 1
+    engine.end()
+    engine.work()
+    assert [(end // SECOND, n) for end, n in engine.rows("q0")] == [(2, 1), (4, 1), (10, 1), (12, 1), (40_002, 1), (40_004, 1)]
+    empty = [(end // SECOND, n) for end, n in engine.rows("q1")]
+    assert empty[:7] == [(2, 1), (4, 1), (6, 0), (8, 0), (10, 1), (12, 1), (14, 0)]
+    assert sum(n == 0 for _, n in empty) == 10_002
+    assert empty[-2:] == [(40_002, 1), (40_004, 1)]
+    notes = [train.notes for train in engine.results["q1"] if train.notes]
+    assert notes[-1]["gap"]["empty_windows"] == (40_000 - 12) // 2 - 10_000
+
+
 def test_percentiles_and_distinct_counts_of_a_column_are_read_off_one_lot_of_values() -> None:
     median, ninth = (f"PERCENTILE_DISC(v, {p})" for p in (0.5, 0.9))
     engine = engine_with(WINDOWED.format(median, 20, 5, ""))
