@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from millstream.client.blocking import connect
     from millstream.client.connection import connect_async
     from millstream.client.errors import MillstreamError
+    from millstream.client.receipts import receipt_of
 
-__all__ = ["MillstreamError", "connect", "connect_async"]
+__all__ = ["MillstreamError", "connect", "connect_async", "receipt_of"]
 
 _HOMES = {
     "connect": "millstream.client.blocking",
     "connect_async": "millstream.client.connection",
     "MillstreamError": "millstream.client.errors",
+    "receipt_of": "millstream.client.receipts",
 }
 
 

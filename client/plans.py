@@ -101,7 +101,8 @@ def union(first: Node, *others: Node) -> Node:
 class Plan:
     """A whole plan: the root node, and what concerns the query as a whole.
 
-    `qos` as in the JSON form: `latency` a list of (seconds, utility), `memory_bytes_max`, `tolerance_percent`. `emit` is EMIT's text,
+    `qos` as in the JSON form: `latency` a list of (seconds, utility), `latency_target` (a duration), `memory_bytes_max`,
+    `tolerance_percent`. `emit` is EMIT's text,
     `stream` is `i`, `d` or `r`.
     """
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
+from millstream.client.receipts import METADATA_PREFIX
 from millstream.client.wire import Wire
 from millstream.protocol import limits
 from millstream.protocol.batches import BatchDecoder, arrow_schema, decode_schema
@@ -19,8 +21,6 @@ from millstream.protocol.types import Column, parse_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-METADATA_PREFIX = "millstream."
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Subscription:
             batch = self._decoder.decode(result.payload, result.rows)
         except RemoteProtocolError as error:
             raise MillstreamError.of_protocol(error) from error
-        metadata = {f"{METADATA_PREFIX}{name}": str(value) for name, value in result.meta.items()}
+        metadata = {f"{METADATA_PREFIX}{name}": _as_text(value) for name, value in result.meta.items()}
         return batch.replace_schema_metadata({**(batch.schema.metadata or {}), **metadata}) if metadata else batch
 
     async def to_arrow(self) -> pa.Table:
@@ -184,6 +184,10 @@ class Subscription:
         """The connection is gone."""
         self._error = self._error or error
         self._arrived.set()
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, list | dict) else str(value)
 
 
 class Pending:

@@ -49,6 +49,7 @@ class StreamLedger:
     """Running counts for one input stream of one query. `shed_log` counts the rows that the source shed for its class.
 
     `rows_before`: rows on the log when the query came; `older` of them are, or were, the cursor's to take, for queries that it also serves.
+    `done_before`: rows that an earlier plan of the query took (handover.py); `older` then counts from where this one's began.
     """
 
     stream: str
@@ -57,6 +58,7 @@ class StreamLedger:
     shed_before: int = 0
     rows_before: int = 0
     older: int = 0
+    done_before: int = 0
     late: int = 0
     partly_late: int = 0
     failed_seqs: set[int] = field(default_factory=set)
@@ -96,7 +98,7 @@ class StreamLedger:
         return StreamAccount(
             self.stream,
             accepted=cursor.log.rows_total - self.rows_before + shed,
-            processed=max(0, taken - self.older) - self.late - failed,
+            processed=self.done_before + max(0, taken - self.older) - self.late - failed,
             late=self.late,
             partly_late=self.partly_late,
             shed=shed,

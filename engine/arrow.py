@@ -35,7 +35,7 @@ ARROW_TYPES: dict[Kind, Any] = {
     Kind.INTERVAL: pa.duration("us"),
 }
 # Kinds whose Arrow values are viewed as they lie.
-_VIEW_DTYPES: dict[Kind, np.dtype[Any]] = {
+VIEW_DTYPES: dict[Kind, np.dtype[Any]] = {
     Kind.INT: np.dtype(np.int32),
     Kind.BIGINT: np.dtype(np.int64),
     Kind.DOUBLE: np.dtype(np.float64),
@@ -101,7 +101,7 @@ def column_from_arrow(array: Any, type_: DataType) -> Column:
     """Return the column for an Arrow array (or ChunkedArray) that has exactly the type `arrow_type(type_)`."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-    dtype = _VIEW_DTYPES.get(type_.kind)
+    dtype = VIEW_DTYPES.get(type_.kind)
     if dtype is not None:
         return Column(type_, _buffer_view(array, dtype), validity_of(array))
     if type_.is_arrow:
@@ -124,7 +124,7 @@ def column_to_arrow(column: Column) -> Any:
         return pa.nulls(len(column))
     if type_.kind is Kind.DECIMAL:
         return _decimal_array(column)
-    dtype = _VIEW_DTYPES.get(type_.kind)
+    dtype = VIEW_DTYPES.get(type_.kind)
     if dtype is not None and column.valid is None and column.values.dtype == dtype:
         # The same memory, without being looked through.
         values = column.values if column.values.flags.c_contiguous else np.ascontiguousarray(column.values)

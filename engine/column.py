@@ -126,9 +126,20 @@ def concat_columns(columns: list[Column]) -> Column:
         return Column(first.type, pa.concat_arrays([c.values for c in columns]))
     values = np.concatenate([c.values for c in columns])
     if all(c.valid is None for c in columns):
-        return Column(first.type, values)
+        return Column(first.type, values, None, _joint_bounds(columns))
     masks = [np.ones(len(c), dtype=np.bool_) if c.valid is None else c.valid for c in columns]
     return Column(first.type, values, np.concatenate(masks))
+
+
+def _joint_bounds(columns: list[Column]) -> tuple[int, int] | None:
+    """Return bounds around the values of all columns where those of each are known."""
+    lows, highs = [], []
+    for column in columns:
+        if column._bounds is None:
+            return None
+        lows.append(column._bounds[0])
+        highs.append(column._bounds[1])
+    return min(lows), max(highs)
 
 
 def null_column(type_: DataType, rows: int) -> Column:

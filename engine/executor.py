@@ -21,9 +21,10 @@ from millstream.engine.running import ALL_ROWS, Appended, Call, RunningOperator,
 from millstream.engine.sharing.direct import pass_to_sinks
 from millstream.engine.side_rows import pass_side_rows, settle_watchers, tell_watchers
 from millstream.engine.train import Train
-from millstream.engine.work import ChainReceipt, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 
 Clock = Callable[[], int]
+Receipts = list[StepReceipt | ChainReceipt | ChainRuns]
 
 
 class Executor:
@@ -40,7 +41,7 @@ class Executor:
 
     def _run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         started = now = clock_ns()
-        receipts: list[StepReceipt | ChainReceipt] = []
+        receipts: Receipts = []
         emissions: list[Emission] = []
         at = 0
         while at < len(order.steps):
@@ -96,7 +97,7 @@ class Executor:
         inputs = [t.train for t in call.taken]
         try:
             running.logic.process(inputs, out)
-            trains = emitted(running, out)
+            trains = emitted(running, inputs, out)
             if running.logic.sparse:
                 trains = pass_to_sinks(trains, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
         except Exception as error:
@@ -120,13 +121,14 @@ class Executor:
         chain: FusedChain,
         steps: Sequence[Step],
         clock_ns: Clock,
-        receipts: list[StepReceipt | ChainReceipt],
+        receipts: Receipts,
         emissions: list[Emission],
     ) -> bool:
         """Run a whole chain fused; False when it must be run step by step this time."""
         rows_max = steps[0].rows_max
-        if any(s.rows_max is not None and (rows_max is None or s.rows_max < rows_max) for s in steps[1:]):
-            return False
+        for step in steps[1:]:
+            if step.rows_max is not None and (rows_max is None or step.rows_max < rows_max):
+                return False
         rows_left = ALL_ROWS if rows_max is None else rows_max
 
         def left(sink: RunningOperator, train: Train) -> None:
@@ -149,16 +151,29 @@ class Executor:
                 return done
             done = True
             finished = clock_ns()
-            receipts.append(chain.receipt(outcome, finished - started))
+            plain = self._add_run(chain, outcome, finished - started, finished, receipts)
             if outcome.side is not None and outcome.side.has_side_rows:
                 pass_side_rows(self._network, tail, outcome.side)
             if tail.watchers:
                 self._tell_of_chain(tail, outcome)
-            if chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
+            if not plain and chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
                 emissions.append(emission_of(chain.ids[-1], outcome.to_tail, finished))
             rows_left -= outcome.taken.rows
             if head.position >= target:
                 break
+        return True
+
+    @staticmethod
+    def _add_run(chain: FusedChain, outcome: ChainOutcome, cost_ns: int, finished_ns: int, receipts: Receipts) -> bool:
+        """Add the run to those before it in the order, in columns, where it is plain; with a receipt of its own else."""
+        runs = receipts[-1] if receipts else None
+        if not isinstance(runs, ChainRuns):
+            runs = ChainRuns()
+        if not chain.add_run(outcome, cost_ns, finished_ns, runs):
+            receipts.append(chain.receipt(outcome, cost_ns))
+            return False
+        if len(runs.shapes) == 1:
+            receipts.append(runs)
         return True
 
     def _tell_of_chain(self, tail: RunningOperator, outcome: ChainOutcome) -> None:

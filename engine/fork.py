@@ -265,7 +265,7 @@ def _run(operator: RunningOperator) -> None:
         while (call := operator.begin(ALL_ROWS)) is not None:
             out = Emitter(len(operator.outputs))
             operator.logic.process([t.train for t in call.taken], out)
-            operator.finish(call, emitted(operator, out))
+            operator.finish(call, emitted(operator, [t.train for t in call.taken], out))
 
 
 def _gives_changes(recipe: Recipe) -> bool:

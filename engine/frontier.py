@@ -28,6 +28,8 @@ def edge_frontier(cursor: Cursor) -> int:
     """Return the seq below which the consumer of an edge will get nothing more than it has got."""
     frontier = log_frontier(cursor)
     work = cursor.first_work()
+    if work is None and cursor.sealed_at is not None:
+        return min(frontier, cursor.sealed_at)
     return frontier if work is None else work
 
 
@@ -44,6 +46,8 @@ def interval_end(inputs: Sequence[Cursor], rows_max: int) -> int | None:
         frontier = log_frontier(cursor)  # before looking into the log
         reach, at_mark = cursor.reach()
         bound = reach if at_mark else max(frontier, reach)
+        if cursor.sealed_at is not None:
+            bound = min(bound, cursor.sealed_at)
         upto = bound if upto is None else min(upto, bound)
     assert upto is not None
     works = [w for c in inputs if (w := c.first_work()) is not None]

@@ -15,7 +15,7 @@ from millstream.engine.queues import LogNode, Taken
 from millstream.engine.running import Appended, RunningOperator, emitted
 from millstream.engine.sharing.direct import Made
 from millstream.engine.train import Train
-from millstream.engine.work import ChainReceipt, ChainShape, EdgeCount, LogCount, Step, StepReceipt
+from millstream.engine.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
 
 if TYPE_CHECKING:
     from millstream.engine.network import Network
@@ -65,7 +65,7 @@ class FusedChain:
             [0.0] * len(operators),
         )
         self._ends: set[OperatorId] = set()
-        self._untold: deque[ChainReceipt] = deque()
+        self._untold: deque[tuple[int, list[int], int]] = deque()  # rows in, rows out of each operator, cost
         for running in operators:
             running.chains.append(self)
         self.runs = 0
@@ -122,7 +122,10 @@ class FusedChain:
         for running in self.operators:
             if running.started != running.finished or running.failed:
                 return False
-        return not any(c.node.next is not None or len(c.log.cursors) != 1 for c in self._inner)
+        for cursor in self._inner:  # noqa: SIM110  (a generator would be one more call a step)
+            if cursor.node.next is not None or len(cursor.log.cursors) != 1:
+                return False
+        return True
 
     def _carry(self, taken: Taken, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
@@ -132,7 +135,7 @@ class FusedChain:
         else:
             side = Emitter(len(self._last.outputs))
             self._tail.process((train,), side)
-            made = emitted(self._last, side)
+            made = emitted(self._last, (train,), side)
             if to_sinks is not None and self._tail.sparse:
                 made = to_sinks(made)
         nodes: list[Appended] = []
@@ -141,7 +144,7 @@ class FusedChain:
             log.push(node)
             nodes.append((log, node))
         if self._tail is not None:
-            counts.append(sum(n.rows for _, n in nodes))
+            counts.append(sum([n.rows for _, n in nodes]) if nodes else 0)
         for cursor, rows in zip(self._inner, counts, strict=False):
             cursor.log.bypass(cursor, train, rows)
         self._head.finished += 1
@@ -150,7 +153,12 @@ class FusedChain:
     @property
     def has_nothing(self) -> bool:
         """Nothing waits before any of its operators."""
-        return self._head.inputs[0].node.next is None and not any(c.node.next is not None for c in self._inner)
+        if self._head.inputs[0].node.next is not None:
+            return False
+        for cursor in self._inner:  # noqa: SIM110  (as above)
+            if cursor.node.next is not None:
+                return False
+        return True
 
     def receipt(self, outcome: ChainOutcome, cost_ns: int) -> ChainReceipt:
         """Return the receipt of one run."""
@@ -158,24 +166,40 @@ class FusedChain:
         head = self._head.inputs[0]
         consumed = EdgeCount(head.edge, taken.rows, taken.bytes, head.head_arrival_ns(), taken.controls)
         produced = tuple([LogCount(log.id, n.rows, n.bytes, n.arrival_ns, n.controls) for log, n in outcome.nodes])
-        made = ChainReceipt(self.shape, consumed, outcome.counts, produced, cost_ns)
-        self._untold.append(made)
+        self._note(taken.rows, outcome.counts, cost_ns)
+        return ChainReceipt(self.shape, consumed, outcome.counts, produced, cost_ns)
+
+    def add_run(self, outcome: ChainOutcome, cost_ns: int, finished_ns: int, runs: ChainRuns) -> bool:
+        """Add one run to others of its order; False when it is not as plain as that, or its results arrived at several times."""
+        taken, left = outcome.taken, outcome.to_tail
+        if not self.ends_in_sink or taken.controls or not taken.rows or left is None or not left.arrival.is_constant:
+            return False
+        head_ns = self._head.inputs[0].head_arrival_ns()
+        runs.shapes.append(self.shape)
+        runs.taken.extend(
+            (taken.rows, taken.bytes, -1 if head_ns is None else head_ns, cost_ns, finished_ns, left.arrival.start, left.rows)
+        )
+        runs.rows_out.extend(outcome.counts)
+        self._note(taken.rows, outcome.counts, cost_ns)
+        return True
+
+    def _note(self, rows: int, counts: list[int], cost_ns: int) -> None:
+        self._untold.append((rows, counts, cost_ns))
         if len(self._untold) >= TOLD_TOGETHER:
             self.settle()
-        return made
 
     def settle(self) -> None:
         """Count what was done in the operators' statistics."""
-        receipts: list[ChainReceipt] = []
+        runs: list[tuple[int, list[int], int]] = []
         while self._untold:
-            receipts.append(self._untold.popleft())
-        if not receipts:
+            runs.append(self._untold.popleft())
+        if not runs:
             return
-        rows_out = [sum(column) for column in zip(*[r.rows_out for r in receipts], strict=True)]
-        rows_in = [sum(r.consumed.rows for r in receipts), *rows_out[:-1]]
-        cost = sum(r.cost_ns for r in receipts)
+        rows_out = [sum(column) for column in zip(*[counts for _, counts, _ in runs], strict=True)]
+        rows_in = [sum(rows for rows, _, _ in runs), *rows_out[:-1]]
+        cost = sum(cost_ns for _, _, cost_ns in runs)
         for running, taken, made, share in zip(self.operators, rows_in, rows_out, self.shape.shares(rows_in), strict=True):
-            running.counted.add(taken, made, int(share * cost), calls=len(receipts))
+            running.counted.add(taken, made, int(share * cost), calls=len(runs))
 
     def leave(self) -> None:
         """Settle for the last time: it will not run again."""

@@ -17,6 +17,7 @@ from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
+from millstream.engine.receipts.build import keeper_for, lineages_of
 from millstream.engine.running import RunningOperator
 from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
 from millstream.engine.sharing.ports import Port, Subscription, Wire
@@ -137,12 +138,22 @@ class Blueprint:
 class Instantiator:
     """Builds the blueprint of one query. `find_port` tells where a stream of a name can be read.
 
-    With a `registry` it puts the plan on top of what runs (see `sharing/`); without `with_state` only of what keeps no state.
+    With a `registry` it puts the plan on top of what runs (see `sharing/`); without `with_state` only of what keeps no state, and without
+    `synopses` it begins synopses of its own.
     """
 
-    def __init__(self, ids: Ids, find_port: Callable[[str], Port], registry: Registry | None = None, *, with_state: bool = True) -> None:
+    def __init__(
+        self,
+        ids: Ids,
+        find_port: Callable[[str], Port],
+        registry: Registry | None = None,
+        *,
+        with_state: bool = True,
+        synopses: bool = True,
+    ) -> None:
         self._ids = ids
         self._find_port = find_port
+        self._joins_synopses = synopses
         self._merging = None if registry is None else Merging(registry, with_state=with_state)
         self._used: list[RunningOperator] = []
         self._offers: list[Shared] = []
@@ -273,7 +284,7 @@ class Instantiator:
         assert self._merging is not None
         recipe, child = without_picks(node)
         port, recipe = self._argument_port(child, recipe, class_node)
-        found = self._merging.synopsis(port, recipe, class_node.id)
+        found = self._merging.synopsis(port, recipe, class_node.id) if self._joins_synopses else None
         log = OutputLog(self._ids.log(), shown.schema)
         if found is None:
             self._add(replace(node, recipe=recipe), [port], class_node, None)
@@ -281,7 +292,7 @@ class Instantiator:
             running.outputs.append(log)
             self._nodes[-1] = replace(self._nodes[-1], outputs=(log.id,), row_bytes_out=float(log.row_bytes))
             base, streams = port.base_streams, frozenset[str]().union(*running.port_streams)
-            ports = [Port(log, running.id, None, base, None, streams, raw=False)]
+            ports = [Port(log, running.id, None, base, None, streams, raw=False, lineages=port.lineages)]
             self._offers.append(Shared((class_node.id, SYNOPSIS_RECIPE, (port.log.id,)), running, ports))
         else:
             running, ports = found.running, [replace(found.ports[0], log=log)]
@@ -325,7 +336,10 @@ class Instantiator:
         self._operators.append(running)
         self._nodes.append(self._operator_node(running, node, kind, class_node))
         raw = running.raw and kind in STATELESS_KINDS
-        ports = [Port(log, running.id, None, base, None, streams, raw) for log in running.outputs]
+        shed = [p.lineages for p in inputs]
+        running.keeper = keeper_for(node.recipe, logic, shed)
+        lineages = lineages_of(node.recipe, shed)
+        ports = [Port(log, running.id, None, base, None, streams, raw, lineages=lineages) for log in running.outputs]
         if any(p.log.id in self._private for p in inputs):
             self._private.update(p.log.id for p in ports)  # behind an output of its own nothing can be shared
         elif key is not None:

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
 from millstream.engine.column import Column
-from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName
-from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, OperatorId, QueryId, QueryNode
+from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
+from millstream.engine.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId, QueryNode
+from millstream.engine.handover import Handover
+from millstream.engine.hooks import Hooks as Hooks
+from millstream.engine.hooks import NoHooks as NoHooks
 from millstream.engine.instantiator import Blueprint, Ids, Instantiator
-from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.operators.recipes import SinkRecipe
-from millstream.engine.planner.physical import PhysicalQuery
+from millstream.engine.planner.physical import PhysicalQuery, ShedBy
 from millstream.engine.queues import OutputLog
 from millstream.engine.relations import TableContent, change_schema
 from millstream.engine.running import RunningOperator
@@ -31,62 +32,46 @@ from millstream.engine.sharing.periods import ChoosePeriods, regroup
 from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import take_out_of_force
-from millstream.engine.sources import Ingested, Ingress, Reservation, ShedLog, Source
+from millstream.engine.shed_logs import ShedLogs
+from millstream.engine.shedding import ShedKey, ShedLog
+from millstream.engine.sources import Ingested, Ingress, Reservation, Source
 from millstream.engine.synopses.late_runs import LateRule
 from millstream.engine.train import Train
+from millstream.engine.utility import UtilityOrder, utilities_of
 from millstream.engine.watermarks import TIME_MIN
 
 Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
 
 
-class Hooks(Protocol):
-    """What the network tells its owner while operators run; called from worker threads, must return soon and never raise."""
-
-    def late(self, query: str, stream: str, rows: Train) -> None:
-        """Rows that reached none of the query's windows. They have the stream's own columns where it has LATE INTO or ERRORS INTO."""
-
-    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-        """Rows at which an expression failed (K8)."""
-
-    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
-        """An operator raised: a fault of ours or of user code. The query no longer runs."""
-
-
-class NoHooks:
-    """Hooks of an owner who does not want to know; evaluation errors and late rows are still counted."""
-
-    def late(self, query: str, stream: str, rows: Train) -> None:
-        """Ignore."""
-
-    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-        """Ignore."""
-
-    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
-        """Raise: an owner without hooks is a test, which must see it."""
-        raise error
-
-
 @dataclass(slots=True)
 class RunningQuery:
-    """A query with its operators (post-order, without sources) and the ledgers of its input streams. It sees rows from `from_seq` on.
+    """A query with its operators (post-order, without sources) and the ledgers of its input streams.
 
-    `rows_before` are the rows that its operators had taken when it came.
+    It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
+    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came.
     """
 
     node: QueryNode
     blueprint: Blueprint
+    shed_key: ShedKey
     attached: bool = False
     from_seq: int = 0
+    until_seq: int | None = None
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
     rows_before: dict[OperatorId, int] = field(default_factory=dict)
     branches: Branches | None = None
 
 
 class Network:
-    """See the module's text. `sharing` lets a new query use running operators of equal recipe over equal inputs."""
+    """See the module's text. `sharing` lets a new query use running operators of equal recipe over equal inputs.
 
-    def __init__(self, hooks: Hooks | None = None, *, sharing: bool = False, seed: int = 0, next_seq: int = 0) -> None:
+    `seed` decides which rows are shed; `sheds_when_full`: a class that may be shed also is when its own log fills up.
+    """
+
+    def __init__(
+        self, hooks: Hooks | None = None, *, sharing: bool = False, seed: int = 0, next_seq: int = 0, sheds_when_full: bool = False
+    ) -> None:
         self.hooks: Hooks = hooks or NoHooks()
         self.sharing = sharing
         self.version = 0  # grows with every query that comes or goes
@@ -95,10 +80,12 @@ class Network:
         self.choose_periods: ChoosePeriods | None = None  # how SLIDE WITHIN is used; None: every period as asked
         self.late_rule: LateRule | None = None  # what SLIDE WITHIN allows when answers are late; None: nothing
         self.ingress = Ingress(seed, next_seq)
+        self.shed_logs = ShedLogs(self.ingress, when_full=sheds_when_full)
         self.sources: dict[str, Source] = {}
         self.operators: dict[OperatorId, RunningOperator] = {}
         self.queries: dict[QueryId, RunningQuery] = {}
         self._derived: dict[str, tuple[QueryId, Port]] = {}
+        self._handovers: dict[QueryId, Handover] = {}
         self._ids = Ids()
         self._announced: set[OperatorId] = set()
         self._served: dict[OperatorId, list[RunningQuery]] = {}
@@ -182,13 +169,50 @@ class Network:
         class_node: ClassNode = DEFAULT_CLASS_NODE,
         share_state: bool = True,
         share: bool = True,
+        replaces: QueryId | None = None,
     ) -> GraphDelta:
         """Plan and build a query; `deliver` gets its result trains, in order, from worker threads. Call `attach` to start it.
+
+        With `replaces` it is another plan of that running query, to be handed over to (see `handover`): it shares only what keeps no state.
 
         Raises UnknownName when a stream does not exist, Unsupported for a recipe that no operator carries out. Without `share_state` only
         operators without state, and synopses, are shared (see `attach`), without `share` nothing is.
         """
-        return self._plan(name, query, deliver, class_node, keep_progress=False, share_state=share_state, share=share)
+        delta = self._plan(
+            name,
+            query,
+            deliver,
+            class_node,
+            keep_progress=False,
+            share_state=share_state and replaces is None,
+            share=share,
+            alone=replaces is not None,
+        )
+        if replaces is not None:
+            try:
+                self._handovers[delta.query.id] = Handover(self.queries[replaces], self.queries[delta.query.id])
+            except Unsupported:
+                self.remove_query(delta.query.id)
+                raise
+        return delta
+
+    def sketch(self, name: str, query: PhysicalQuery, class_node: ClassNode) -> GraphDelta:
+        """Return what a query would bring, laid on top of what runs; nothing of it stays."""
+        announced = set(self._announced)
+        opened = {source.definition.name: set(source.shed_logs) for source in self.sources.values()}
+        delta = self.add_query(name, query, lambda _: None, class_node=class_node)
+        self.remove_query(delta.query.id)
+        for stream, classes in opened.items():
+            source = self.sources[stream]
+            with self.ingress.lock:
+                for class_id in source.shed_logs.keys() - classes:
+                    del source.shed_logs[class_id]
+        self._announced = announced
+        return delta
+
+    def handover(self, query_id: QueryId) -> Handover:
+        """Return the handover to a query that was added with `replaces`."""
+        return self._handovers[query_id]
 
     def _plan(
         self,
@@ -200,13 +224,18 @@ class Network:
         keep_progress: bool,
         share_state: bool,
         share: bool,
+        alone: bool = False,
     ) -> GraphDelta:
         registry = self.registry if self.sharing and share else None
-        instantiator = Instantiator(self._ids, lambda stream: self._port(stream, class_node), registry, with_state=share_state)
+        shed_by = query.options.shed_by
+        instantiator = Instantiator(
+            self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state, synopses=not alone
+        )
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
         self._announced.update(n.id for n in source_nodes)
-        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint)
+        key = (class_node.id, "" if shed_by is None else shed_by.text)
+        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint, key)
         return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 
     def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, int], ...]:
@@ -231,6 +260,8 @@ class Network:
             if self.lost_sharing:
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
             cursors = blueprint.attach(at, self._newest_us(blueprint.base_streams))
+            if query_id in self._handovers:
+                self._handovers[query_id].seal(at)
             for shared in blueprint.offers:
                 shared.base_logs = tuple(self.sources[name].log for name in sorted(self._base_of(blueprint, shared)))
                 shared.history = counts_of(shared.base_logs)
@@ -244,7 +275,7 @@ class Network:
             assert subscription.port is not None
             self._outputs[subscription.running.id, subscription.port] = query
         for stream, cursor in blueprint.stream_cursors():
-            shed = self._shed_log(stream, query.node.class_id)
+            shed = self._shed_log(stream, query.shed_key)
             total = cursor.log.rows_total
             ledger = StreamLedger(
                 stream, cursor, shed, 0 if shed is None else shed.shed, rows_before=total, older=total - cursor.rows_before
@@ -286,6 +317,9 @@ class Network:
         """Take a query out and return the operators that served nobody else."""
         self._announced.difference_update(self.sources_alone(query_id))
         query = self.queries.pop(query_id)
+        self._handovers = {new: h for new, h in self._handovers.items() if query_id not in (new, h.old.node.id)}
+        if not query.attached:  # perhaps nobody heard what its plan announced; saying it twice does no harm
+            self._announced.difference_update(node.id for node in query.blueprint.source_nodes)
         gone: list[OperatorId] = []
         for subscription in query.blueprint.subscriptions:
             place = (subscription.running.id, -1 if subscription.port is None else subscription.port)
@@ -363,9 +397,15 @@ class Network:
 
     def set_drop_ratio(self, stream: str, class_id: ClassId, ratio: float) -> None:
         """Shed this share of the stream's rows, from the next chunk on, before queries of a class that may be shed."""
-        source = self._source(stream)
-        with self.ingress.lock:
-            source.shed_logs[class_id].ratio = ratio
+        self.shed_logs.set_ratio(self._source(stream), class_id, ratio)
+
+    def set_log_drop_ratio(self, log: LogId, ratio: float) -> None:
+        """Do the same by the log of the class on the stream; nothing for a log that is no such, or is gone."""
+        for source in list(self.sources.values()):
+            with self.ingress.lock:
+                for shed in source.shed_logs.values():
+                    if shed.log.id == log:
+                        shed.ratio = ratio
 
     # Inside ------------------------------------------------------------------------------------------------------------
 
@@ -427,35 +467,27 @@ class Network:
         if name in self.sources or name in self._derived:
             raise NameTaken(f"there is a stream {name} already")
 
-    def _port(self, stream: str, class_node: ClassNode) -> Port:
+    def _port(self, stream: str, class_node: ClassNode, shed_by: ShedBy | None) -> Port:
         if stream in self._derived:
             query_id, port = self._derived[stream]
             base = self.queries[query_id].blueprint.base_streams
-            return Port(
-                port.log, port.producer, None, base, derived=stream, flushes=any(self.sources[b].definition.time.idle_flush for b in base)
-            )
+            flushes = any(self.sources[b].definition.time.idle_flush for b in base)
+            return Port(port.log, port.producer, None, base, derived=stream, flushes=flushes, lineages=port.lineages)
         source = self._source(stream)
-        log = source.log
+        log, lineages = source.log, 0
         if class_node.may_shed and source.table is None:
-            shed = source.shed_logs.get(class_node.id)
+            key = (class_node.id, "" if shed_by is None else shed_by.text)
+            shed = source.shed_logs.get(key)
             if shed is None:
-                shed = self._open_shed_log(source, class_node.id)
-            log = shed.log
-        return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush)
+                utility = None if shed_by is None else UtilityOrder(utilities_of(shed_by.expression))
+                shed = self.shed_logs.open(source, key, lambda: OutputLog(self._ids.log(), source.definition.schema), utility)
+                self._announced.discard(source.id)  # the scheduler must learn of the new output
+            log, lineages = shed.log, 1
+        return Port(log, source.id, source, frozenset((stream,)), flushes=source.definition.time.idle_flush, lineages=lineages)
 
-    def _open_shed_log(self, source: Source, class_id: ClassId) -> ShedLog:
-        with self.ingress.lock:
-            log = OutputLog(self._ids.log(), source.definition.schema, hi=source.log.hi, watermark_us=source.watermark_us)
-            log.producer = source
-            log.idle, log.ended = source.idle, source.ended
-            shed = ShedLog(log)
-            source.shed_logs[class_id] = shed
-        self._announced.discard(source.id)  # the scheduler must learn of the new output
-        return shed
-
-    def _shed_log(self, stream: str, class_id: ClassId) -> ShedLog | None:
+    def _shed_log(self, stream: str, key: ShedKey) -> ShedLog | None:
         source = self.sources.get(stream)
-        return None if source is None else source.shed_logs.get(class_id)
+        return None if source is None else source.shed_logs.get(key)
 
     def _is_news(self, operator: OperatorId, blueprint: Blueprint) -> bool:
         return operator not in self._announced

@@ -13,6 +13,7 @@ see are merged when the next train comes, so a selective filter does not fill it
 
 from __future__ import annotations
 
+import copy
 import threading
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,12 +21,15 @@ from typing import Protocol
 import numpy as np
 from millstream.engine import limits
 from millstream.engine.graph import EdgeId, LogId
+from millstream.engine.receipts.tally import Tally, follow, summed
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train, concat_trains, empty_train
 from millstream.engine.types import Kind
-from millstream.engine.watermarks import TIME_MIN, constant_track
+from millstream.engine.watermarks import TIME_MIN, constant_track, thinned
 
 STEP_BYTES = 16  # a seq and a watermark
+STEPS_KEPT_MAX = 8_192  # of W in a stretch without rows
+MERGES_MAX = 64  # of nodes without rows, until what they say of W is put together
 ROW_OVERHEAD_BYTES = 24  # seq, event time, arrival
 TEXT_BYTES = 24  # a guess, where nothing was seen yet
 
@@ -44,14 +48,14 @@ class LogNode:
     `controls` is 1 for a train without rows that must still be seen: a mark, or W moved (merged ones add up).
     """
 
-    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "next", "readers", "rows", "train")
+    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "merges", "next", "readers", "rows", "track_bytes", "train")
 
     def __init__(self, train: Train | None, log: OutputLog | None = None) -> None:
         self.train = train
         self.readers = 0
         self.cut = False
         self.next: LogNode | None = None
-        self.rows = self.bytes = self.controls = 0
+        self.rows = self.bytes = self.controls = self.merges = self.track_bytes = 0
         self.arrival_ns: int | None = None
         if train is None:
             return
@@ -60,8 +64,23 @@ class LogNode:
             self.bytes = train.nbytes() if log is None else log.bytes_of(train)
             self.arrival_ns = oldest_arrival(train)
         else:
-            self.bytes = STEP_BYTES * train.track.step_count
+            self.bytes = self.track_bytes = STEP_BYTES * train.track.step_count
             self.controls = int(train.is_mark or train.track.end > train.track.start)
+        if train.tally is not None:
+            self.bytes += train.tally.nbytes()
+
+    def merge(self, following: LogNode) -> None:
+        """Take up the node behind, neither of them having rows. What only says that W moved is put together and thinned now and then."""
+        joined = concat_trains([_train(self), _train(following)])
+        self.merges += 1
+        if self.merges >= MERGES_MAX:
+            self.merges = 0
+            joined.track = thinned(joined.track, STEPS_KEPT_MAX)
+        self.train = joined
+        self.controls += following.controls
+        tally = 0 if joined.tally is None else joined.tally.nbytes()
+        self.track_bytes = STEP_BYTES * joined.track.step_count if self.merges == 0 else self.track_bytes + following.track_bytes
+        self.bytes = self.track_bytes + tally
 
 
 class OutputLog:
@@ -71,6 +90,7 @@ class OutputLog:
         "_before_tail",
         "_fixed_bytes",
         "_lock",
+        "_owed",
         "_tail",
         "_text",
         "bytes_held",
@@ -108,6 +128,7 @@ class OutputLog:
         self._tail = LogNode(None)
         self._before_tail: LogNode | None = None
         self._lock = threading.Lock()
+        self._owed: Tally | None = None  # of trains that were not kept: the next one brings it
         self._text = [i for i, f in enumerate(schema.fields) if f.type.is_arrow]
         self._fixed_bytes = fixed_row_bytes(schema)
         self.row_bytes = self._fixed_bytes + TEXT_BYTES * len(self._text)
@@ -120,7 +141,11 @@ class OutputLog:
             node.readers = len(self.cursors)
             if self.quiet and not node.rows and not train.ended:
                 node.controls = 0
+                if train.tally is not None:
+                    self._owed = summed(train.tally if self._owed is None else _followed(self._owed, train.tally))
             elif self.cursors:
+                if self._owed is not None:
+                    self._pay(node, train)
                 self._append(node)
             self.rows_total += node.rows
             self.controls_total += node.controls
@@ -151,14 +176,20 @@ class OutputLog:
             total += train.slot_nbytes(position)
         return total
 
+    def _pay(self, node: LogNode, train: Train) -> None:
+        assert self._owed is not None
+        node.train = copy.copy(train)
+        node.train.tally = self._owed if train.tally is None else _followed(self._owed, train.tally)
+        self._owed = None
+
     def _append(self, node: LogNode) -> None:
         self._tail.next = node
         before, tail = self._before_tail, self._tail
         if before is not None and _mergeable(before, tail):
             # Readers that have passed both keep the tail, which now points to the new node; the others see one merged node.
-            before.train = concat_trains([_train(before), _train(tail)])
-            before.controls += tail.controls
-            before.bytes += tail.bytes
+            self.bytes_held -= before.bytes + tail.bytes
+            before.merge(tail)
+            self.bytes_held += before.bytes
             before.next = node
             tail = before
         self._before_tail = tail
@@ -204,6 +235,12 @@ def fixed_row_bytes(schema: Schema) -> int:
     return ROW_OVERHEAD_BYTES + sum(16 if f.type.is_wide else widths.get(f.type.kind, 8) for f in schema.fields)
 
 
+def _followed(first: Tally, second: Tally) -> Tally:
+    joined = follow((first, second), rows=1)
+    assert joined is not None
+    return joined
+
+
 def _train(node: LogNode) -> Train:
     assert node.train is not None
     return node.train
@@ -232,9 +269,12 @@ class Taken:
 
 
 class Cursor:
-    """One reader of a log. `position` is the arrival number up to which it has read; used by one thread at a time."""
+    """One reader of a log. `position` is the arrival number up to which it has read; used by one thread at a time.
 
-    __slots__ = ("_rest", "controls_taken", "edge", "from_seq", "log", "node", "position", "rows_before", "rows_taken")
+    `sealed_at`: it takes nothing from this arrival number on, as if nothing had come (handover.py).
+    """
+
+    __slots__ = ("_rest", "controls_taken", "edge", "from_seq", "log", "node", "position", "rows_before", "rows_taken", "sealed_at")
 
     def __init__(self, log: OutputLog, edge: EdgeId, node: LogNode, position: int, from_seq: int) -> None:
         self.log = log
@@ -245,6 +285,7 @@ class Cursor:
         self.rows_before = log.rows_total
         self.rows_taken = 0
         self.controls_taken = 0
+        self.sealed_at: int | None = None
         self._rest: Train | None = None  # what is left of node.next once a part of it was taken
 
     @property
@@ -268,7 +309,8 @@ class Cursor:
             while node is not None:
                 if node.rows or node.controls:
                     lo = _train(node).lo if self._rest is None or node is not self.node.next else self._rest.lo
-                    return max(lo, self.position)
+                    first = max(lo, self.position)
+                    return None if self.sealed_at is not None and first >= self.sealed_at else first
                 node = node.next
         return None
 
@@ -343,14 +385,15 @@ class Cursor:
         """
         parts: list[Train] = []
         rows, taken_bytes, controls = 0, 0, 0
+        limit = upto if self.sealed_at is None else self.sealed_at if upto is None else min(upto, self.sealed_at)
         with self.log._lock:
             while (node := self.node.next) is not None:
                 train = self._rest if self._rest is not None else _train(node)
-                if (train.rows and rows >= rows_max) or (upto is not None and train.lo >= upto):
+                if (train.rows and rows >= rows_max) or (limit is not None and train.lo >= limit):
                     break
                 if upto is None and rows and rows + train.rows > limits.JOINED_ROWS_MAX:
                     break
-                part, rest = _cut(train, max(0, rows_max - rows), upto)
+                part, rest = _cut(train, max(0, rows_max - rows), limit)
                 parts.append(part)
                 rows += part.rows
                 taken_bytes += node.bytes * part.rows // node.rows if node.rows else 0

@@ -8,6 +8,7 @@ the call before it to push.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from millstream.engine.graph import OperatorId
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.recipes import Recipe
 from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
+from millstream.engine.receipts.keepers import Keeper
 from millstream.engine.train import Train
 
 if TYPE_CHECKING:
@@ -62,7 +64,8 @@ class RunningOperator:
 
     `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
     `raw` tells that its input rows still are the stream's rows, one by one. `watchers` are the queries that judge late rows across it
-    (branches.py); for them calls are counted from before they take anything until they have been told.
+    (branches.py); for them calls are counted from before they take anything until they have been told. `keeper` states what part of the
+    input its answers saw, where load may be shed (receipts/keepers.py).
     """
 
     id: OperatorId
@@ -84,6 +87,7 @@ class RunningOperator:
     watchers: list[RunningQuery] = field(default_factory=list)
     watch_begun: int = 0
     watch_done: int = 0
+    keeper: Keeper | None = None
     _early: dict[int, list[Appended]] = field(default_factory=dict)
 
     @property
@@ -145,8 +149,10 @@ class RunningOperator:
         return max(bound, log.hi)
 
 
-def emitted(running: RunningOperator, out: Emitter) -> list[tuple[OutputLog, Train]]:
+def emitted(running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> list[tuple[OutputLog, Train]]:
     """Return what a call put out, by log. Only a sparse operator may leave outputs without a train."""
+    if running.keeper is not None:
+        running.keeper.mark(inputs, out)
     if running.logic.sparse:
         return [(running.outputs[port], train) for port in out.ports if (train := out.trains[port]) is not None]
     made = [(log, train) for log, train in zip(running.outputs, out.trains, strict=True) if train is not None]

@@ -64,10 +64,13 @@ def _count_partly_late(running: RunningOperator, query: RunningQuery, port: int,
 
 
 def _own(query: RunningQuery, rows: Train) -> Train:
-    """Return the rows that came after the query did."""
-    if rows.rows == 0 or query.from_seq <= rows.lo:
+    """Return the rows that came after the query did, and before another plan took it over."""
+    until = query.until_seq
+    if rows.rows == 0 or (query.from_seq <= rows.lo and (until is None or rows.hi <= until)):
         return rows
-    return rows.select(rows.seq.array() >= query.from_seq)
+    seqs = rows.seq.array()
+    own = seqs >= query.from_seq
+    return rows.select(own if until is None else own & (seqs < until))
 
 
 def _pass_errors(network: Network, running: RunningOperator, query: RunningQuery, errors: EvaluationErrors) -> None:

@@ -19,11 +19,11 @@ import numpy as np
 from millstream.engine import limits
 from millstream.engine.column import Column
 from millstream.engine.event_time import event_times, moving_times, time_position
-from millstream.engine.graph import ClassId, LogId, OperatorId
+from millstream.engine.graph import LogId, OperatorId
 from millstream.engine.queues import LogNode, OutputLog
 from millstream.engine.relations import TableContent
 from millstream.engine.schema import StreamDefinition
-from millstream.engine.shedding import kept_rows
+from millstream.engine.shedding import ShedKey, ShedLog
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, StepTrack, WatermarkTrack, jump_track
 
@@ -36,7 +36,7 @@ Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None
 class LogArrival:
     """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know.
 
-    `total` are the rows ever appended to the log, these included.
+    `total` are the rows ever appended to the log, these included; `shed` were offered and dropped before it.
     """
 
     log: LogId
@@ -45,6 +45,7 @@ class LogArrival:
     arrival_ns: int
     controls: int
     total: int | None = None
+    shed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +75,8 @@ class Reservation:
 
 
 @dataclass(slots=True)
-class ShedLog:
-    """A log of its own for the queries of one class that may be shed, with the drop ratio now in force."""
-
-    log: OutputLog
-    ratio: float = 0.0
-    shed: int = 0
-
-
-@dataclass(slots=True)
 class Source:
-    """One stream's entry. `log` is what classes that are never shed read; `shed_logs` has one more per class that may be.
+    """One stream's entry. `log` is what classes that are never shed read; `shed_logs` has more for classes that may be.
 
     `watermark_us` and what follows it change under the ingress lock only. `idle` True after its IDLE timeout.
     """
@@ -93,7 +85,7 @@ class Source:
     definition: StreamDefinition
     log: OutputLog
     ingress: Ingress
-    shed_logs: dict[ClassId, ShedLog] = field(default_factory=dict)
+    shed_logs: dict[ShedKey, ShedLog] = field(default_factory=dict)
     watermark_us: int = TIME_MIN
     last_arrival_us: int | None = None
     idle: bool = False
@@ -301,16 +293,15 @@ class Ingress:
         if source.table is not None:
             source.table.changed(train)
         for shed in source.shed_logs.values():
-            kept = kept_rows(train, shed.ratio, self.seed)
-            shed.shed += train.rows - kept.rows
-            arrivals.append(_push(shed.log, kept, arrival_ns))
+            kept = shed.kept(train, self.seed)
+            arrivals.append(_push(shed.log, kept, arrival_ns, train.rows - kept.rows))
         return arrivals
 
 
-def _push(log: OutputLog, train: Train, arrival_ns: int) -> LogArrival:
+def _push(log: OutputLog, train: Train, arrival_ns: int, shed: int = 0) -> LogArrival:
     node = LogNode(train.over(log.hi, train.hi), log)
     log.push(node)
-    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total)
+    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed)
 
 
 def _arrival_times(source: Source, rows: int, now_us: int) -> tuple[Int64Array, Int64Array]:

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column, Index, Mask, concat_columns, null_column
+from millstream.engine.receipts.shares import RowShares, joined_shares
+from millstream.engine.receipts.tally import Tally, follow
 from millstream.engine.schema import Schema
 from millstream.engine.watermarks import WatermarkTrack, concat_tracks
 
@@ -127,11 +129,29 @@ class Train:
 
     `ended`: the edge has come to its end of stream in this train; nothing follows. `idle`: True or False when this control item
     says that the input went idle or woke up, else None; `flush` when that silence also closes what is open (K14). Marks belong to
-    the last item of the interval. Metadata such as the share of input seen rides in `notes`. `origin` are the source chunks that
-    the rows came from, kept only where a late or error output will want the stream's own columns.
+    the last item of the interval. Metadata such as a gap in the answer rides in `notes`. `origin` are the source chunks that
+    the rows came from, kept only where a late or error output will want the stream's own columns. Where load may be shed, `tally` says
+    what the interval was offered and `receipts` what part of its input each answer saw (receipts/).
     """
 
-    __slots__ = ("_slots", "arrival", "ended", "flush", "hi", "idle", "lo", "notes", "origin", "rows", "schema", "seq", "time", "track")
+    __slots__ = (
+        "_slots",
+        "arrival",
+        "ended",
+        "flush",
+        "hi",
+        "idle",
+        "lo",
+        "notes",
+        "origin",
+        "receipts",
+        "rows",
+        "schema",
+        "seq",
+        "tally",
+        "time",
+        "track",
+    )
 
     def __init__(
         self,
@@ -150,6 +170,8 @@ class Train:
         flush: bool = False,
         notes: dict[str, Any] | None = None,
         origin: tuple[Train, ...] = (),
+        tally: Tally | None = None,
+        receipts: RowShares | None = None,
     ) -> None:
         self.schema = schema
         self._slots = list(slots)
@@ -165,6 +187,8 @@ class Train:
         self.flush = flush
         self.notes = notes
         self.origin = origin
+        self.tally = tally
+        self.receipts = receipts
 
     @property
     def is_mark(self) -> bool:
@@ -218,6 +242,7 @@ class Train:
             self.seq.select(selection),
             self.time.select(selection),
             self.arrival.select(selection) if len(index) else Numbers(0, start=self.newest_arrival()),
+            None if self.receipts is None else self.receipts.take(index),
         )
 
     def newest_arrival(self) -> int:
@@ -243,9 +268,18 @@ class Train:
 
     def replace_columns(self, schema: Schema, slots: Sequence[Slot]) -> Train:
         """Return the same rows with other columns."""
-        return self._with(schema, slots, self.rows, self.seq, self.time, self.arrival)
+        return self._with(schema, slots, self.rows, self.seq, self.time, self.arrival, self.receipts)
 
-    def _with(self, schema: Schema, slots: Sequence[Slot], rows: int, seq: Numbers, time: Numbers, arrival: Numbers) -> Train:
+    def _with(
+        self,
+        schema: Schema,
+        slots: Sequence[Slot],
+        rows: int,
+        seq: Numbers,
+        time: Numbers,
+        arrival: Numbers,
+        receipts: RowShares | None,
+    ) -> Train:
         return Train(
             schema,
             slots,
@@ -261,6 +295,8 @@ class Train:
             flush=self.flush,
             notes=self.notes,
             origin=self.origin,
+            tally=self.tally,
+            receipts=receipts,
         )
 
     def split_at(self, seq: int) -> tuple[Train, Train]:
@@ -270,6 +306,8 @@ class Train:
         first = self._part(0, stop, self.lo, seq, left)
         rest = self._part(stop, self.rows, seq, self.hi, right)
         rest.ended, rest.idle, rest.flush = self.ended, self.idle, self.flush
+        if self.tally is not None:
+            first.tally, rest.tally = self.tally.split_at(seq)
         return first, rest
 
     def split_rows(self, rows: int) -> tuple[Train, Train | None]:
@@ -305,6 +343,7 @@ class Train:
             track=track,
             notes=self.notes,
             origin=self.origin,
+            receipts=None if self.receipts is None else self.receipts.take(slice(start, stop)),
         )
 
     def nbytes(self) -> int:
@@ -341,6 +380,8 @@ def concat_trains(trains: Sequence[Train]) -> Train:
         flush=last.flush,
         notes=next((t.notes for t in trains if t.notes), None),
         origin=_concat_origins(full),
+        tally=follow([t.tally for t in trains], rows=sum(t.rows for t in trains)),
+        receipts=joined_shares([(t.receipts, t.rows) for t in full]) if full[0].rows else None,
     )
 
 

@@ -20,7 +20,7 @@ Strings stay Arrow because encoding ten thousand of them costs about as much as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 DECIMAL_PRECISION_MAX = 38
@@ -42,6 +42,8 @@ class Kind(Enum):
     INTERVAL = "INTERVAL"
     LIST = "LIST"
 
+    __hash__ = object.__hash__  # members are single, and Enum's own is a Python function, called for every look-up by kind
+
 
 @dataclass(frozen=True, slots=True)
 class DataType:
@@ -51,6 +53,15 @@ class DataType:
     precision: int = 0
     scale: int = 0
     element: DataType | None = None
+    is_arrow: bool = field(init=False, repr=False, compare=False)
+    """Stored as an Arrow array (TEXT, LIST) and not as a NumPy array."""
+    is_wide: bool = field(init=False, repr=False, compare=False)
+    """A DECIMAL that does not fit int64 and is stored as Python ints."""
+
+    def __post_init__(self) -> None:
+        """Work out what is asked of every column of every train."""
+        object.__setattr__(self, "is_arrow", self.kind in (Kind.TEXT, Kind.LIST))
+        object.__setattr__(self, "is_wide", self.kind is Kind.DECIMAL and self.precision > DECIMAL_NARROW_PRECISION_MAX)
 
     def __str__(self) -> str:
         """Return the spelling that CREATE STREAM accepts."""
@@ -69,16 +80,6 @@ class DataType:
     def is_numeric(self) -> bool:
         """INT, BIGINT, DECIMAL or DOUBLE."""
         return self.kind in (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
-
-    @property
-    def is_wide(self) -> bool:
-        """A DECIMAL that does not fit int64 and is stored as Python ints."""
-        return self.kind is Kind.DECIMAL and self.precision > DECIMAL_NARROW_PRECISION_MAX
-
-    @property
-    def is_arrow(self) -> bool:
-        """Stored as an Arrow array (TEXT, LIST) and not as a NumPy array."""
-        return self.kind in (Kind.TEXT, Kind.LIST)
 
 
 NULL = DataType(Kind.NULL)

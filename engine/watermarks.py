@@ -228,6 +228,15 @@ class MinimumTrack(LazyTrack):
         return seqs, np.maximum(values, self.start)
 
 
+def thinned(track: WatermarkTrack, steps_max: int) -> WatermarkTrack:
+    """Return a track of fewer steps over a stretch without rows: W moves later than it did, at the same items, and ends where it did."""
+    at, values = track.steps()
+    moved = np.flatnonzero(np.diff(values, prepend=track.start))
+    if len(moved) > steps_max:
+        moved = np.unique(np.append(moved[:: -(-len(moved) // steps_max)], moved[-1]))
+    return StepTrack(track.lo, track.hi, track.start, at[moved], values[moved])
+
+
 def less_delay(time_us: int, delay_us: int) -> int:
     """Return time - delay without passing TIME_MIN."""
     return max(TIME_MIN, time_us - delay_us)

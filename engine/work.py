@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType
 
 from millstream.engine.graph import EdgeId, LogId, OperatorId
@@ -135,12 +136,40 @@ class ChainReceipt:
         return receipts
 
 
+RUN_FIELDS = 7
+"""Numbers a run in `ChainRuns.taken`."""
+
+
+@dataclass(slots=True, eq=False)
+class ChainRuns:
+    """Runs of fused chains that end in a sink, one after the other, in columns: most of what a busy server's orders are made of.
+
+    Each took rows and no control items. `taken` holds for every run the rows and bytes taken, the arrival time of the oldest row left
+    (-1 for none), the cost, the time the results left, their arrival time and their number (0 where there are none, or where they
+    arrived at several times and are among the receipt's emissions). `rows_out` holds the rows out of each operator, run by run.
+    """
+
+    shapes: list[ChainShape] = field(default_factory=list)
+    taken: array[int] = field(default_factory=lambda: array("q"))
+    rows_out: array[int] = field(default_factory=lambda: array("q"))
+
+    def receipts(self) -> Iterator[ChainReceipt]:
+        """Give the same as one receipt a run."""
+        first = 0
+        for place, shape in enumerate(self.shapes):
+            rows, size_bytes, head_ns, cost_ns = self.taken[place * RUN_FIELDS : place * RUN_FIELDS + 4]
+            consumed = EdgeCount(shape.edges[0], rows, size_bytes, None if head_ns < 0 else head_ns)
+            last = first + len(shape.operators)
+            yield ChainReceipt(shape, consumed, list(self.rows_out[first:last]), (), cost_ns)
+            first = last
+
+
 @dataclass(frozen=True, slots=True)
 class WorkReceipt:
     """What one order did: receipts of the steps done, those not done, results that left, start and end on the worker's clock."""
 
     order: OrderId
-    steps: tuple[StepReceipt | ChainReceipt, ...]
+    steps: tuple[StepReceipt | ChainReceipt | ChainRuns, ...]
     unfinished: tuple[Step, ...]
     emissions: tuple[Emission, ...]
     started_ns: int
@@ -149,7 +178,10 @@ class WorkReceipt:
     def each_step(self) -> Iterator[StepReceipt]:
         """Give one receipt a step, those of chains among them."""
         for step in self.steps:
-            if isinstance(step, ChainReceipt):
+            if isinstance(step, ChainRuns):
+                for receipt in step.receipts():
+                    yield from receipt.steps()
+            elif isinstance(step, ChainReceipt):
                 yield from step.steps()
             else:
                 yield step

@@ -19,10 +19,24 @@ _RECORD_BATCH = 3
 
 
 class BatchHead(NamedTuple):
-    """What a record batch message says of itself."""
+    """What a record batch message says of itself. `header_at`: where in the payload the table `RecordBatch` stands; `body_at`: the body."""
 
     rows: int
     is_compressed: bool
+    header_at: int = 0
+    body_at: int = 0
+
+
+class BatchPlaces(NamedTuple):
+    """Where in a record batch message the numbers stand that differ from batch to batch: nodes and buffers are pairs of i64 in a row."""
+
+    rows: int
+    body_bytes: int
+    nodes: int
+    node_count: int
+    buffers: int
+    buffer_count: int
+    body: int
 
 
 def read_batch_head(payload: BytesLike) -> BatchHead:
@@ -39,9 +53,35 @@ def read_batch_head(payload: BytesLike) -> BatchHead:
         header = header_at + unpack_from("<I", metadata, header_at)[0]
         rows_at = _field(metadata, header, 0)
         rows = unpack_from("<q", metadata, rows_at)[0] if rows_at is not None else 0
-        return BatchHead(rows, _field(metadata, header, 3) is not None)
+        return BatchHead(rows, _field(metadata, header, 3) is not None, 8 + header, 8 + metadata_length)
     except (StructError, IndexError) as error:
         raise RemoteProtocolError("payload is not an Arrow message: an offset leads outside") from error
+
+
+def read_batch_places(payload: BytesLike) -> BatchPlaces:
+    """Return the places in the message of a batch that has rows, so that nothing is left out as its default. RemoteProtocolError else."""
+    head = read_batch_head(payload)
+    try:
+        message = 8 + unpack_from("<I", payload, 8)[0]
+        metadata = memoryview(payload)[: head.body_at]
+        rows, body_bytes = _field(metadata, head.header_at, 0), _field(metadata, message, 3)
+        if rows is None or body_bytes is None:
+            raise RemoteProtocolError("payload is a record batch without rows")
+        return BatchPlaces(rows, body_bytes, *_vector(metadata, head, 1), *_vector(metadata, head, 2), head.body_at)
+    except (StructError, IndexError) as error:
+        raise RemoteProtocolError("payload is not an Arrow message: an offset leads outside") from error
+
+
+def _vector(metadata: memoryview, head: BatchHead, position: int) -> tuple[int, int]:
+    """Return where the items of a vector of pairs stand, and how many there are, within the metadata."""
+    at = _field(metadata, head.header_at, position)
+    if at is None:
+        return 0, 0
+    vector = at + unpack_from("<I", metadata, at)[0]
+    count = unpack_from("<I", metadata, vector)[0]
+    if vector + 4 + 16 * count > head.body_at:
+        raise RemoteProtocolError("payload is not an Arrow message: an offset leads outside")
+    return vector + 4, count
 
 
 def _field(metadata: memoryview, table: int, position: int) -> int | None:

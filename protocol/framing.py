@@ -62,7 +62,9 @@ def build_frame(header: bytes, payload: Payload | None, frame_bytes_max: int) ->
     pieces: list[BytesLike] = []
     if payload is not None:
         pieces = [piece for piece in (payload if isinstance(payload, list) else [payload]) if len(piece)]
-    payload_length = sum(memoryview(piece).nbytes for piece in pieces)
+    payload_length = 0
+    for piece in pieces:
+        payload_length += len(piece) if type(piece) is bytes else memoryview(piece).nbytes
     start = payload_start(len(header)) if payload_length else limits.PREFIX_BYTES + len(header)
     length = start + payload_length
     if length - 4 > frame_bytes_max:

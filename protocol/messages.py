@@ -312,7 +312,8 @@ class Result:
     """`rows` rows of a subscription: a bare Arrow IPC record batch as payload, or `values`.
 
     `meta` carries `resume_token`, `position`, `watermark_us`, `share_seen` (0 to 1: how much of the input these rows saw when load
-    was shed), `shed_rows`, `complete_from_us` (windows that begin earlier lack the rows from before the query, or are not answered),
+    was shed), `shed_rows`, `receipts` (runs of rows `[rows, rows seen, rows shed, share seen]`), `share_is_rounded` (docs/overload.md),
+    `complete_from_us` (windows that begin earlier lack the rows from before the query, or are not answered),
     whichever apply. A result of no rows may carry news in `meta` (progress).
     """
 
@@ -349,7 +350,11 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something for people to know, not tied to a request."""
+    """Something for people to know, not tied to a request.
+
+    `code` `shed`: rows that this connection published were dropped before the queries of a class; `slowed`: its credit is held back,
+    and by whom.
+    """
 
     code: str
     message: str

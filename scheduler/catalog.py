@@ -13,6 +13,7 @@ from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.policies.balance_response_time import BalanceResponseTime
 from millstream.scheduler.policies.balance_slowdown import BalanceSlowdown
 from millstream.scheduler.policies.chain import Chain
+from millstream.scheduler.policies.class_quota import ClassQuotas
 from millstream.scheduler.policies.earliest_deadline_first import EarliestDeadlineFirst
 from millstream.scheduler.policies.first_come_first_served import FirstComeFirstServed
 from millstream.scheduler.policies.fixed_priority import FixedPriority
@@ -31,6 +32,7 @@ from millstream.scheduler.policies.user import load_user_ranking
 from millstream.scheduler.policies.weighted_round_robin import WeightedRoundRobin
 from millstream.scheduler.selectors.buckets import BucketsSelector
 from millstream.scheduler.selectors.calendar import CalendarSelector
+from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.selectors.clusters import ClustersSelector
 from millstream.scheduler.selectors.heap import HeapSelector
 from millstream.scheduler.selectors.scan import ScanSelector
@@ -214,6 +216,8 @@ _ROWS = (
         ranking=lambda options: EarliestDeadlineFirst(), options={"level": "query"}),
     Row("edf-hr", "Sharaf 2007, 3.5.2", "deadlines while they can be met, rates for what is late", _by_level, ("two-lists", "scan"),
         ranking=lambda options: RateDeadlineHybrid(), options={"level": "query"}),
+    Row("cqc", "Pham 2013, III-A", "classes in turn by quota, inside by any rank", _by_level, ("class-turns",),
+        ranking=lambda options: _inside_class(str(options["inner"])), options={"level": "query", "inner": "hr", "k": 10.0}),
     *_aurora("fixed-priority", "the least fixed slack first", lambda options: FixedPriority(), ("heap", "scan")),
     *_aurora("slope-slack", "utility lost per second, then slack", lambda options: SlopeSlack(), ("scan",)),
     *_aurora("bucketing", "slope-slack in buckets with a calendar", lambda options: SlopeSlack(), ("buckets",), gradients=5, slacks=4),
@@ -228,6 +232,15 @@ def _inner(options: Options) -> Ranking:
     if options["inner"] == "ml":
         return MinimalLatency()
     raise PolicyError(f"policy option inner={options['inner']} is neither 'rb' nor 'ml'")
+
+
+def _inside_class(name: str) -> Ranking:
+    """Return the rank of the policy of that name, with the options it has by default."""
+    row = CATALOG.get(ALIASES.get(name, name))
+    if row is None or row.ranking is None or row.name in ("cqc", "user"):
+        fitting = [one.name for one in CATALOG.values() if one.ranking is not None and one.name not in ("cqc", "user")]
+        raise PolicyError(f"policy option inner={name} is no policy that ranks", hint="take one of " + ", ".join(fitting))
+    return row.ranking(row.options)
 
 
 def _user(options: Options) -> Ranking:
@@ -343,6 +356,8 @@ def _selector(row: Row, options: Options, ranking: Ranking | None) -> Selector:
         return TwoListsSelector(ranking)
     if name == "two-level":
         return TwoLevelSelector(ranking)
+    if name == "class-turns":
+        return ClassTurnsSelector(ranking, ClassQuotas(_number(options, "k") * 1e6))
     if name == "buckets":
         assert isinstance(ranking, SlopeSlack)
         return BucketsSelector(ranking, _whole(options, "gradients", 5, 1), _whole(options, "slacks", 4, 1))

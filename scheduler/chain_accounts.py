@@ -6,99 +6,213 @@ estimate takes several runs in as the one train that they add up to (estimates.p
 
 from __future__ import annotations
 
-from operator import mul
+from collections.abc import Sequence
+from itertools import chain
 
-from millstream.engine.work import ChainReceipt, ChainShape
+import numpy as np
+from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, ChainShape
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import CHAIN_RUNS_TOGETHER, NEVER_NS
+from numpy.typing import NDArray
+
+IntColumn = NDArray[np.int64]
 
 
-class _Slots:
-    """Where the ledger keeps what belongs to a chain, and the runs that have not been counted yet."""
+class _Chain:
+    """Where the ledger keeps what belongs to a chain."""
 
-    __slots__ = ("edges", "logs", "operators", "receipts", "runs")
+    __slots__ = ("edge", "edges", "head", "logs", "number", "operators", "shape")
 
-    def __init__(self, operators: list[int], edges: list[int], logs: list[int]) -> None:
+    def __init__(self, number: int, shape: ChainShape, operators: list[int], edges: list[int], logs: list[int]) -> None:
+        self.number = number
+        self.shape = shape
         self.operators = operators
         self.edges = edges
         self.logs = logs
-        self.receipts: list[ChainReceipt] = []
-        self.runs = 0
+        self.head = operators[0]
+        self.edge = edges[0]
 
 
 class ChainAccounts:
-    """Counts receipts of chains in a ledger and its estimates. `ledger.settle` brings the inner counts up to date."""
+    """Counts runs of chains in a ledger and its estimates. `ledger.settle` brings the inner counts up to date."""
 
     def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
         self._ledger = ledger
         self._estimates = estimates
-        self._slots: dict[ChainShape, _Slots] = {}
+        self._known: dict[ChainShape, _Chain] = {}
+        self._chains: list[_Chain] = []
         self._version = -1
-        self._late: dict[_Slots, None] = {}
+        self._late: list[tuple[_Chain, ChainReceipt]] = []  # what is not counted yet
+        self._late_runs: list[tuple[ChainRuns, list[_Chain]]] = []
+        self._waiting = self._runs = 0  # runs not counted yet, and runs since the network changed
         ledger.settle = self.settle
 
-    def apply(self, receipt: ChainReceipt) -> int:
-        """Count a run; return the rows taken in."""
+    def apply(self, receipts: Sequence[ChainReceipt]) -> tuple[int, int]:
+        """Count runs one by one; return the rows that came before their operators, and the operators run."""
+        total = steps = 0
+        for receipt in receipts:
+            total += self._apply_one(receipt)
+            steps += len(receipt.rows_out)
+        self._settle_if_due()
+        return total, steps
+
+    def _apply_one(self, receipt: ChainReceipt) -> int:
         ledger, consumed = self._ledger, receipt.consumed
-        if self._version != ledger.network.version:
-            self._forget()
-        slots = self._slots.get(receipt.shape)
-        if slots is None:
-            slots = self._slots[receipt.shape] = self._find(receipt.shape)
         if not consumed.rows or consumed.controls or ledger.timer_count:
             return ledger.apply_steps(receipt.steps(), self._estimates.record)
-        head = slots.operators[0]
-        ledger.consume(head, slots.edges[0], consumed)
-        ledger.touched[head] = None
+        one = self._find(receipt.shape)
+        ledger.consume(one.head, one.edge, consumed)
+        ledger.touched[one.head] = None
         for made in receipt.produced:
             if made.rows or made.controls:
                 arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
                 ledger.append(ledger.network.logs.slot_of[made.log], made.rows, made.bytes, arrival_ns, made.controls)
-        if ledger.stalled_count:
-            for operator in slots.operators:
-                ledger.wake_below(operator)
-        slots.receipts.append(receipt)
-        slots.runs += 1
-        if len(slots.receipts) >= CHAIN_RUNS_TOGETHER or 2 * len(slots.receipts) >= slots.runs:
-            self._count(slots)
-        else:
-            self._late[slots] = None
-        return consumed.rows
+        self._wake(one)
+        self._late.append((one, receipt))
+        self._waiting += 1
+        self._runs += 1
+        return consumed.rows + sum(receipt.rows_out[:-1])
+
+    def _wake(self, one: _Chain) -> None:
+        if self._ledger.stalled_count:
+            for operator in one.operators:
+                self._ledger.wake_below(operator)
+
+    def apply_runs(self, runs: ChainRuns) -> tuple[int, int]:
+        """Count an order's runs; return the rows that came before their operators, and the operators run."""
+        if self._ledger.timer_count:
+            return self.apply(list(runs.receipts()))
+        if self._version != self._ledger.network.version:
+            self._forget()
+        known = self._known
+        found = [known.get(shape) or self._find(shape) for shape in runs.shapes]
+        self._consume(found, runs.taken)
+        if self._ledger.stalled_count:
+            for one in found:
+                self._wake(one)
+        self._late_runs.append((runs, found))
+        self._waiting += len(found)
+        self._runs += len(found)
+        self._settle_if_due()
+        return sum(runs.taken[::RUN_FIELDS]) + sum(runs.rows_out), len(runs.rows_out)
+
+    def _consume(self, found: Sequence[_Chain], taken: Sequence[int]) -> None:
+        """Do what `Ledger.take` does for the first edge of each chain. Most of what a decision costs, so everything is a local name."""
+        ledger = self._ledger
+        edge_rows, edge_bytes, edge_head, fresh = ledger.edge_rows_at, ledger.edge_bytes_at, ledger.edge_head_at, ledger.fresh_at
+        consumed, rows_at, head_at, touched = ledger.consumed_at, ledger.rows_at, ledger.head_at, ledger.touched
+        runs = zip(found, taken[::RUN_FIELDS], taken[1::RUN_FIELDS], taken[2::RUN_FIELDS], strict=True)
+        for one, rows, size_bytes, head_ns in runs:
+            edge, head = one.edge, one.head
+            waiting = edge_rows[edge] = edge_rows[edge] - rows
+            edge_bytes[edge] -= size_bytes
+            consumed[edge] += rows
+            rows_at[head] -= rows
+            if waiting <= 0:
+                edge_head[edge] = head_at[head] = NEVER_NS
+            elif head_ns >= 0:
+                edge_head[edge] = head_at[head] = head_ns
+            else:  # the run left nothing behind, so what waits came after it began
+                edge_head[edge] = head_at[head] = fresh[edge] if fresh[edge] != NEVER_NS else edge_head[edge]
+            touched[head] = None
+        ledger.bytes_total -= sum(taken[1::RUN_FIELDS])
+        if ledger.full_count:
+            for one in found:
+                if ledger.edge_full_at[one.edge] and edge_rows[one.edge] < ledger.edge_rows_max:
+                    ledger.set_full(one.edge, 0)
+
+    # ---- what is counted later
+
+    def _settle_if_due(self) -> None:
+        # The first runs of all tell most: those are counted sooner.
+        if self._waiting and (self._waiting >= CHAIN_RUNS_TOGETHER * len(self._chains) or 2 * self._waiting >= self._runs):
+            self.settle()
 
     def settle(self) -> None:
-        """Count everything that has not been counted yet."""
-        late, self._late = self._late, {}
-        for slots in late:
-            self._count(slots)
+        """Count everything that has not been counted yet, chains of one length together."""
+        late_runs, self._late_runs, self._waiting = self._late_runs, [], 0
+        by_length = self._by_length(late_runs)
+        late, self._late = self._late, []
+        for one, receipt in late:
+            row = [one.number, receipt.consumed.rows, receipt.cost_ns, *receipt.rows_out]
+            by_length.setdefault(len(one.operators), []).append(np.array([row], dtype=np.int64))
+        for length, parts in by_length.items():
+            runs = np.concatenate(parts)
+            runs = runs[np.argsort(runs[:, 0], kind="stable")]
+            self._count(length, runs[:, 0], np.concatenate((runs[:, 1:2], runs[:, 3:]), axis=1), runs[:, 2])
+
+    @staticmethod
+    def _by_length(late: Sequence[tuple[ChainRuns, list[_Chain]]]) -> dict[int, list[IntColumn]]:
+        """Return the runs by the length of their chain: number of the chain, rows in, cost, and rows out of each operator."""
+        if not late:
+            return {}
+        chains = [one for _, found in late for one in found]
+        taken = np.concatenate([np.array(runs.taken, dtype=np.int64) for runs, _ in late]).reshape(-1, RUN_FIELDS)
+        rows_out = np.concatenate([np.array(runs.rows_out, dtype=np.int64) for runs, _ in late])
+        numbers = np.array([one.number for one in chains], dtype=np.int64)
+        lengths = np.array([len(one.operators) for one in chains], dtype=np.int64)
+        first = np.cumsum(lengths) - lengths
+        found: dict[int, list[IntColumn]] = {}
+        for length in np.unique(lengths).tolist():
+            own = np.flatnonzero(lengths == length)
+            made = rows_out[first[own, None] + np.arange(length)]
+            found[length] = [np.column_stack((numbers[own], taken[own, 0], taken[own, 3], made))]
+        return found
+
+    def _count(self, length: int, numbers: IntColumn, rows: IntColumn, cost_ns: IntColumn) -> None:
+        """Count runs sorted by their chain; a row of `rows` is what came into a chain and what left each operator."""
+        starts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
+        runs = np.diff(np.append(starts, len(numbers)))
+        chains = [self._chains[number] for number in numbers[starts].tolist()]
+        sums, spent_ns = np.add.reduceat(rows, starts), np.add.reduceat(cost_ns, starts)
+        squares, products = np.add.reduceat(rows * rows, starts), np.add.reduceat(rows * cost_ns[:, None], starts)
+        self._pass_through(chains, sums)
+        weights = np.array([one.shape.costs for one in chains]) * np.maximum(sums[:, :-1], 1)
+        totals = weights.sum(axis=1, keepdims=True)
+        shares = weights / np.where(totals == 0.0, 1.0, totals)
+        self._estimates.record_runs(
+            np.array([one.operators for one in chains], dtype=np.int64).ravel(),
+            np.repeat(runs, length),
+            sums[:, :-1].ravel(),
+            sums[:, 1:].ravel(),
+            (shares * spent_ns[:, None]).ravel(),
+            squares[:, :-1].ravel(),
+            (shares * products[:, :-1]).ravel(),
+        )
+
+    def _pass_through(self, chains: Sequence[_Chain], sums: IntColumn) -> None:
+        """Count the rows that went over the logs inside the chains: they were appended and consumed over the one edge of each at once."""
+        edges = list(chain.from_iterable([one.edges[1:] for one in chains]))
+        logs = list(chain.from_iterable([one.logs for one in chains]))
+        row_bytes = np.array(list(chain.from_iterable([one.shape.row_bytes[:-1] for one in chains])), dtype=np.int64)
+        passed = sums[:, 1:-1].ravel()
+        ledger = self._ledger
+        # An operator may be inside of several chains, where an order was cut and went on in its middle.
+        np.add.at(ledger.edge_consumed, edges, passed)
+        np.add.at(ledger.log_rows, logs, passed)
+        np.add.at(ledger.log_bytes, logs, passed * row_bytes)
+
+    # ---- the chains
 
     def _forget(self) -> None:
         """The network changed, and a slot may be another operator's from now on. The ledger had us settle before it did."""
-        self._slots = {}
+        self._known, self._chains = {}, []
+        self._runs = 0
         self._version = self._ledger.network.version
 
-    def _find(self, shape: ChainShape) -> _Slots:
+    def _find(self, shape: ChainShape) -> _Chain:
         network = self._ledger.network
-        return _Slots(
-            [network.operators.slot_of[one] for one in shape.operators],
-            [network.edges.slot_of[one] for one in shape.edges],
-            [network.logs.slot_of[one] for one in shape.logs[:-1] if one is not None],
-        )
-
-    def _count(self, slots: _Slots) -> None:
-        receipts, slots.receipts = slots.receipts, []
-        if not receipts:
-            return
-        shape = receipts[0].shape
-        taken = [receipt.consumed.rows for receipt in receipts]
-        columns = [taken, *zip(*[receipt.rows_out for receipt in receipts], strict=True)]
-        sums = [sum(column) for column in columns]
-        if slots.logs:
-            self._ledger.pass_through(slots.edges[1:], slots.logs, sums[1:], shape.row_bytes)
-        costs = [receipt.cost_ns for receipt in receipts]
-        total_ns = sum(costs)
-        record = self._estimates.record_runs
-        for place, (operator, share) in enumerate(zip(slots.operators, shape.shares(sums[:-1]), strict=True)):
-            rows = columns[place]
-            squares, products = sum(map(mul, rows, rows)), share * sum(map(mul, rows, costs))
-            record(operator, len(receipts), sums[place], sums[place + 1], share * total_ns, squares, products)
+        if self._version != network.version:
+            self._forget()
+        found = self._known.get(shape)
+        if found is None:
+            found = self._known[shape] = _Chain(
+                len(self._chains),
+                shape,
+                [network.operators.slot_of[one] for one in shape.operators],
+                [network.edges.slot_of[one] for one in shape.edges],
+                [network.logs.slot_of[one] for one in shape.logs[:-1] if one is not None],
+            )
+            self._chains.append(found)
+        return found

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 from millstream.engine.graph import QueryId
-from millstream.engine.work import ChainReceipt, OrderId, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.work import OrderId, WorkOrder
 from millstream.scheduler import catalog
-from millstream.scheduler.chain_accounts import ChainAccounts
 from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError
 from millstream.scheduler.estimates import Estimates
@@ -36,11 +35,15 @@ from millstream.scheduler.events import (
 from millstream.scheduler.express import Charge, ExpressLane, Outcomes, check_policy, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
+from millstream.scheduler.limits import UNIT_COST_FALLS, UNIT_COST_RISES
+from millstream.scheduler.load.control import LoadControl
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
 from millstream.scheduler.outstanding import Outstanding
 from millstream.scheduler.query_marks import QueryMarks
+from millstream.scheduler.receipts import Receipts
+from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
@@ -61,10 +64,10 @@ class SchedulerCore:
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
         self.estimates.set_aging(self.settings.window, self.settings.aging)
+        self.estimates.calls_per_operator = self.settings.estimate_calls
         self.measures: Measures | None = Measures() if self.settings.measure else None
         self.story: Story | None = Story() if self.settings.record else None
         self._policy = self._build(policy)
-        self._chains = ChainAccounts(self.ledger, self.estimates)
         self._splices = Splices(self.ledger, self.estimates)
         self._outstanding: dict[OrderId, Outstanding] = {}
         self._marks = QueryMarks(self.ledger)
@@ -74,12 +77,15 @@ class SchedulerCore:
         self._next_order = 1
         self._draining = False
         self._single_orders = 0
+        self._unit_ns = 0.0  # what a unit of an order takes, about
         self._units_version = -1
         self._units: UnitSet
         self._view: View
         self._maker: OrderMaker
         self._reports: list[Instruction] = []
         self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
+        self.load: LoadControl | None = LoadControl(self.settings.load, self.ledger, self.estimates) if self.settings.load else None
+        self._receipts = Receipts(self.ledger, self.estimates, self.load)
         self._spent = [0, 0]
         self._take: dict[type[Any], Callable[[Any, int], None]] = {
             Arrived: self._take_arrived,
@@ -109,6 +115,8 @@ class SchedulerCore:
         self._reports = []
         if self._splices.waiting:
             instructions.extend(self._splices.due({slot for one in self._outstanding.values() for slot in one.locked}))
+        if self.load is not None:
+            self._manage_load(self.load, now_ns, instructions)
         if len(self._outstanding) < self.settings.orders_max:
             self._decide(now_ns, instructions)
         if self._draining and self.idle:
@@ -121,16 +129,28 @@ class SchedulerCore:
             self.story.tell(now_ns, events, instructions)
         return instructions
 
+    def _manage_load(self, load: LoadControl, now_ns: int, instructions: list[Instruction]) -> None:
+        told = load.cycle(now_ns, busy=bool(self._outstanding))
+        if told is None:
+            return
+        instructions.extend(told)
+        selector = self._policy.selector
+        if isinstance(selector, ClassTurnsSelector):
+            selector.set_shares(load.shares)
+        if self.measures is not None:
+            for class_id, came in load.monitors.came.items():
+                self.measures.arrived(class_id, came.rows, came.shed)
+
     def next_wake_ns(self) -> int | None:
         """When the core wants to be called though nothing happens; None for never. Always in the future of the last `handle`."""
-        units = self._units
-        if units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
+        wakes = (self._next_overdue_ns(), None if self.load is None else self.load.next_ns)
+        return min((one for one in wakes if one is not None), default=None)
+
+    def _next_overdue_ns(self) -> int | None:
+        if self._units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
             return None
-        waiting = ~units.ready & (units.rows > 0)
-        if not waiting.any():
-            return None
-        wake_ns = int(units.head_ns[waiting].min()) + self.settings.head_wait_ns_max
-        return wake_ns if wake_ns > self._now_ns else None
+        wake_ns = self._units.next_overdue_ns(self.settings.head_wait_ns_max)
+        return None if wake_ns is None or wake_ns <= self._now_ns else wake_ns
 
     @property
     def idle(self) -> bool:
@@ -194,6 +214,8 @@ class SchedulerCore:
     def express_lane(self, outcomes: Outcomes, charge: Charge | None = None) -> ExpressLane:
         """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
         policy = self._policy
+        if isinstance(policy.selector, ClassTurnsSelector) or self.load is not None:
+            raise SimulationError("what classes are given follows from receipts, which a lane does not make")
         if policy.schedule != 1 or policy.train.count != 1 or policy.threshold or self.settings.orders_max != 1 or self._outstanding:
             raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
         self._units_version = -1
@@ -233,6 +255,8 @@ class SchedulerCore:
 
     def _take_arrived(self, event: Arrived, now_ns: int) -> None:
         log = self.network.logs.slot_of.get(event.log)
+        if self.load is not None:
+            self.load.arrived(log, event.shed, now_ns)
         if log is None:
             # The stream has no query yet, or its last one has left.
             self.ledger.note_unread(event.log, event.rows)
@@ -249,7 +273,10 @@ class SchedulerCore:
     def _take_work(self, event: WorkDone, now_ns: int) -> None:
         receipt = event.receipt
         outstanding = self._outstanding.pop(receipt.order)
-        self._apply_receipt(receipt)
+        self._receipts.apply(receipt, self._counts, self.measures)
+        self._note_unit_cost(outstanding.unit_ns(receipt))
+        if isinstance(self._policy.selector, ClassTurnsSelector):
+            self._policy.selector.charge_order(outstanding.order, receipt, self.network)
         if outstanding.conflicts is None:
             self._moved.extend(
                 outstanding.units if outstanding.cut is self._units else self._units.conflicts_of(outstanding.locked).tolist()
@@ -262,40 +289,10 @@ class SchedulerCore:
         if event.failure is not None:
             self._take_failure(event.failure, outstanding)
 
-    def _apply_receipt(self, receipt: WorkReceipt) -> None:
-        counts = self._counts
-        self._apply_steps(receipt.steps)
-        counts["busy_ns"] += receipt.finished_ns - receipt.started_ns
-        if self.estimates.has_ports:
-            self._record_ports(receipt)
-        for emission in receipt.emissions:
-            counts["rows_emitted"] += emission.rows
-            if self.measures is not None:
-                self.measures.emitted(emission, self.estimates.ideal_of_query)
-
-    def _apply_steps(self, steps: Sequence[StepReceipt | ChainReceipt]) -> None:
-        """Count them in their order; steps between chains together. Rows in count once before each operator, in chains too."""
-        counts = self._counts
-        for _kind, group in groupby(steps, type):
-            plain: list[StepReceipt] = []
-            for step in group:
-                if isinstance(step, StepReceipt):
-                    plain.append(step)
-                    continue
-                counts["rows_in"] += self._chains.apply(step) + sum(step.rows_out[:-1])
-                counts["steps"] += len(step.rows_out)
-            counts["rows_in"] += self.ledger.apply_steps(plain, self.estimates.record)
-            counts["steps"] += len(plain)
-
-    def _record_ports(self, receipt: WorkReceipt) -> None:
-        """Tell what joins let through, where a step took tuples from one port alone."""
-        for step in receipt.steps:
-            if not isinstance(step, StepReceipt):
-                continue  # what is in a chain has one input
-            taken = [count for count in step.consumed if count.rows]
-            if len(step.consumed) > 1 and len(taken) == 1:
-                edge = self.network.edges.slot_of[taken[0].edge]
-                self.estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
+    def _note_unit_cost(self, unit_ns: float) -> None:
+        # Rises slowly: an order that other work of the machine held up says little about the next.
+        gain = UNIT_COST_FALLS if unit_ns < self._unit_ns else UNIT_COST_RISES
+        self._unit_ns += gain * (unit_ns - self._unit_ns)
 
     def _take_failure(self, failure: WorkFailure, outstanding: Outstanding) -> None:
         slot_of = self.network.operators.slot_of
@@ -424,6 +421,8 @@ class SchedulerCore:
         if touched:
             self.ledger.touched = {}
             moved.extend(self._units.update(list(touched)))
+            if self._policy.schedule > 1:
+                moved = list(dict.fromkeys(moved))  # most units that ran have moved for it
         selector = self._policy.selector
         if self.estimates.refresh():
             if self._units.depends_on_estimates:
@@ -451,10 +450,12 @@ class SchedulerCore:
             return
 
     def _give_out(self, now_ns: int, instructions: list[Instruction]) -> None:
-        policy, free = self._policy, self.settings.orders_max - len(self._outstanding)
+        policy, free, budget_ns = self._policy, self.settings.orders_max - len(self._outstanding), self.settings.budget_ns
         while free > 0:
             self._counts["decisions"] += 1
             count = policy.schedule if not self._single_orders else 1
+            if budget_ns is not None and count * self._unit_ns > budget_ns:
+                count = max(1, math.ceil(budget_ns / self._unit_ns))  # the rest would only come back undone
             if count > 1 and free > 1:
                 # Leave something for the other workers.
                 count = min(count, max(1, int(np.count_nonzero(self._units.available)) // free))
@@ -487,8 +488,7 @@ class SchedulerCore:
         order = self._maker.make(identity, picked, self.settings.budget_ns)
         outstanding = self._outstanding[identity] = Outstanding(order, units, picked)
         self._counts["orders"] += 1
-        for unit in picked:
-            self.ledger.open(units.open_edges(unit))
+        self.ledger.open(units.open_edges_of(picked))
         if self.settings.orders_max > 1:
             outstanding.operators = outstanding.locked
             self.ledger.lock(outstanding.operators)

@@ -33,11 +33,13 @@ from typing import Final
 
 import numpy as np
 from millstream.engine.graph import OperatorNode, QueryId
+from millstream.scheduler.ideal_paths import IdealPaths, is_join, sums_at
 from millstream.scheduler.limits import AGING, COST_NS_MIN, SELECTIVITY_MIN, WINDOW_TUPLES
 from millstream.scheduler.network import Network
 from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]
+IntColumn = NDArray[np.int64]
 
 PRIOR_TUPLES: Final = 20
 """What a declared value weighs against measured tuples."""
@@ -93,41 +95,6 @@ class Measured:
         return max(COST_NS_MIN, self.call_ns / self.length)
 
 
-def is_join(network: Network, slot: int) -> bool:
-    """Tell whether the operator pairs the tuples of several inputs, so that a result has a parent on each."""
-    return len(network.inputs[slot]) > 1 and "join" in network.node(slot).kind
-
-
-def _sums(places: NDArray[np.int64], weights: FloatColumn | None = None, minlength: int = 0) -> FloatColumn:
-    """Sum the weights that fall on each place (1 each without weights)."""
-    return np.bincount(places, weights=weights, minlength=minlength).astype(np.float64, copy=False)
-
-
-class IdealPaths:
-    """Which operators count how often in the ideal time of which query. Follows from the network's shape alone."""
-
-    def __init__(self, network: Network) -> None:
-        topology = network.topology
-        self.version = network.version
-        self.queries = list(topology.query_slots)
-        self.with_union: list[int] = []
-        index: list[int] = []
-        slots: list[int] = []
-        counted: list[float] = []
-        for place, (_query, members) in enumerate(topology.query_slots.items()):
-            joins = [is_join(network, slot) for slot in members]
-            index.extend([place] * len(members))
-            slots.extend(members)
-            counted.extend(float(len(network.inputs[slot])) if join else 1.0 for slot, join in zip(members, joins, strict=True))
-            if any(len(network.inputs[slot]) > 1 and not join for slot, join in zip(members, joins, strict=True)):
-                self.with_union.append(place)
-        self.query_index = np.array(index, dtype=np.int64)
-        self.slots = np.array(slots, dtype=np.int64)
-        self.times_counted = np.array(counted)
-        slot_of = network.operators.slot_of
-        self.roots = np.array([slot_of[network.queries[query].root] for query in self.queries], dtype=np.int64)
-
-
 class Estimates:
     """Measured columns and path sums, indexed by the network's operator slots.
 
@@ -154,7 +121,8 @@ class Estimates:
         self._gains: dict[int, float] = {}
         self._dirty: dict[int, None] = {}
         self._dirty_runs: dict[int, None] = {}  # what runs of chains have moved, which come fast: it waits for many of them
-        self._runs = 0
+        self._runs = 0  # calls measured since the sums followed any
+        self.calls_per_operator = 0
         self._new: list[QueryId] = []
         self._kept: dict[int, None] = {}
         self._paths: IdealPaths | None = None
@@ -295,6 +263,7 @@ class Estimates:
         one = self.measured[slot]
         if one is None or rows_in <= 0 or not self.adapt:
             return
+        self._runs += 1
         one.calls += 1
         one.rows_out += rows_out
         one.spent_ns += cost_ns
@@ -302,28 +271,42 @@ class Estimates:
         one.products += rows_in * cost_ns
         rows_in += one.rows_in
         one.rows_in = rows_in
-        if rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED):
-            self._take_window(slot, one)
+        if rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED) and self._take_window(slot, one):
+            self._dirty[slot] = None
 
-    def record_runs(self, slot: int, calls: int, rows_in: int, rows_out: int, cost_ns: float, squares: int, products: float) -> None:
-        """Take several steps' measurements in at once: sums of rows in, rows out and cost, of rows in squared and of rows in times cost."""
-        one = self.measured[slot]
-        if one is None or rows_in <= 0 or not self.adapt:
+    def record_runs(
+        self,
+        slots: IntColumn,
+        calls: IntColumn,
+        rows_in: IntColumn,
+        rows_out: IntColumn,
+        cost_ns: FloatColumn,
+        squares: IntColumn,
+        products: FloatColumn,
+    ) -> None:
+        """Take several steps' measurements of each of these operators in at once, as the one train that they add up to.
+
+        Sums of calls, rows in, rows out and cost, of rows in squared and of rows in times cost.
+        """
+        if not self.adapt:
             return
-        one.calls += calls
-        one.rows_in += rows_in
-        one.rows_out += rows_out
-        one.spent_ns += cost_ns
-        one.squares += squares
-        one.products += products
-        self._runs += calls
-        if one.rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED):
-            was_dirty = slot in self._dirty
-            self._take_window(slot, one)
-            if not was_dirty and self._dirty.pop(slot, 0) is None:
+        self._runs += int(calls.sum())
+        columns = (calls, rows_in, rows_out, cost_ns, squares, products)
+        for slot, *sums in zip(slots.tolist(), *(column.tolist() for column in columns), strict=True):
+            one = self.measured[slot]
+            if one is None or not sums[1]:
+                continue
+            one.calls += sums[0]
+            one.rows_in += sums[1]
+            one.rows_out += sums[2]
+            one.spent_ns += sums[3]
+            one.squares += sums[4]
+            one.products += sums[5]
+            if one.rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED) and self._take_window(slot, one):
                 self._dirty_runs[slot] = None
 
-    def _take_window(self, slot: int, one: Measured) -> None:
+    def _take_window(self, slot: int, one: Measured) -> bool:
+        """Take the sums into the means; return whether those have moved enough to be told."""
         rows_in, seen, calls = one.rows_in, one.seen, one.calls
         gain = self._gains.get(rows_in)
         if gain is None:
@@ -346,8 +329,7 @@ class Estimates:
         one.due = min(self.window, 1 + one.seen // 4)
         one.rows_in = one.rows_out = one.spent_ns = one.calls = one.squares = one.products = 0
         before, cost_before = self.selectivity.item(slot), self.cost_ns.item(slot)
-        if abs(one.selectivity - before) > CHANGE_MIN * before or abs(call_ns / mean - cost_before) > CHANGE_MIN * cost_before:
-            self._dirty[slot] = None
+        return abs(one.selectivity - before) > CHANGE_MIN * before or abs(call_ns / mean - cost_before) > CHANGE_MIN * cost_before
 
     def cost_line(self, slot: int) -> CostLine:
         """Return the fitted cost of a call; where all calls had one length, everything counts as cost per tuple."""
@@ -365,10 +347,12 @@ class Estimates:
     def refresh(self, *, force: bool = False) -> bool:
         """Bring the sums up to date where that is due; return True when any changed.
 
-        New queries are summed at once. Measurements wait until a 64th of the operators have news, those of chains until there are some for
-        each operator, so that their cost stays a small share of the work measured. Few queries are summed one by one, many all together in
-        NumPy.
+        New queries are summed at once. Measurements wait until a 64th of the operators have news, and until there were `calls_per_operator`
+        for each; those of chains until there are some for each operator, so that their cost stays a small share of the work measured. Few
+        queries are summed one by one, many all together in NumPy.
         """
+        if not (self._dirty or self._dirty_runs or self._new or self._kept or self._join_priors):
+            return False
         kept, self._kept = self._kept, {}
         affected: dict[QueryId, None] = dict.fromkeys(self._new)
         self._new = []
@@ -377,11 +361,11 @@ class Estimates:
                 affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
         operators = len(self.network.topology.order)
         if self._dirty_runs and (force or self._runs >= RUNS_PER_OPERATOR * operators):
-            self._runs = 0
             self._dirty.update(self._dirty_runs)
             self._dirty_runs.clear()
             force = True
-        if self._dirty and (force or len(self._dirty) * 64 >= operators):
+        if self._dirty and (force or (len(self._dirty) * 64 >= operators and self._runs >= self.calls_per_operator * operators)):
+            self._runs = 0
             for slot in self._dirty:
                 one = self.measured[slot]
                 assert one is not None
@@ -457,7 +441,7 @@ class Estimates:
     def _sum_ideal_times(self) -> None:
         """T_k of every query: one weighted count over all (query, operator) pairs; queries with a union go one by one."""
         paths = self._ideal_paths()
-        times = _sums(paths.query_index, paths.times_counted * self.cost_ns[paths.slots], len(paths.queries))
+        times = sums_at(paths.query_index, paths.times_counted * self.cost_ns[paths.slots], len(paths.queries))
         for index in paths.with_union:
             times[index] = self._ideal_of(paths.queries[index])
         self._ideal_times = np.maximum(times, COST_NS_MIN)
@@ -473,9 +457,9 @@ class Estimates:
         roots, times = self._ideal_paths().roots, self._ideal_times
         least = np.full(size, np.inf)
         np.minimum.at(least, roots, times)
-        count = _sums(roots, minlength=size)
-        inverse = _sums(roots, weights=1.0 / times, minlength=size)
-        square = _sums(roots, weights=1.0 / (times * times), minlength=size)
+        count = sums_at(roots, minlength=size)
+        inverse = sums_at(roots, weights=1.0 / times, minlength=size)
+        square = sums_at(roots, weights=1.0 / (times * times), minlength=size)
         return count, inverse, square, least
 
     def _sum_by_level(self) -> None:
@@ -486,14 +470,14 @@ class Estimates:
         for slots, producers, consumers, edges in self.network.topology.levels:
             selectivity, factor, size = self.selectivity[slots], factors[edges], len(slots)
             own = self.cost_ns[consumers]
-            cost = _sums(producers, own + (self.cost_to_end_ns[consumers] - own) * factor, size)
+            cost = sums_at(producers, own + (self.cost_to_end_ns[consumers] - own) * factor, size)
             self.cost_to_end_ns[slots] = self.cost_ns[slots] + selectivity * cost
             for column, rooted in (
                 (self.output_per_tuple, count),
                 (self.normalized_output, inverse),
                 (self.normalized_square, square),
             ):
-                column[slots] = selectivity * (rooted[slots] + _sums(producers, column[consumers] * factor, size))
+                column[slots] = selectivity * (rooted[slots] + sums_at(producers, column[consumers] * factor, size))
             times = least[slots]
             np.minimum.at(times, producers, self.ideal_time_ns[consumers])
             self.ideal_time_ns[slots] = times

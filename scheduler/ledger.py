@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
 from millstream.engine.work import EdgeCount, LogCount, StepReceipt
-from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
 from millstream.scheduler.network import Network
 from numpy.typing import NDArray
@@ -100,13 +99,13 @@ class Ledger:
             return
         self._log_rows = single_values(self.log_rows)
         self._log_bytes = single_values(self.log_bytes)
-        self._consumed = single_values(self.edge_consumed)
-        self._edge_rows = single_values(self.edge_rows)
-        self._edge_bytes = single_values(self.edge_bytes)
-        self._edge_head = single_values(self.edge_head_ns)
-        self._fresh = single_values(self.edge_fresh_ns)
+        self.consumed_at = single_values(self.edge_consumed)
+        self.edge_rows_at = single_values(self.edge_rows)
+        self.edge_bytes_at = single_values(self.edge_bytes)
+        self.edge_head_at = single_values(self.edge_head_ns)
+        self.fresh_at = single_values(self.edge_fresh_ns)
         self._edge_controls = single_values(self.edge_controls)
-        self._edge_full = single_values(self.edge_full)
+        self.edge_full_at = single_values(self.edge_full)
         self.rows_at = single_values(self.rows)
         self.head_at = single_values(self.head_ns)
         self.controls_at = single_values(self.controls)
@@ -122,6 +121,7 @@ class Ledger:
     def add(self, delta: GraphDelta, cursors: Mapping[EdgeId, int]) -> None:
         """Put a delta in force. `cursors` gives the starting cursor of edges on logs that existed before."""
         self.settle()
+        widened = [log for _, log in self.network.widened(delta)]
         operators, edges = self.network.add(delta)
         self._grow("log", _LOG_COLUMNS, len(self.network.logs))
         self._grow("edge", _EDGE_COLUMNS, len(self.network.edges))
@@ -132,13 +132,16 @@ class Ledger:
             for log in self.network.outputs[slot]:
                 self.log_rows[log] = self._unread.pop(self.network.logs.identity(log), 0)
                 self.log_bytes[log] = 0
+        for log_id in widened:
+            self.log_rows[self.network.logs.slot_of[log_id]] = self._unread.pop(log_id, 0)
+            self.log_bytes[self.network.logs.slot_of[log_id]] = 0
         for _, log_id in delta.ports:
             log = self.network.logs.slot_of[log_id]
             self.log_rows[log] = self.log_bytes[log] = 0
         for slot in edges:
             producer = self.network.edge_producer[slot]
-            if producer in operators:  # a source that is new here may have been filled before: what it holds is known by its readers
-                log = self.network.edge_log[slot]
+            log = self.network.edge_log[slot]
+            if producer in operators or self.network.logs.identity(log) in widened:  # may have been filled before: its readers know
                 self.log_rows[log] = max(int(self.log_rows[log]), cursors.get(self.network.edges.identity(slot), 0))
         for slot in edges:
             self._start_edge(slot, cursors)
@@ -205,20 +208,20 @@ class Ledger:
 
     def _append_one(self, edge: int, operator: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
         if rows:
-            waiting = self._edge_rows[edge] + rows
-            self._edge_rows[edge] = waiting
-            self._edge_bytes[edge] += size_bytes
+            waiting = self.edge_rows_at[edge] + rows
+            self.edge_rows_at[edge] = waiting
+            self.edge_bytes_at[edge] += size_bytes
             self.rows_at[operator] += rows
-            if waiting > 0 and arrival_ns < self._edge_head[edge]:
-                self._edge_head[edge] = arrival_ns
+            if waiting > 0 and arrival_ns < self.edge_head_at[edge]:
+                self.edge_head_at[edge] = arrival_ns
                 if arrival_ns < self.head_at[operator]:
                     self.head_at[operator] = arrival_ns
-            if arrival_ns < self._fresh[edge]:
-                self._fresh[edge] = arrival_ns
+            if arrival_ns < self.fresh_at[edge]:
+                self.fresh_at[edge] = arrival_ns
             if arrival_ns > self._newest[operator] and arrival_ns != NEVER_NS:
                 self._newest[operator] = arrival_ns
-            if waiting >= self.edge_rows_max and not self._edge_full[edge]:
-                self._set_full(edge, 1)
+            if waiting >= self.edge_rows_max and not self.edge_full_at[edge]:
+                self.set_full(edge, 1)
         if controls:
             self._edge_controls[edge] += controls
             self.controls_at[operator] += controls
@@ -243,10 +246,11 @@ class Ledger:
         np.minimum.at(self.head_ns, operators, heads)
         over = edges[(self.edge_rows[edges] >= self.edge_rows_max) & (self.edge_full[edges] == 0)]
         for edge in over.tolist():
-            self._set_full(edge, 1)
+            self.set_full(edge, 1)
 
-    def _set_full(self, edge: int, full: int) -> None:
-        self._edge_full[edge] = full
+    def set_full(self, edge: int, full: int) -> None:
+        """Mark an edge as full, or as full no longer."""
+        self.edge_full_at[edge] = full
         producer = self.network.edge_producer[edge]
         change = 1 if full else -1
         self.full_at[producer] += change
@@ -256,7 +260,7 @@ class Ledger:
     def open(self, edges: Sequence[int]) -> None:
         """Note that an order goes out: what arrives at these edges, those fed from outside the order, is newer from now on."""
         for edge in edges:
-            self._fresh[edge] = NEVER_NS
+            self.fresh_at[edge] = NEVER_NS
 
     def lock(self, operators: Sequence[int]) -> None:
         """Lock operators for an order, where several may be out."""
@@ -275,58 +279,76 @@ class Ledger:
         steps of an order do, and this loop is most of what a decision costs. Whatever else happens in a step goes through `apply`.
         """
         operator_of, edge_of, log_of = self.network.operators.slot_of, self.network.edges.slot_of, self.network.logs.slot_of
-        log_readers, edge_rows, log_rows, log_bytes = self.network.log_readers, self._edge_rows, self._log_rows, self._log_bytes
+        log_readers, edge_rows, log_rows, log_bytes = self.network.log_readers, self.edge_rows_at, self._log_rows, self._log_bytes
+        timers_at, consumed_at, touched = self.timers_at, self.consumed_at, self.touched
         total = 0
         passed: LogCount | None = None
         passed_edge = -1
         for step in steps:
-            produced = step.produced
-            taken = step.consumed[0] if len(step.consumed) == 1 else None
+            produced, consumed = step.produced, step.consumed
             operator = operator_of[step.operator]
-            plain = taken is not None and taken.rows and not taken.controls and len(produced) <= 1 and not self.timers_at[operator]
-            if passed is not None:
-                if plain and taken is not None and edge_of[taken.edge] == passed_edge and taken.rows == passed.rows:
-                    self._consumed[passed_edge] += passed.rows
-                    if passed.bytes != taken.bytes:
-                        self._edge_bytes[passed_edge] += passed.bytes - taken.bytes
-                        self.bytes_total += passed.bytes - taken.bytes
-                else:
+            if len(consumed) != 1 or len(produced) > 1 or not consumed[0].rows or consumed[0].controls or timers_at[operator]:
+                if passed is not None:
                     self._put(passed_edge, passed)
                     passed = None
-            if not plain or taken is None:
                 operator, rows_in, rows_out = self.apply(step)
                 record(operator, rows_in, rows_out, step.cost_ns)
                 total += rows_in
                 continue
-            if passed is None:
-                self.consume(operator, edge_of[taken.edge], taken)
-                self.touched[operator] = None
+            taken = consumed[0]
+            edge, rows = edge_of[taken.edge], taken.rows
+            if passed is not None and edge == passed_edge and rows == passed.rows:
+                consumed_at[edge] += rows
+                if passed.bytes != taken.bytes:
+                    self.edge_bytes_at[edge] += passed.bytes - taken.bytes
+                    self.bytes_total += passed.bytes - taken.bytes
+            else:
+                if passed is not None:
+                    self._put(passed_edge, passed)
+                self.take(operator, edge, rows, taken.bytes, taken.head_arrival_ns)
+                touched[operator] = None
             passed, rows_out = None, 0
             if produced:
                 made = produced[0]
                 rows_out = made.rows
                 log = log_of[made.log]
                 edges = log_readers[log].edges
-                if len(edges) == 1 and rows_out and not made.controls and not edge_rows[edges[0]]:
+                if len(edges) == 1 and rows_out and not made.controls:
                     log_rows[log] += rows_out
                     log_bytes[log] += made.bytes
-                    passed, passed_edge = made, edges[0]
+                    if edge_rows[edges[0]]:
+                        self._put(edges[0], made)
+                    else:
+                        passed, passed_edge = made, edges[0]
                 elif rows_out or made.controls:
                     self._append(made)
             if self.stalled_count:
                 self.wake_below(operator)
-            record(operator, taken.rows, rows_out, step.cost_ns)
-            total += taken.rows
+            record(operator, rows, rows_out, step.cost_ns)
+            total += rows
         if passed is not None:
             self._put(passed_edge, passed)
         return total
 
     def _put(self, edge: int, made: LogCount) -> None:
         """Count rows as waiting before the one reader of a log (the log itself has counted them)."""
-        consumer = self.network.edge_consumer[edge]
-        arrival_ns = NEVER_NS if made.oldest_arrival_ns is None else made.oldest_arrival_ns
+        consumer, rows = self.network.edge_consumer[edge], made.rows
         self.bytes_total += made.bytes
-        self._append_one(edge, consumer, made.rows, made.bytes, arrival_ns, 0)
+        self.edge_bytes_at[edge] += made.bytes
+        waiting = self.edge_rows_at[edge] = self.edge_rows_at[edge] + rows
+        self.rows_at[consumer] += rows
+        arrival_ns = made.oldest_arrival_ns
+        if arrival_ns is not None:
+            if waiting > 0 and arrival_ns < self.edge_head_at[edge]:
+                self.edge_head_at[edge] = arrival_ns
+                if arrival_ns < self.head_at[consumer]:
+                    self.head_at[consumer] = arrival_ns
+            if arrival_ns < self.fresh_at[edge]:
+                self.fresh_at[edge] = arrival_ns
+            if arrival_ns > self._newest[consumer]:
+                self._newest[consumer] = arrival_ns
+        if waiting >= self.edge_rows_max and not self.edge_full_at[edge]:
+            self.set_full(edge, 1)
         self.touched[consumer] = None
 
     def _append(self, made: LogCount) -> None:
@@ -367,33 +389,29 @@ class Ledger:
 
     def consume(self, operator: int, edge: int, taken: EdgeCount) -> None:
         """Count rows that an operator took from an edge."""
-        rows = taken.rows
-        waiting = self._edge_rows[edge] - rows
-        self._edge_rows[edge] = waiting
-        self._edge_bytes[edge] -= taken.bytes
-        self.bytes_total -= taken.bytes
-        self._consumed[edge] += rows
+        self.take(operator, edge, taken.rows, taken.bytes, taken.head_arrival_ns)
+
+    def take(self, operator: int, edge: int, rows: int, size_bytes: int, head_arrival_ns: int | None) -> None:
+        """Count rows that an operator took from an edge, and the arrival of the oldest row that the step left behind."""
+        waiting = self.edge_rows_at[edge] - rows
+        self.edge_rows_at[edge] = waiting
+        self.edge_bytes_at[edge] -= size_bytes
+        self.bytes_total -= size_bytes
+        self.consumed_at[edge] += rows
         self.rows_at[operator] -= rows
         if waiting <= 0:
             head_ns = NEVER_NS
-        elif taken.head_arrival_ns is not None:
-            head_ns = taken.head_arrival_ns
+        elif head_arrival_ns is not None:
+            head_ns = head_arrival_ns
         else:
             # The step left nothing behind, so what waits came after it began.
-            fresh_ns = self._fresh[edge]
-            head_ns = fresh_ns if fresh_ns != NEVER_NS else self._edge_head[edge]
-        self._edge_head[edge] = head_ns
+            fresh_ns = self.fresh_at[edge]
+            head_ns = fresh_ns if fresh_ns != NEVER_NS else self.edge_head_at[edge]
+        self.edge_head_at[edge] = head_ns
         inputs = self.network.inputs[operator]
-        self.head_at[operator] = head_ns if len(inputs) == 1 else min(self._edge_head[one] for one in inputs)
-        if self.full_count and self._edge_full[edge] and waiting < self.edge_rows_max:
-            self._set_full(edge, 0)
-
-    def pass_through(self, edges: Sequence[int], logs: Sequence[int], rows: Sequence[int], row_bytes: Sequence[int]) -> None:
-        """Count rows that were appended to logs and consumed over the one edge of each at once."""
-        for edge, log, count, size_bytes in zip(edges, logs, rows, row_bytes, strict=False):
-            self._consumed[edge] += count
-            self._log_rows[log] += count
-            self._log_bytes[log] += count * size_bytes
+        self.head_at[operator] = head_ns if len(inputs) == 1 else min(self.edge_head_at[one] for one in inputs)
+        if self.full_count and self.edge_full_at[edge] and waiting < self.edge_rows_max:
+            self.set_full(edge, 0)
 
     def timer_due(self, operator: int) -> None:
         """Count a due timer: the operator is runnable until its next step."""
@@ -447,41 +465,3 @@ class Ledger:
     def bytes_waiting(self) -> int:
         """Bytes before all operators."""
         return max(0, self.bytes_total)
-
-    def validate(self, *, settled: bool = True) -> None:
-        """Check every sum; raises `LedgerError` naming the place.
-
-        `settled` False allows an edge to be ahead of the arrivals told so far, as happens while a live driver runs.
-        """
-        self.settle()
-        network = self.network
-        for edge_id, edge in network.edges.slot_of.items():
-            produced = int(self.log_rows[network.edge_log[edge]])
-            waiting, consumed = int(self.edge_rows[edge]), int(self.edge_consumed[edge])
-            if produced != consumed + waiting:
-                raise LedgerError(f"edge {edge_id}: {produced} rows appended, {consumed} consumed, {waiting} waiting")
-            if settled and (waiting < 0 or int(self.edge_controls[edge]) < 0):
-                raise LedgerError(f"edge {edge_id}: {waiting} rows and {int(self.edge_controls[edge])} controls waiting")
-            if (waiting <= 0) != (int(self.edge_head_ns[edge]) == NEVER_NS):
-                raise LedgerError(f"edge {edge_id}: {waiting} rows waiting, head {int(self.edge_head_ns[edge])}")
-            if bool(self.edge_full[edge]) != (waiting >= self.edge_rows_max):
-                raise LedgerError(f"edge {edge_id}: full mark {int(self.edge_full[edge])} at {waiting} rows")
-        for operator_id, slot in network.operators.slot_of.items():
-            self._validate_operator(operator_id, slot)
-        if self.bytes_total != int(self.edge_bytes.sum()):
-            raise LedgerError(f"{self.bytes_total} bytes counted in all, {int(self.edge_bytes.sum())} by edges")
-        if self.stalled_count != int(self.stalled.sum()):
-            raise LedgerError(f"{self.stalled_count} operators counted as stalled, {int(self.stalled.sum())} marked")
-
-    def _validate_operator(self, operator_id: OperatorId, slot: int) -> None:
-        edges = self.network.inputs[slot]
-        rows = sum(int(self.edge_rows[edge]) for edge in edges)
-        controls = sum(int(self.edge_controls[edge]) for edge in edges) + int(self.timers[slot])
-        head = min((int(self.edge_head_ns[edge]) for edge in edges), default=NEVER_NS)
-        full = sum(int(self.edge_full[edge]) for log in self.network.outputs[slot] for edge in self.network.log_readers[log].edges)
-        expected = {"rows": rows, "controls": controls, "head_ns": head, "full_outputs": full}
-        for name, value in expected.items():
-            if int(getattr(self, name)[slot]) != value:
-                raise LedgerError(f"operator {operator_id}: {name} is {int(getattr(self, name)[slot])}, its edges say {value}")
-        if int(self.busy[slot]) not in (0, 1):
-            raise LedgerError(f"operator {operator_id}: locked {int(self.busy[slot])} times")

@@ -19,11 +19,17 @@ ORDERS_PER_WORKER: Final = 2
 ORDER_STEPS_MAX: Final = 4_096
 """Steps in one order: an order must stay small beside the run it describes."""
 
-SCHEDULE_UNITS_LIVE: Final = 16
+SCHEDULE_UNITS_LIVE: Final = 64
 """Units a live decision gives out at most: what deciding costs is shared by them, and the budget keeps an order short all the same."""
 
 ORDER_BUDGET_NS: Final = 5_000_000
 """An order gives the worker back after this time at the next step's end, so that an urgent unit is not kept waiting for long."""
+
+UNIT_COST_FALLS: Final = 0.3
+"""Weight of the newest order in what a unit of an order takes, by which an order is given as many units as its budget has room for."""
+
+UNIT_COST_RISES: Final = 0.02
+"""The same where that order took longer than the ones before."""
 
 OFFER_ROWS_MAX: Final = 256
 """Rows that the thread which brings them may run at once: with more, the hand-over to the scheduler thread weighs little."""
@@ -40,15 +46,18 @@ OFFER_COST_FADE: Final = 0.95
 CHAIN_RUNS_TOGETHER: Final = 32
 """Runs of a fused chain whose inner counts enter the books together: that makes them cheap, and estimates follow within as many trains."""
 
+ESTIMATE_CALLS_LIVE: Final = 4
+"""Calls of each operator, on average, after which a live core sums its estimates anew: summing and ranking stay a small share of them."""
+
 TRAIN_ROWS_MAX: Final = 65_536
 """Rows in one live step: larger trains gain nothing from vectorised kernels and hold the worker longer."""
 
-ADAPTIVE_TRAIN_NS: Final = 2_000_000
+ADAPTIVE_TRAIN_NS: Final = 4_000_000
 """An adaptive train is as long as fits into this time by the estimates, never under ADAPTIVE_ROWS_MIN."""
 
-ADAPTIVE_ROWS_MIN: Final = 2_048
-"""A call on so many rows costs hardly twice what it costs on one. With a smaller bound a busy machine falls into a trap: calls are slow,
-so trains get short, so a row's share of the call grows, and they get shorter still."""
+ADAPTIVE_ROWS_MIN: Final = 8_192
+"""With so many rows the call itself is about half of what a train costs. With a smaller bound a busy machine falls into a trap: calls are
+slow, so trains get short, so a row's share of the call grows, and they get shorter still (seen with 2,048: three times the time)."""
 
 HEAD_WAIT_NS_MAX: Final = 1_000_000_000
 """A head that has waited this long makes its unit runnable even below the threshold τ."""

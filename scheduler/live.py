@@ -28,6 +28,8 @@ from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExec
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.limits import (
     AGING,
+    ESTIMATE_CALLS_LIVE,
+    NEVER_NS,
     OFFER_COST_FADE,
     OFFER_COST_NS_MAX,
     OFFER_NS_MAX,
@@ -90,6 +92,18 @@ class _Change:
     refused: str | None = None
 
 
+def live_settings(workers: int) -> CoreSettings:
+    """Return the conditions under which a live core decides."""
+    return CoreSettings(
+        orders_max=1 if workers == 1 else workers * ORDERS_PER_WORKER,
+        train=Train(adaptive=True),
+        schedule=SCHEDULE_UNITS_LIVE,
+        budget_ns=ORDER_BUDGET_NS,
+        estimate_calls=ESTIMATE_CALLS_LIVE,
+        measure=True,
+    )
+
+
 class LiveScheduler:
     """Drives a `SchedulerCore` with threads.
 
@@ -112,6 +126,7 @@ class LiveScheduler:
         record: bool = False,
         window: int = WINDOW_TUPLES,
         aging: float = AGING,
+        load: str | None = None,
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
@@ -120,20 +135,9 @@ class LiveScheduler:
         self._clock_ns = clock_ns
         self._on_splice = on_splice
         self._on_instruction = on_instruction
-        orders_max = 1 if workers == 1 else workers * ORDERS_PER_WORKER
+        conditions = settings or live_settings(workers)
         self._core = SchedulerCore(
-            policy,
-            settings
-            or CoreSettings(
-                orders_max=orders_max,
-                train=Train(adaptive=True),
-                schedule=SCHEDULE_UNITS_LIVE,
-                budget_ns=ORDER_BUDGET_NS,
-                record=record,
-                measure=True,
-                window=window,
-                aging=aging,
-            ),
+            policy, conditions if settings else replace(conditions, record=record, window=window, aging=aging, load=load)
         )
         if self._core.measures is not None:
             self._core.measures.epoch_ns = time.time_ns() - clock_ns()
@@ -151,14 +155,14 @@ class LiveScheduler:
         self._statistics, self._counted_ns = self._core.statistics(), 0
         self._turn = threading.Lock()  # who holds it decides
         self._own: list[Event] = []  # events that deciding itself made, to be handled next
+        self._wakes_ns = NEVER_NS  # until when the scheduler thread sleeps if nothing is posted
         self._offer_cost_ns = 0.0
         self._fatal: BaseException | None = None
         self.scheduling_ns = 0
         """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
         self.waiting_ns = 0
         """Time it waited for something to happen."""
-        self.inline_orders = 0
-        self.offers_taken = 0  # how often the thread that brought rows took the turn
+        self.inline_orders = self.offers_taken = 0  # run by this thread; turns taken by the thread that brought rows
 
     # ---- life
 
@@ -220,8 +224,9 @@ class LiveScheduler:
         self._offer_cost_ns += (spent_ns - self._offer_cost_ns) * (1.0 - OFFER_COST_FADE)
         for event in events:
             self._mailbox.post(event)
-        if not events and self._core.next_wake_ns() is not None:
-            self._mailbox.post(Tick())  # the scheduler thread does not know when to wake up
+        wake_ns = self._core.next_wake_ns()
+        if not events and wake_ns is not None and wake_ns < self._wakes_ns:
+            self._mailbox.post(Tick())  # the scheduler thread means to sleep for longer
 
     def set_policy(self, spec: PolicySpec) -> None:
         """Use another policy from the next decision on; raises `PolicyError` when it cannot be put together."""
@@ -366,6 +371,7 @@ class LiveScheduler:
 
     def _timeout_s(self) -> float | None:
         wake_ns = self._core.next_wake_ns()
+        self._wakes_ns = NEVER_NS if wake_ns is None else wake_ns
         return None if wake_ns is None else max(0.0, (wake_ns - self._clock_ns()) / _NS_PER_S)
 
     def _step(self, events: list[Event]) -> list[Event]:

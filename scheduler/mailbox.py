@@ -54,7 +54,8 @@ class Mailbox:
             oldest_ns = min(oldest_ns, event.arrival_ns) if waiting.rows else event.arrival_ns
         totals = [t for t in (waiting.total, event.total) if t is not None]
         rows, controls = waiting.rows + event.rows, waiting.controls + event.controls
-        self._arrivals[event.log] = Arrived(event.log, rows, waiting.bytes + event.bytes, oldest_ns, controls, max(totals, default=None))
+        total, shed = max(totals, default=None), waiting.shed + event.shed
+        self._arrivals[event.log] = Arrived(event.log, rows, waiting.bytes + event.bytes, oldest_ns, controls, total, shed)
 
     @property
     def is_quiet(self) -> bool:

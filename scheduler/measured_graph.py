@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from millstream.engine.graph import Edge, GraphDelta, LogId, OperatorId, OperatorNode
-from millstream.scheduler.estimates import CostLine, Estimates, is_join
+from millstream.scheduler.estimates import CostLine, Estimates
+from millstream.scheduler.ideal_paths import is_join
 from millstream.scheduler.network import Network
 
 _ROWS_MIN = 100

@@ -9,7 +9,7 @@ memory          bytes in queues over time: greatest, and mean weighted by time
 throughput      outputs of each second: mean and standard deviation
 loss            share of tuples shed, per class
 
-The columns are computed in `outputs`; here they are gathered. An output costs a live scheduler four appends: some dozens are kept per
+The columns are computed in `outputs`; here they are gathered. An output costs a live scheduler four appends: some hundreds are kept per
 query and then counted together.
 """
 
@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from millstream.engine.graph import NS_PER_S, ClassId, OperatorId, QueryId, QueryNode
-from millstream.engine.work import Emission
+from millstream.engine.work import RUN_FIELDS, ChainRuns, Emission
 from millstream.scheduler import outputs
 from millstream.scheduler.histogram import Histogram
 from millstream.scheduler.measure_reports import MeasuresReport, OutputReport
@@ -32,8 +33,11 @@ from numpy.typing import NDArray
 
 _GAPS_MAX: Final = 128
 
-_WAITING_MAX: Final = 64
-"""Outputs of a query that wait to be counted together: NumPy's own cost is shared by them, and they take 2 KiB."""
+_WAITING_MAX: Final = 256
+"""Outputs of a query that wait to be counted together: NumPy's own cost is shared by them, and they take 8 KiB."""
+
+_KEPT_MAX: Final = 4_096
+"""Results of all queries that wait to be given to theirs, so that NumPy sorts them."""
 
 _LEFT_MAX: Final = 256
 """Queries that have left whose report can still be had."""
@@ -149,10 +153,10 @@ class Tally:
 class QueryMeasures:
     """One query's outputs. The last ones wait in columns (arrival, finish, rows, ideal time) until `settle` counts them."""
 
-    __slots__ = ("_arrivals", "_counts", "_epoch_ns", "_finished", "_ideals", "_late_from_ns", "query", "staleness", "tally")
+    __slots__ = ("_arrivals", "_counts", "_epoch_ns", "_finished", "_ideals", "_late_from_ns", "identity", "query", "staleness", "tally")
 
     def __init__(self, query: QueryNode, epoch_ns: int = 0) -> None:
-        self.query = query
+        self.query, self.identity = query, query.id
         self._epoch_ns = epoch_ns
         self.tally = Tally()
         self.staleness = Staleness()
@@ -165,7 +169,8 @@ class QueryMeasures:
     def copy(self) -> QueryMeasures:
         """Return one that counts on by itself; what waits is counted there anew, so that copying takes microseconds."""
         found = QueryMeasures.__new__(QueryMeasures)
-        found.query, found._epoch_ns, found._late_from_ns = self.query, self._epoch_ns, self._late_from_ns
+        found.query, found.identity = self.query, self.identity
+        found._epoch_ns, found._late_from_ns = self._epoch_ns, self._late_from_ns
         found.tally, found.staleness = self.tally.copy(), self.staleness.copy()
         found._arrivals, found._finished, found._counts, found._ideals = (
             self._arrivals[:], self._finished[:], self._counts[:], self._ideals[:]
@@ -174,17 +179,14 @@ class QueryMeasures:
 
     def emitted(self, emission: Emission, ideal_ns: float) -> None:
         """Note the results of a call."""
-        arrivals = emission.arrivals_ns
-        if len(arrivals) == 1:
-            self._arrivals.append(arrivals[0])
-            self._counts.append(emission.counts[0])
-            self._finished.append(emission.finished_ns)
-            self._ideals.append(ideal_ns)
-        else:
-            self._arrivals.extend(arrivals)
-            self._counts.extend(emission.counts)
-            self._finished.extend((emission.finished_ns,) * len(arrivals))
-            self._ideals.extend((ideal_ns,) * len(arrivals))
+        self.add(emission.arrivals_ns, (emission.finished_ns,) * len(emission.arrivals_ns), emission.counts, ideal_ns)
+
+    def add(self, arrivals_ns: Iterable[int], finished_ns: Sequence[int], counts: Iterable[int], ideal_ns: float) -> None:
+        """Note results: their arrivals, when they left, and how many of each."""
+        self._arrivals.extend(arrivals_ns)
+        self._finished.extend(finished_ns)
+        self._counts.extend(counts)
+        self._ideals.extend((ideal_ns,) * len(finished_ns))
         if len(self._arrivals) >= _WAITING_MAX:
             self.settle()
 
@@ -226,10 +228,14 @@ class Measures:
         self._left_of_class: dict[ClassId, Tally] = {}
         self._left_utility: tuple[float, int] = (0.0, 0)  # sum over queries that left with outputs, and their number
         self._of_root: dict[OperatorId, list[QueryMeasures]] = {}
+        self._kept: list[ChainRuns] = []  # results that are not yet given to their queries
+        self._kept_count = 0
+        self._ideal_of: dict[QueryId, float] = {}
+        self._ideal_version = -1
         self._memory_max = 0
         self._memory_area = 0.0
         self._memory_last: tuple[int, int] = (start_ns, 0)
-        self._second = start_ns // NS_PER_S
+        self._begin_second(start_ns // NS_PER_S)
         self._second_outputs = 0
         self._seconds = 0
         self._outputs_sum = self._outputs_square = 0.0
@@ -238,11 +244,13 @@ class Measures:
 
     def query_came(self, query: QueryNode) -> None:
         """Begin to measure a query."""
+        self._hand_out()
         one = self.queries[query.id] = QueryMeasures(query, self.epoch_ns)
         self._of_root.setdefault(query.root, []).append(one)
 
     def query_left(self, query: QueryId, now_ns: int) -> None:
         """Stop measuring a query; its outputs stay in the sums of its class."""
+        self._hand_out()
         one = self.queries.pop(query)
         self._of_root[one.query.root].remove(one)
         if not self._of_root[one.query.root]:
@@ -255,31 +263,101 @@ class Measures:
         if one.tally.response_ns.count:
             self._left_utility = (self._left_utility[0] + one.tally.utility, self._left_utility[1] + 1)
 
+    def take_over(self, query: QueryId, by: QueryId) -> None:
+        """Go on measuring a query under the id of the plan that has replaced its first one, which may leave now without a trace."""
+        one, other = self.queries.pop(query), self.queries[by]
+        for root in (one.query.root, other.query.root):
+            self._of_root[root] = [found for found in self._of_root[root] if found is not one and found is not other]
+            if not self._of_root[root]:
+                del self._of_root[root]
+        one.query = other.query
+        self.queries[by] = one
+        self._of_root.setdefault(one.query.root, []).append(one)
+
+    def latency_sums(self, queries: Iterable[QueryId]) -> dict[QueryId, tuple[int, float]]:
+        """Return how many results these queries in force have given, and the sums of their latencies in ns."""
+        found: dict[QueryId, tuple[int, float]] = {}
+        for query in queries:
+            one = self.queries.get(query)
+            if one is not None:
+                one.settle()
+                found[query] = (one.tally.response_ns.count, one.tally.response_ns.total)
+        return found
+
     def follow(self, query: QueryId, node: QueryNode | None, now_ns: int) -> None:
         """A query came into force (with its description), left (None), or its change was refused. Time counts from the first on."""
         if node is not None and query not in self.queries:
             if not self.queries and not self.left and not self._memory_max:
-                self.start_ns, self._second = now_ns, now_ns // NS_PER_S
+                self.start_ns = now_ns
+                self._begin_second(now_ns // NS_PER_S)
                 self._memory_last = (now_ns, 0)
             self.query_came(node)
         elif node is None and query in self.queries:
             self.query_left(query, now_ns)
 
-    def emitted(self, emission: Emission, ideal_of_query: Mapping[QueryId, float]) -> None:
-        """Count the results that left at a root."""
-        self._count_seconds(emission.finished_ns, emission.rows)
-        for one in self._of_root.get(emission.operator, ()):
-            one.emitted(emission, ideal_of_query.get(one.query.id, 1.0))
+    def emitted(self, emissions: Sequence[Emission], ideal_of_query: Mapping[QueryId, float]) -> None:
+        """Count the results that left at roots, told in the order in which they left."""
+        self._hand_out()
+        of_root, ideal_of = self._of_root, ideal_of_query.get
+        last_ns = self._second_end_ns
+        for emission in emissions:
+            rows = emission.rows
+            if emission.finished_ns >= last_ns:
+                self._next_second(emission.finished_ns // NS_PER_S)
+                last_ns = self._second_end_ns
+            self._second_outputs += rows
+            for one in of_root.get(emission.operator, ()):
+                one.emitted(emission, ideal_of(one.identity, 1.0))
 
-    def _count_seconds(self, now_ns: int, count: int) -> None:
-        second = now_ns // NS_PER_S
+    def passed(self, runs: ChainRuns, ideal_of_query: Mapping[QueryId, float], version: int) -> int:
+        """Count the results of runs of chains, told in the order in which they left; return their number.
+
+        `version` tells whether `ideal_of_query` may be another than the last time. Many are kept until they are given to their queries.
+        """
+        if version != self._ideal_version:
+            self._hand_out()
+            self._ideal_version, self._ideal_of = version, dict(ideal_of_query)
+        counts = runs.taken[6::RUN_FIELDS]
+        rows = sum(counts)
+        if runs.taken[4 - RUN_FIELDS] < self._second_end_ns:
+            self._second_outputs += rows
+        else:
+            for finished_ns, count in zip(runs.taken[4::RUN_FIELDS], counts, strict=True):
+                self._next_second(finished_ns // NS_PER_S)
+                self._second_outputs += count
+        self._kept.append(runs)
+        self._kept_count += len(counts)
+        if self._kept_count >= _KEPT_MAX:
+            self._hand_out()
+        return rows
+
+    def _hand_out(self) -> None:
+        """Give the results that are kept to their queries."""
+        if not self._kept:
+            return
+        kept_runs, self._kept, self._kept_count = self._kept, [], 0
+        roots = np.array([shape.operators[-1] for runs in kept_runs for shape in runs.shapes], dtype=np.int64)
+        results = np.concatenate([np.array(runs.taken, dtype=np.int64) for runs in kept_runs]).reshape(-1, RUN_FIELDS)[:, 4:7]
+        kept = np.flatnonzero(results[:, 2])
+        roots, results = roots[kept], results[kept]
+        order = np.argsort(roots, kind="stable")
+        roots, results = roots[order], results[order]
+        bounds = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1], [True]))).tolist() if len(roots) else [0]
+        for first, last in pairwise(bounds):
+            finished, arrivals, counts = results[first:last].T.tolist()
+            for one in self._of_root.get(OperatorId(int(roots[first])), ()):
+                one.add(arrivals, finished, counts, self._ideal_of.get(one.identity, 1.0))
+
+    def _next_second(self, second: int) -> None:
         if second > self._second:
             self._seconds += second - self._second
             self._outputs_sum += self._second_outputs
             self._outputs_square += self._second_outputs * self._second_outputs
             self._second_outputs = 0
-            self._second = second
-        self._second_outputs += count
+            self._begin_second(second)
+
+    def _begin_second(self, second: int) -> None:
+        self._second, self._second_end_ns = second, (second + 1) * NS_PER_S
 
     def sample_memory(self, now_ns: int, size_bytes: int) -> None:
         """Note the bytes in queues from now on."""
@@ -297,10 +375,12 @@ class Measures:
 
     def copy(self) -> Measures:
         """Return everything measured so far, so that another thread can make reports of it."""
+        self._hand_out()
         found = Measures(self.start_ns, self.epoch_ns)
         found.scheduling_ns, found._left_utility = self.scheduling_ns, self._left_utility
         found._memory_max, found._memory_area, found._memory_last = self._memory_max, self._memory_area, self._memory_last
-        found._second, found._second_outputs, found._seconds = self._second, self._second_outputs, self._seconds
+        found._begin_second(self._second)
+        found._second_outputs, found._seconds = self._second_outputs, self._seconds
         found._outputs_sum, found._outputs_square = self._outputs_sum, self._outputs_square
         found._arrived, found._shed, found.left = dict(self._arrived), dict(self._shed), dict(self.left)
         for class_id, tally in self._left_of_class.items():
@@ -313,6 +393,7 @@ class Measures:
 
     def of_queries(self, now_ns: int) -> dict[QueryId, OutputReport]:
         """Return the measures of every query in force, and of the last ones that left."""
+        self._hand_out()
         found = dict(self.left)
         for query, one in self.queries.items():
             one.settle()
@@ -321,6 +402,7 @@ class Measures:
 
     def of_classes(self, now_ns: int) -> dict[ClassId, OutputReport]:
         """Return the measures of every class that has or had queries; staleness is the mean over those in force."""
+        self._hand_out()
         members: dict[ClassId, list[QueryMeasures]] = {one: [] for one in self._left_of_class}
         for query in self.queries.values():
             query.settle()
@@ -336,8 +418,9 @@ class Measures:
 
     def report(self, now_ns: int) -> MeasuresReport:
         """Return everything measured up to now."""
+        self._hand_out()
         self.sample_memory(now_ns, self._memory_last[1])
-        self._count_seconds(now_ns, 0)
+        self._next_second(now_ns // NS_PER_S)
         for one in self.queries.values():
             one.settle()
         stale = [(self._staleness(one, now_ns), one.query.weight) for one in self.queries.values()]

@@ -7,6 +7,7 @@ from slots, so they do not depend on what ran before.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -148,9 +149,10 @@ class Network:
         new_logs = {log for node in delta.operators for log in node.outputs} | {log for _, log in delta.ports}
         if delta.query.id in self.queries:
             raise GraphError(f"query {delta.query.id} is in the network already")
-        for operator in (node.id for node in delta.operators):
-            if operator in self.operators.slot_of:
-                raise GraphError(f"operator {operator} is in the network already")
+        for node in delta.operators:
+            slot = self.operators.slot_of.get(node.id)
+            if slot is not None and (node.inputs or not self.is_source(slot)):
+                raise GraphError(f"operator {node.id} is in the network already")
         for edge in delta.edges:
             if edge.log not in new_logs and edge.log not in self.logs.slot_of:
                 raise GraphError(f"edge {edge.id} reads log {edge.log}, which nobody writes")
@@ -173,6 +175,11 @@ class Network:
         if missing:
             raise GraphError(f"operator {min(missing)} is in the delta of query {delta.query.id} but not in its list")
 
+    def widened(self, delta: GraphDelta) -> list[tuple[OperatorId, LogId]]:
+        """Return the logs that the delta adds to sources that run already: a class that may be shed has its own."""
+        known = [node for node in delta.operators if node.id in self.operators.slot_of]
+        return [(node.id, log) for node in known for log in node.outputs if log not in self.logs.slot_of]
+
     def touched(self, delta: GraphDelta) -> list[int]:
         """Return the slots of running operators whose logs the new edges read, and of those that are to serve the query too."""
         slots = self.operators.slot_of
@@ -182,7 +189,9 @@ class Network:
     def add(self, delta: GraphDelta) -> tuple[list[int], list[int]]:
         """Put the delta in force; return the slots of its operators and edges."""
         self.check(delta)
-        new_operators = [self._add_operator(node) for node in delta.operators]
+        for operator, log in self.widened(delta):
+            self._add_log(self.operators.slot_of[operator], log)
+        new_operators = [self._add_operator(node) for node in delta.operators if node.id not in self.operators.slot_of]
         for operator, log in delta.ports:
             self._add_log(self.operators.slot_of[operator], log)
             self._ports[log] = None
@@ -252,6 +261,11 @@ class Network:
         self.query_order.remove(query)
         self.version += 1
         return operators, edges
+
+    def reweigh(self, query: QueryId, weight: float) -> None:
+        """Give a query another weight; units are cut anew, since rankings remember weights."""
+        self.queries[query] = replace(self.queries[query], weight=weight)
+        self.version += 1
 
     def _close_ports(self) -> None:
         for log in [log for log in self._ports if log not in self.logs.slot_of or not self.log_readers[self.logs.slot_of[log]].edges]:

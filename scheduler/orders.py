@@ -27,6 +27,9 @@ class OrderMaker:
         self.turns = turns
         self._walks: dict[int, tuple[int, ...]] = {}
         self._rest: dict[int, tuple[Step, ...]] = {}
+        self._made: dict[int, tuple[int, int, tuple[Step, ...]]] = {}
+        # A train that is a count and has equal turns is as long as that, whatever the estimates say.
+        self._count = train.count if turns is None or getattr(turns, "equal", False) else 0
         network = view.ledger.network
         self._identity = network.operators.ids
         self._ledger = view.ledger
@@ -35,6 +38,7 @@ class OrderMaker:
     def query_came(self, query_operators: Sequence[int]) -> None:
         """A query came whose operators these are: units above them walk on to new members."""
         self._walks.clear()
+        self._made.clear()
         if not self._plain:
             self._rest.clear()
         unit_at = self.view.units.units_with
@@ -45,24 +49,38 @@ class OrderMaker:
     def make(self, order: OrderId, units: Sequence[int], budget_ns: int | None) -> WorkOrder:
         """Return one order that runs these units one after the other."""
         steps: list[Step] = []
-        for unit in units:
-            if self._plain and not self._ledger.halted_count:
-                self._entry_steps(unit, steps)
-            else:
+        if self._plain and not self._ledger.halted_count:
+            self._entry_steps(units, steps)
+        else:
+            for unit in units:
                 self._walk_steps(unit, steps)
-            if len(steps) >= ORDER_STEPS_MAX:
-                break
+                if len(steps) >= ORDER_STEPS_MAX:
+                    break
         return WorkOrder(order, tuple(steps), budget_ns)
 
-    def _entry_steps(self, unit: int, steps: list[Step]) -> None:
+    def _entry_steps(self, units: Sequence[int], steps: list[Step]) -> None:
+        """Add the entry of each unit, and what follows it. The steps of a unit are made anew only when their rows are others."""
+        rows_at, made, count = self._ledger.rows_at, self._made, self._count
+        for unit in units:
+            known = made.get(unit)
+            entry = known[1] if known is not None else self.view.units.entries.item(unit)
+            if not count:
+                rows = self._rows(unit, entry)
+            elif (rows := rows_at[entry]) > count:
+                rows = count
+            elif rows < 0:
+                rows = 0
+            if known is None or known[0] != rows:
+                known = made[unit] = (rows, entry, (Step(self._operator(entry), rows), *self._behind(unit)))
+            steps += known[2]
+            if len(steps) >= ORDER_STEPS_MAX:
+                return
+
+    def _behind(self, unit: int) -> tuple[Step, ...]:
         rest = self._rest.get(unit)
-        units = self.view.units
-        entry = units.entries.item(unit)
         if rest is None:
-            rest = self._rest[unit] = tuple(Step(self._operator(member), None) for member in units.members(unit)[1:])
-        rows = self._rows(unit, entry)
-        steps.append(Step(self._operator(entry), rows))
-        steps.extend(rest)
+            rest = self._rest[unit] = tuple(Step(self._operator(member), None) for member in self.view.units.members(unit)[1:])
+        return rest
 
     def _operator(self, slot: int) -> OperatorId:
         identity = self._identity[slot]
@@ -119,8 +137,11 @@ class OrderMaker:
         rest = self._rest.get(unit)
         if rest is None:
             rest = self._rest[unit] = self._fed_from(walk)
-        steps.append(Step(self._operator(first), self._rows(unit, first)))
-        steps.extend(rest)
+        rows = self._rows(unit, first)
+        known = self._made.get(unit)
+        if known is None or known[0] != rows:
+            known = self._made[unit] = (rows, first, (Step(self._operator(first), rows), *rest))
+        steps += known[2]
         return True
 
     def _fed_from(self, walk: tuple[int, ...]) -> tuple[Step, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from millstream.engine.work import WorkOrder
+from millstream.engine.work import WorkOrder, WorkReceipt
 from millstream.scheduler.unit_set import UnitSet
 from numpy.typing import NDArray
 
@@ -29,3 +29,9 @@ class Outstanding:
         if self.operators is not None:
             return self.operators  # the units may have got more members since
         return list(dict.fromkeys(slot for unit in self.units for slot in self.cut.members(unit)))
+
+    def unit_ns(self, receipt: WorkReceipt) -> float:
+        """Return what a unit took on average, those that were not reached counting by the steps of the others."""
+        steps = len(self.order.steps)
+        done = max(1, steps - len(receipt.unfinished))
+        return (receipt.finished_ns - receipt.started_ns) * steps / (done * max(1, len(self.units)))

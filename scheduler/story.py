@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,8 @@ def _encode(value: Any) -> Any:
         return {"is": type(value).__name__, **fields}
     if isinstance(value, list | tuple):
         return [_encode(one) for one in value]
+    if isinstance(value, array):
+        return value.tolist()
     return value
 
 

@@ -1,7 +1,7 @@
 """A story as a Chrome trace: open it in a trace viewer to see which operator ran when and what was decided.
 
 The format is the trace-event format's JSON object: `X` events (complete, with duration) for steps and orders, `i` events (instant) for
-decisions and reports, `C` events (counter) for what waits. Times are in µs.
+decisions and reports, `C` events (counter) for the shares of classes and what is dropped before them. Times are in µs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from millstream.engine.graph import OperatorId
 from millstream.engine.work import WorkReceipt
 from millstream.scheduler.events import Arrived, QueryAdded, WorkDone
-from millstream.scheduler.instructions import Dispatch, Report
+from millstream.scheduler.instructions import Dispatch, Report, SetClassShare, SetDropRatio
 from millstream.scheduler.story import Entry
 
 _ORDERS, _STEPS, _DECISIONS = 1, 2, 3
@@ -38,9 +38,17 @@ def chrome_trace(entries: Iterable[Entry], known: Mapping[OperatorId, str] | Non
             if isinstance(instruction, Dispatch):
                 steps = [labels.get(step.operator, f"operator {step.operator}") for step in instruction.order.steps]
                 events.append(_instant(entry.now_ns, f"order {instruction.order.id}", {"steps": steps}))
+            elif isinstance(instruction, SetDropRatio):
+                events.append(_counter(entry.now_ns, f"dropped before log {instruction.log}", instruction.ratio))
+            elif isinstance(instruction, SetClassShare):
+                events.append(_counter(entry.now_ns, f"share of class {instruction.class_id}", instruction.share))
             elif isinstance(instruction, Report):
                 events.append(_instant(entry.now_ns, instruction.kind, {"message": instruction.message}))
     return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _counter(now_ns: int, name: str, value: float) -> dict[str, Any]:
+    return {"ph": "C", "pid": 1, "ts": now_ns / 1_000, "name": name, "args": {"value": value}}
 
 
 def _instant(now_ns: int, name: str, args: dict[str, Any]) -> dict[str, Any]:

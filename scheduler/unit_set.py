@@ -55,13 +55,14 @@ class UnitSet:
         self.available: BoolColumn = np.zeros(self.count, dtype=np.bool_)
         self._open_views()
         self._units_with: dict[int, IntColumn] | None = None
+        self._moved_by: dict[int, list[int]] = {}
         self._conflicts: dict[int, IntColumn] = {}
         self._exits: dict[int, tuple[int, ...]] = {}
         self._locks: dict[int, IntColumn] = {}
         self._open_edges: dict[int, tuple[int, ...]] = {}
 
     def _open_views(self) -> None:
-        self.rows_at, self._head_at, self._locked_at = single_values(self.rows), single_values(self.head_ns), single_values(self.locked)
+        self.rows_at, self.head_at, self._locked_at = single_values(self.rows), single_values(self.head_ns), single_values(self.locked)
         self._ready_at = memoryview(self.ready)  # type: ignore[arg-type]
         self.available_at = memoryview(self.available)  # type: ignore[arg-type]
 
@@ -119,6 +120,14 @@ class UnitSet:
             found = self._open_edges[unit] = tuple(edge for edge in edges if network.edge_producer[edge] not in members)
         return found
 
+    def open_edges_of(self, picked: Sequence[int]) -> list[int]:
+        """Return the same for several units, one after the other."""
+        found: list[int] = []
+        known = self._open_edges
+        for unit in picked:
+            found += known.get(unit) or self.open_edges(unit)
+        return found
+
     def conflicts_of(self, operators: Iterable[int]) -> IntColumn:
         """Units that contain any of these operators."""
         lists = [self.units_with(operator) for operator in operators]
@@ -161,19 +170,25 @@ class UnitSet:
         return units
 
     def _units_moved_by(self, operator: int) -> list[int]:
-        units: list[int] = self.units_with(operator).tolist()
-        return units
+        found = self._moved_by.get(operator)
+        if found is None:
+            found = self._moved_by[operator] = self.units_with(operator).tolist()
+        return found
+
+    def next_overdue_ns(self, head_wait_ns_max: int) -> int | None:
+        """Return when the oldest head of a unit that τ holds back has waited so long; None for no such unit."""
+        waiting = ~self.ready & (self.rows > 0)
+        return int(self.head_ns[waiting].min()) + head_wait_ns_max if waiting.any() else None
 
     def _update_unit(self, unit: int) -> None:
         ledger = self.ledger
-        members = self.members(unit)
-        entry = int(self.entries[unit])
+        entry = self.entries.item(unit)
         rows = ledger.rows_at[entry]
         self.rows_at[unit] = rows if rows > 0 else 0
-        self._head_at[unit] = ledger.head_at[entry]
+        self.head_at[unit] = ledger.head_at[entry]
         ready = rows > self.threshold and not ledger.halted_at[entry] and not ledger.stalled_at[entry]
         if not ready:
-            ready = any(self._has_work(member, member == entry) for member in members)
+            ready = any(self._has_work(member, member == entry) for member in self.members(unit))
         if ready and ledger.full_count and not self.ignore_full:
             ready = not any(ledger.full_at[member] for member in self.exits(unit))
         self._ready_at[unit] = ready
@@ -277,10 +292,24 @@ class EntryUnits(UnitSet):
         """Bring the state up to date after these operators changed; return the units whose state was looked at."""
         if len(operators) >= _VECTOR_CHANGES_MIN:
             return self._update_many(operators)
-        unit_at = self._unit_at
+        unit_at, ledger = self._unit_at, self.ledger
         changed = [unit for operator in operators if (unit := unit_at[operator]) >= 0]
+        if ledger.halted_count or ledger.stalled_count or ledger.full_count:
+            for unit in changed:
+                self._update_unit(unit)
+            return changed
+        # As `_update_unit` does where nothing holds an operator back; this loop runs for every unit of every order.
+        entry_at, threshold = self._entry_at, self.threshold
+        rows_of, head_of, controls_of = ledger.rows_at, ledger.head_at, ledger.controls_at
+        rows_at, head_at, ready_at, available_at, locked_at = self.rows_at, self.head_at, self._ready_at, self.available_at, self._locked_at
         for unit in changed:
-            self._update_unit(unit)
+            entry = entry_at[unit]
+            rows = rows_of[entry]
+            ready = rows > threshold or controls_of[entry] > 0
+            rows_at[unit] = rows if rows > 0 else 0
+            head_at[unit] = head_of[entry]
+            ready_at[unit] = ready
+            available_at[unit] = ready and not locked_at[unit]
         return changed
 
     def _update_many(self, operators: Sequence[int]) -> Sequence[int]:
@@ -312,6 +341,6 @@ class EntryUnits(UnitSet):
         if ready and (ledger.halted_count or ledger.stalled_count or ledger.full_count):
             ready = self._may_run(entry) if self._full_blocks() else self._may_go_on(entry)
         self.rows_at[unit] = rows if rows > 0 else 0
-        self._head_at[unit] = ledger.head_at[entry]
+        self.head_at[unit] = ledger.head_at[entry]
         self._ready_at[unit] = ready
         self.available_at[unit] = ready and not self._locked_at[unit]

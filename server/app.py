@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.engine.errors import EngineError, UnknownName
+from millstream.engine.graph import ClassId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_script, parse_statement, placed_in_script
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
@@ -25,7 +26,7 @@ from millstream.protocol.messages import Submit
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
-from millstream.server.config import Config
+from millstream.server.config import Config, policy_at_start
 from millstream.server.engine_host import Context, EngineHost
 from millstream.server.errors import ServerError
 from millstream.server.fed_streams import base_streams
@@ -34,8 +35,10 @@ from millstream.server.journal.journaling import JournalBounds
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.once.held import KeptResults
+from millstream.server.optimiser import RuntimeOptimiser
 from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
+from millstream.server.pressing import Pressing
 from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
 from millstream.server.runtime import Runtime
@@ -45,7 +48,7 @@ from millstream.server.statements.recording import release as release_recordings
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
-from millstream.server.trains import result_meta
+from millstream.server.trains import ResultRows, pieces_of
 from millstream.server.version import PROGRAM
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ class QueryFeed:
     feed: Feed
     schema: Schema
     streams: tuple[str, ...]
+    shed_class: ClassId | None = None  # the query's class, if it may be shed
 
 
 class Application:
@@ -90,15 +94,29 @@ class Application:
         self.stopping = False
         self._connections = 0
         self._slow_before = 0
-        self._pressed: dict[str, QueryFeed] = {}  # feeds that a reader held up when last looked at
+        self._pressed: dict[str, QueryFeed] = {}  # feeds that a reader held up when last looked at, of classes that are never shed
+        self.pressing = Pressing(self)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
 
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
-        spec = PolicySpec.parse(self.config.policy)
-        self.host = EngineHost(self, self.store, self._runtime(spec), spec, optimise=self.config.optimise, sharing=self.config.sharing)
+        spec = PolicySpec.parse(policy_at_start(self.config))
+        config = self.config
+        self.host = EngineHost(
+            self,
+            self.store,
+            self._runtime(spec),
+            spec,
+            rewrite=config.rewrite,
+            sharing=config.sharing,
+            shed_seed=config.shed_seed,
+            sheds_when_full=True,
+        )
+        self.host.admission = self.config.admission
+        if self.config.optimise:
+            self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
@@ -115,8 +133,16 @@ class Application:
         self.ready = True
 
     def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
+        config = self.config
         return lambda executor, network, told: LiveRuntime(
-            executor, network, spec, max(1, self.config.workers), told, window=self.config.estimate_rows, aging=self.config.estimate_aging
+            executor,
+            network,
+            spec,
+            max(1, config.workers),
+            told,
+            window=config.estimate_rows,
+            aging=config.estimate_aging,
+            load=config.load,
         )
 
     async def stop(self) -> bool:
@@ -271,9 +297,9 @@ class Application:
             self.bridge.post(partial(self._open_feed, query, query.identity or secrets.token_hex(6), query.rows_before, query.earlier))
 
     def results(self, query: Query, train: Train) -> None:
-        """Turn a train into batches here, on the worker's thread, and pass them to the loop."""
+        """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
-            self.bridge.post(partial(self._publish, query.name, query.shape.batches(train), result_meta(train, query.complete_from_us)))
+            self.bridge.post(partial(self._publish, query.name, pieces_of(query.shape, train, query.complete_from_us)))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""
@@ -291,7 +317,7 @@ class Application:
             return KeptResults()
         entries = found.feed.log.kept()
         missing = entries[0].rows_before if entries else 0
-        return KeptResults([(e.meta["position"], e.batch) for e in entries if e.batch is not None], missing)
+        return KeptResults([(e.meta["position"], e.batch.to_arrow()) for e in entries if e.batch is not None], missing)
 
     def stream_dropped(self, name: str) -> None:
         """Close the channels into a stream that is gone."""
@@ -310,7 +336,9 @@ class Application:
         bounds = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
         feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
         self._forget_feed(query.name)
-        self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, base_streams(self.host, query.reads))
+        node = self.host.class_nodes.get(query.planned.physical.options.class_name)
+        shed_class = node.id if node is not None and node.may_shed else None
+        self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, base_streams(self.host, query.reads), shed_class)
         self._share_out_kept()
 
     def _forget_feed(self, name: str) -> None:
@@ -325,14 +353,15 @@ class Application:
         for log in keeping:
             log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
 
-    def _publish(self, name: str, batches: list[Any], meta: dict[str, Any]) -> None:
+    def _publish(self, name: str, pieces: list[tuple[ResultRows, dict[str, Any]]]) -> None:
         found = self.feeds.get(name)
         if found is not None:
             now_ns = self.now_ns()
-            for batch in batches:
+            for batch, meta in pieces:
                 found.feed.publish(batch, meta, now_ns)
             if found.feed.subscriptions and found.feed.is_pressed(now_ns):
-                self._pressed[name] = found
+                (self._pressed if found.shed_class is None else self.pressing.feeds)[name] = found
+                self.pressing.look_again()
 
     def _close_feed(self, query: Query, run: int, reason: str, message: str, counts: dict[str, Any]) -> None:
         found = self.feeds.get(query.name)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from millstream.scheduler.load.names import DEFAULT as LOADS_DEFAULT
+from millstream.scheduler.load.names import NAMES as LOADS
 from millstream.scheduler.sharing.names import DEFAULT, NAMES
 from millstream.server.errors import ConfigError
 
@@ -37,18 +39,41 @@ class Config:
     port: int = setting(7415, "server", "TCP port to listen on; 0 lets the system choose one, which is then logged.", least=0)
     data_dir: str = setting("", "server", "Directory of the catalogue and journals. Empty: nothing is kept over a restart.")
     workers: int = setting(1, "server", "Worker threads that run operators, beside the scheduler's own.", least=0)
-    policy: str = setting("fcfs", "server", "Scheduling policy at start; `SHOW POLICIES` lists the names, SET POLICY changes it.")
+    policy: str = setting(
+        "auto",
+        "server",
+        "Scheduling policy at start: `auto` is fcfs, and cqc with a load manager; SHOW POLICIES lists the names, SET POLICY changes it.",
+    )
+    load: str = setting(
+        LOADS_DEFAULT,
+        "server",
+        "Who sheds when more comes than can be worked off: nobody, one for all, one per class, or `dilos` (docs/scheduling.md).",
+        choices=LOADS,
+    )
     policy_dir: str = setting("", "server", "Directory of policy files of one's own; SET POLICY takes such files from there alone.")
     estimate_rows: int = setting(100, "server", "Rows an operator takes between two moves of its estimated cost and selectivity.", least=1)
     estimate_aging: float = setting(
         0.175, "server", "How far an estimate then moves towards what was measured: above 0, below 1.", least=0.001
     )
-    optimise: bool = setting(True, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
+    rewrite: bool = setting(True, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
+    optimise: bool = setting(False, "server", "Correct what misses its QoS target while it runs (docs/optimiser.md).")
+    optimise_settle_s: float = setting(
+        5.0, "server", "How long the optimiser waits after a change before it measures the effect and may change again.", least=0.1
+    )
+    admission: str = setting(
+        "warn",
+        "server",
+        "What becomes of a query that would push a class below its target: let in unasked, let in with a warning, or refused.",
+        choices=("off", "warn", "refuse"),
+    )
     sharing: str = setting(
         DEFAULT,
         "server",
         "How queries share work: `off`, or who decides the periods under SLIDE WITHIN (docs/sharing.md).",
         choices=NAMES,
+    )
+    shed_seed: int = setting(
+        0, "server", "Decides, with its arrival number, which rows fall when load is shed; the same at every start.", least=0
     )
     metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0)
     drain_s: float = setting(10.0, "server", "On SIGTERM, how long queued rows may take to be answered before the server leaves.", least=0)
@@ -94,6 +119,13 @@ class Config:
     log_format: str = setting(
         "auto", "logging", "`human`, `json`, or `auto`: human on a terminal, else JSON.", choices=("auto", "human", "json")
     )
+
+
+def policy_at_start(config: Config) -> str:
+    """Return the policy that the settings mean."""
+    if config.policy != "auto":
+        return config.policy
+    return "fcfs" if config.load == "none" else "cqc"
 
 
 def setting_fields() -> tuple[dataclasses.Field[Any], ...]:

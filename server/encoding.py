@@ -11,6 +11,7 @@ from millstream.engine.schema import Schema
 from millstream.protocol.batches import BatchEncoder, encode_schema
 from millstream.server.outcome import spell
 from millstream.server.results import Entry
+from millstream.server.trains import ResultRows
 
 _EPOCH_DATE = datetime.date(1970, 1, 1)
 
@@ -26,11 +27,12 @@ class ResultEncoder:
 
     def encode(self, entry: Entry) -> dict[str, Any]:
         """Return the members that carry the rows."""
-        if entry.batch is None:
+        result: ResultRows | None = entry.batch
+        if result is None:
             return {}
         if self._batches is not None:
-            return {"payload": self._batches.encode(entry.batch)}
-        columns = [[plain_value(v) for v in column.to_pylist()] for column in _as_plain(entry.batch)]
+            return {"payload": result.payload() or self._batches.encode(result.to_arrow())}
+        columns = [[plain_value(v) for v in column.to_pylist()] for column in _as_plain(result.to_arrow())]
         return {"values": [list(row) for row in zip(*columns, strict=True)]}
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.accounts import StreamAccount
 from millstream.engine.catalog import Catalog
@@ -27,9 +27,9 @@ from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.schema import StreamDefinition, TableDefinition
-from millstream.engine.sources import MergedPart
+from millstream.engine.sources import Ingested, MergedPart
 from millstream.engine.train import Int64Array, Train
-from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import side_streams
@@ -44,10 +44,15 @@ from millstream.server.lifecycle import QueryState
 from millstream.server.once.held import HeldRows, KeptResults
 from millstream.server.outcome import Outcome
 from millstream.server.queries import Query, QueryBook
+from millstream.server.rates import StreamRates
 from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
 from millstream.server.sharing import late_rule, period_chooser
 from millstream.server.store import Store, StoredRun
+from millstream.server.watch import QosWatch
+
+if TYPE_CHECKING:
+    from millstream.server.optimiser import RuntimeOptimiser
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
@@ -103,8 +108,10 @@ class EngineHost:
         runtime: RuntimeFactory,
         policy: PolicySpec,
         *,
-        optimise: bool = True,
+        rewrite: bool = True,
         sharing: str = DEFAULT,
+        shed_seed: int = 0,
+        sheds_when_full: bool = False,
     ) -> None:
         self.observer = observer
         self.store = store
@@ -121,13 +128,17 @@ class EngineHost:
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
         self.policy_dir: Path | None = None
-        self.rules_off = frozenset() if optimise else frozenset(("all",))
-        self.network = Network(self, sharing=sharing != OFF)
+        self.rules_off = frozenset() if rewrite else frozenset(("all",))
+        self.network = Network(self, sharing=sharing != OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
         self.network.choose_periods = period_chooser(sharing)
         self.sharing = sharing
+        self.rates = StreamRates()
+        self.admission = "off"
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))
+        self.watch = QosWatch(self)
+        self.optimiser: RuntimeOptimiser | None = None
         self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
         self.network.late_rule = late_rule(sharing, self.runtime.arrival_ns)
 
@@ -145,6 +156,26 @@ class EngineHost:
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
         node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
         self.class_nodes[definition.name] = node
+
+    def shed_by_class(self, stream: str, ingested: Ingested) -> dict[str, int]:
+        """Return how many rows of a chunk were dropped before each class."""
+        lost = {a.log: a.shed for a in ingested.arrivals if a.shed}
+        if not lost:
+            return {}
+        names = {node.id: name for name, node in self.class_nodes.items()}
+        found: dict[str, int] = {}
+        for (class_id, _), shed in self.network.sources[stream].shed_logs.items():
+            if shed.log.id in lost:
+                name = names[class_id]
+                found[name] = found.get(name, 0) + lost[shed.log.id]
+        return found
+
+    def lag_of(self, query: str, stream: str) -> int:
+        """Return how many rows of a stream's own log a query has yet to take."""
+        log = self.network.sources[stream].log
+        running = next((q for q in list(self.network.queries.values()) if q.node.name == query), None)
+        cursors = [] if running is None else [c for name, c in running.blueprint.stream_cursors() if name == stream and c.log is log]
+        return max((log.rows_total - c.rows_before - c.rows_taken for c in cursors), default=0)
 
     def close_functions(self) -> None:
         """End the processes of users' functions."""
@@ -349,5 +380,7 @@ class EngineHost:
             self.observer.query_ended(found, "failed", found.failure, {})
 
     def _instructed(self, instruction: Instruction) -> None:
+        if isinstance(instruction, SetDropRatio):
+            self.network.set_log_drop_ratio(instruction.log, instruction.ratio)
         if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
             self.observer.reported(instruction.kind, instruction.message)

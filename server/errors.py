@@ -50,6 +50,12 @@ class Denied(ServerError):
     code = "forbidden"
 
 
+class Refused(ServerError):
+    """A query that was not let in, since a class would miss its target."""
+
+    code = "overloaded"
+
+
 class BadInput(ServerError):
     """A script, input or timeline that cannot be used; of the command line only."""
 

@@ -6,7 +6,7 @@ with it (ON ERROR FAIL).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from millstream.engine.errors import EngineError
 from millstream.engine.ingest.checks import finish
 from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
+from millstream.engine.ingest.plain_columns import PlainColumns
 from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.train import Int64Array
 from millstream.engine.types import TEXT
@@ -35,12 +36,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of a publish: rows accepted and refused, (index, reason) of those refused, the last accepted row's arrival number."""
+    """What became of a publish: rows accepted and refused, (index, reason) of those refused, the last accepted row's arrival number.
+
+    `shed` are rows that were accepted but dropped before the queries of a class, by the class's name.
+    """
 
     accepted: int
     rejections: Sequence[tuple[int, str]] = ()
     rejected: int = 0
     position: int | None = None
+    shed: Mapping[str, int] | None = None
 
 
 class StreamIntake:
@@ -81,6 +86,17 @@ class StreamIntake:
         except EngineError as error:
             return self._refused_whole(batch.num_rows, str(error))
 
+    def plain(self, schema: Any) -> PlainColumns | None:
+        """Return the short way for batches of an Arrow schema, for which `take_good` is meant; None where there is none."""
+        return None if self.table is not None else self._coercer.plain(schema)
+
+    def take_good(self, columns: Sequence[Column], rows: int) -> Taken:
+        """Take columns that have been checked."""
+        try:
+            return Taken(rows, position=self.take_columns(columns))
+        except EngineError as error:
+            return self._refused_whole(rows, str(error))
+
     def take_rows(self, rows: Sequence[Any]) -> Taken:
         """Take rows, each a list in the order of the stream's columns or a map by column name."""
         try:
@@ -102,9 +118,13 @@ class StreamIntake:
 
         `places` are the rows' numbers among all rows offered to the stream, where they are not simply the next ones.
         """
+        return self._let_in(columns, places)[0]
+
+    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int] | None]:
+        """As `take_columns`; also what was shed, unless the rows wait for the disk first."""
         host = self.host
         if self.is_sync:
-            return self._take_sync(columns, places)
+            return self._take_sync(columns, places), None
         with host.network.ingress.lock:
             ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
             if self._places is None:
@@ -112,7 +132,8 @@ class StreamIntake:
             else:
                 self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
-        return ingested.hi - 1
+        shed = None if len(ingested.arrivals) == 1 else self.host.shed_by_class(self.name, ingested)
+        return ingested.hi - 1, shed
 
     @property
     def is_sync(self) -> bool:
@@ -155,7 +176,8 @@ class StreamIntake:
         if self.table is not None and coerced.rows:
             refuse_unknown_op(coerced)
         if not coerced.rejected and coerced.rows:
-            return Taken(coerced.rows, position=self.take_columns(coerced.columns))
+            position, shed = self._let_in(coerced.columns, None)
+            return Taken(coerced.rows, position=position, shed=shed)
         rejections = [(r.index, r.reason) for r in coerced.rejected]
         offered = self.accepted_total + self.refused_total
         places = None
@@ -164,10 +186,10 @@ class StreamIntake:
                 self.note_refused(coerced.rejected, offered)
                 return self._refuse_all(coerced)
             places = None if coerced.index is None else coerced.index + (offered + 1)
-        position = self.take_columns(coerced.columns, places) if coerced.rows else None
+        at, shed = self._let_in(coerced.columns, places) if coerced.rows else (None, None)
         if coerced.rejected:
             self.note_refused(coerced.rejected, offered)
-        return Taken(coerced.rows, rejections, len(rejections), position)
+        return Taken(coerced.rows, rejections, len(rejections), at, shed)
 
     def note_refused(self, rejected: Sequence[Rejection], offered: int) -> None:
         """Count refused rows and pass them to the error output; `offered` rows were offered before the block they are of."""
@@ -195,6 +217,15 @@ class StreamIntake:
         """Whether what was let in is not worked off fast enough, so that publishers should wait."""
         source = self.host.network.sources.get(self.name)
         return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
+
+    def pressed_by(self) -> str:
+        """Say what its publishers wait for."""
+        source = self.host.network.sources.get(self.name)
+        if source is None or not source.log.is_full:
+            return "results wait for those who read them"
+        behind = [q for q in self.host.network.readers(self.name) if self.host.lag_of(q, self.name)]
+        queries = f"quer{'y' if len(behind) == 1 else 'ies'} {', '.join(behind)}" if behind else "its queries"
+        return f"{source.log.rows_held} rows have yet to be worked off by {queries}"
 
 
 def refuse_unknown_op(coerced: Coerced) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.server.app import Application
-from millstream.server.config import Config
+from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import ConfigError, ServerError
 from millstream.server.listener import Listener
 from millstream.server.logs import configure_logs, logger
@@ -93,7 +93,9 @@ class LiveServer:
         self._sweep.start()
         gc.collect()
         gc.freeze()
-        self.log.info("listening", host=config.host, port=self.port, tls=context is not None, policy=config.policy, workers=config.workers)
+        self.log.info(
+            "listening", host=config.host, port=self.port, tls=context is not None, policy=policy_at_start(config), workers=config.workers
+        )
         if context is None and config.admin_token and not config.host.startswith("127."):
             self.log.warning("tokens_in_the_clear", hint="set --tls-cert and --tls-key")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from millstream.engine.graph import GraphDelta, OperatorId, QueryId
+from millstream.engine.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
@@ -14,6 +15,7 @@ from millstream.scheduler.events import QueryPaused, QueryResumed
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.live import LiveScheduler
+from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.gate import Gate
 from millstream.server.measured import Measured
@@ -35,6 +37,7 @@ class LiveRuntime:
         *,
         window: int = WINDOW_TUPLES,
         aging: float = AGING,
+        load: str | None = None,
     ) -> None:
         self.clock_ns = clock_ns
         self.recording: ArrivalRecording | None = None
@@ -48,6 +51,7 @@ class LiveRuntime:
             on_instruction=on_instruction,
             window=window,
             aging=aging,
+            load=load,
         )
         self._home = 0  # the thread that started this one: the event loop's
 
@@ -110,6 +114,10 @@ class LiveRuntime:
         """Return what was measured up to now."""
         measures = self.scheduler.measures()
         return None if measures is None else Measured(measures, self.clock_ns())
+
+    def loads(self) -> Mapping[ClassId, ClassLoad]:
+        """Return how the classes stood at the end of the last cycle."""
+        return self.scheduler.ask(lambda core: {} if core.load is None else core.load.present)
 
     def statistics(self) -> SchedulerStatistics:
         """Return the counts as of the scheduler's last breath."""

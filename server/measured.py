@@ -96,7 +96,7 @@ def _long(report: OutputReport) -> tuple[object, ...]:
 
 
 def system(report: MeasuresReport) -> list[tuple[str, float]]:
-    """Return what is measured of the system as a whole, by name: for SHOW DECISIONS."""
+    """Return what is measured of the system as a whole, by name: for SHOW SCHEDULER."""
     return [
         ("memory_bytes_mean", report.memory_bytes_mean),
         ("memory_bytes_max", report.memory_bytes_max),

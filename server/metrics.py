@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine.graph import ClassId
+from millstream.scheduler.load.contract import ClassLoad
 from millstream.server.http import Page
+from millstream.server.loads import families as load_families
 from millstream.server.measured import Measured
 from millstream.server.measured_families import measured_families
+from millstream.server.target_families import target_families
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -37,10 +41,12 @@ class ApplicationCollector:
     def __init__(self, application: Application) -> None:
         self.application = application
         self._measured: Measured | None = None
+        self._loads: Mapping[ClassId, ClassLoad] = {}
 
     async def measure(self) -> None:
         """Get the scheduler's measures, off the loop: the scheduler answers between two decisions."""
         self._measured = await asyncio.to_thread(self.application.host.runtime.measures)
+        self._loads = await asyncio.to_thread(self.application.host.runtime.loads)
 
     def describe(self) -> list[Any]:
         """Nothing ahead of time: families depend on what there is."""
@@ -52,8 +58,10 @@ class ApplicationCollector:
         yield from self._streams()
         yield from self._queries()
         yield from self._scheduler()
+        yield from target_families(self.application.host)
         if self._measured is not None:
             yield from measured_families(self.application.host, self._measured)
+            yield from load_families(self.application.host, self._loads)
 
     def _server(self) -> Iterator[Any]:
         application = self.application
@@ -74,11 +82,18 @@ class ApplicationCollector:
         accepted = CounterMetricFamily("millstream_stream_accepted", "Rows let in", labels=["stream"])
         refused = CounterMetricFamily("millstream_stream_refused", "Rows refused at ingest", labels=["stream"])
         skew = CounterMetricFamily("millstream_stream_future_skew", "Rows too far ahead of the clock", labels=["stream"])
+        shed = CounterMetricFamily("millstream_stream_shed", "Rows dropped before the queries of a class", labels=["stream", "class"])
+        names = {node.id: name for name, node in self.application.host.class_nodes.items()}
         for name, intake in list(self.application.host.intakes.items()):
+            lost: dict[str, int] = {}
+            for (class_id, _), log in list(self.application.host.network.sources[name].shed_logs.items()):
+                lost[names[class_id]] = lost.get(names[class_id], 0) + log.shed
+            for class_name, rows in lost.items():
+                shed.add_metric([name, class_name], rows)
             accepted.add_metric([name], intake.accepted_total)
             refused.add_metric([name], intake.refused_total)
             skew.add_metric([name], self.application.host.network.sources[name].future_skew)
-        yield from (accepted, refused, skew)
+        yield from (accepted, refused, skew, shed)
 
     def _queries(self) -> Iterator[Any]:
         host = self.application.host

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine.column import Column
+from millstream.engine.ingest.plain_columns import PlainColumns
 from millstream.engine.schema import OnError
 from millstream.protocol.batches import BatchDecoder
 from millstream.protocol.connection import RowsChunk
 from millstream.protocol.errors import RemoteProtocolError
 from millstream.protocol.flow import Refill
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
-from millstream.protocol.messages import Ack, ChannelClosed, Credit, Rows, Train
+from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Rows, Train
+from millstream.protocol.plain_batches import PlainReader, width_of
+from millstream.server.flow_notices import FlowNotices
+from millstream.server.waiting_trains import WaitingTrains
 
 if TYPE_CHECKING:
     from millstream.server.intake import StreamIntake, Taken
@@ -43,18 +48,55 @@ class Channel:
         self._held_bytes = 0
         self._unsafe = 0  # acks that wait for the disk
         self._when_acked: Callable[[], None] | None = None
+        self._reader: PlainReader | None = None
+        self._plain: PlainColumns | None = None
+        self._waiting: WaitingTrains | None = None
+        self._told = FlowNotices(intake.name)
         intake.channels.append(self)
 
     def set_schema(self, schema: Any) -> None:
         """Keep the Arrow schema of the trains that follow."""
         self._decoder = BatchDecoder(schema)
+        self._plain = self.intake.plain(schema)
+        self._reader = None if self._plain is None else PlainReader([width_of(f.type) or 0 for f in schema])
 
     def take_train(self, message: Train, frame_bytes: int) -> None:
-        """Take an Arrow batch in."""
+        """Take an Arrow batch in: at the end of the read, perhaps with others, if there is nothing odd about it."""
         if self._decoder is None or message.payload is None or isinstance(message.payload, list):
             raise RemoteProtocolError(f"channel {self.number}: a train before its channel_schema")
-        batch = self._decoder.decode(message.payload, message.rows)
-        self._note(message.number, message.rows, frame_bytes, self.intake.take_batch(batch))
+        columns = self._columns_of(memoryview(message.payload), message.rows)
+        if columns is None:
+            self.take_waiting()
+            batch = self._decoder.decode(message.payload, message.rows)
+            self._note(message.number, message.rows, frame_bytes, self.intake.take_batch(batch))
+            return
+        if self._waiting is not None and not self._waiting.has_room(message.rows, frame_bytes):
+            self.take_waiting()
+        if self._waiting is None:
+            self._waiting = WaitingTrains()
+            self.session.waits_for_more(self)
+        self._waiting.add(columns, message.number, message.rows, frame_bytes)
+
+    def _columns_of(self, payload: memoryview, rows: int) -> list[Column] | None:
+        """Return the columns of a train without anything odd, None for others."""
+        if self._reader is None or self._plain is None:
+            return None
+        buffers = self._reader.read(payload, rows)
+        return None if buffers is None else self._plain.columns(payload, buffers, rows)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether another train might be joined to what waits."""
+        return self._waiting is not None and not self._waiting.is_full
+
+    def take_waiting(self) -> None:
+        """Take in the trains that wait."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        taken = self.intake.take_good(waiting.joined(), waiting.rows)
+        rejections = [(*waiting.train_of(index), reason) for index, reason in taken.rejections]
+        self._count(waiting.frames[-1][0], waiting.rows, waiting.frame_bytes, taken, rejections)
 
     def take_rows(self, message: Rows, frame_bytes: int) -> None:
         """Take the rows of one message in."""
@@ -88,6 +130,8 @@ class Channel:
         self._position = taken.position if taken.position is not None else self._position
         self._held_rows += rows
         self._held_bytes += frame_bytes
+        if taken.shed:
+            self._told.shed(taken.shed)
 
     @property
     def unsettled(self) -> bool:
@@ -129,6 +173,7 @@ class Channel:
 
     def close_when_acked(self, call: Callable[[], None]) -> None:
         """Leave the stream, and have `call` called once the last ack is out."""
+        self.take_waiting()
         self.settle()
         self.close()
         self._when_acked = call
@@ -137,7 +182,10 @@ class Channel:
 
     def release(self) -> bool:
         """Grant credit for what was taken, unless readers are behind. Returns whether nothing is held back any more."""
-        if self.intake.is_pressed():
+        pressed = self.intake.is_pressed()
+        if pressed or self._told.has_news:
+            self._tell(pressed)
+        if pressed:
             self.session.application.hold(self)
             return False
         granted = self._refill.done(self._held_rows, self._held_bytes)
@@ -146,8 +194,17 @@ class Channel:
             self.session.send(Credit(channel=self.number, rows=granted[0], bytes=granted[1]))
         return True
 
+    def _tell(self, pressed: bool, last: bool = False) -> None:
+        """Tell the publisher why it waits, and what of its rows was shed."""
+        now_ns = self.session.application.now_ns()
+        told = self._told.due(now_ns, self.intake.pressed_by if pressed else None, last=last)
+        for code, message in told:
+            self.session.send(Notice(code, message))
+
     def close(self) -> None:
         """Leave the stream."""
+        if self._told.has_news and not self.session.closed:
+            self._tell(False, last=True)
         if self in self.intake.channels:
             self.intake.channels.remove(self)
 

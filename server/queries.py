@@ -37,6 +37,7 @@ class Query:
     while it is not in it, `last_id` that of the last run. `target` is the stream that a derived or inserting query feeds. `shape` turns its
     results into batches. `last_counts` are the accounts' sums of a run
     that has ended. `identity` is that of its present results, `earlier` those from before restarts that they continue (store.StoredRun),
+    `warnings` what admission had to say of it,
     `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
     `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for.
     """
@@ -64,6 +65,7 @@ class Query:
     last_counts: dict[str, int] = field(default_factory=dict)
     identity: str = ""
     earlier: dict[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     rows_out: int = 0
     rows_before: int = 0
     complete_from_us: int | None = None

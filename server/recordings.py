@@ -21,7 +21,6 @@ from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.measured_graph import Did, measured_deltas
-from millstream.scheduler.simulation.recording import Recording, lines
 from millstream.scheduler.story import Story
 from millstream.scheduler.trace import chrome_trace
 from millstream.server.version import PROGRAM
@@ -100,6 +99,8 @@ class ArrivalRecording:
         ended_ns = self.cut_ns if self.cut_ns is not None else now_ns
         span_ns = max(1, ended_ns - self.began_ns)
         noted = np.frombuffer(self._noted, np.int64).reshape(-1, 4)
+        from millstream.scheduler.simulation.recording import Recording, lines  # not at the start of every server
+
         recording = Recording(about=self._about(span_ns))
         rates: dict[LogId, float] = {}
         for log in np.unique(noted[:, 0]).tolist():

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.server.trains import cut_receipts
+
 _TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")
 _COMPACT_AT = 1024  # dropped entries before the list is shortened: the cost of shortening is spread over that many
 
@@ -35,7 +37,7 @@ def read_token(token: str) -> ResumePoint | None:
 
 
 class Entry:
-    """One result: an Arrow record batch, or none where only `meta` is news. The last three say what came before it."""
+    """One result: rows (`trains.ResultRows`), or none where only `meta` is news. The last three say what came before it."""
 
     __slots__ = ("batch", "bytes", "bytes_before", "meta", "number", "recorded_ns", "rows", "rows_before")
 
@@ -52,7 +54,9 @@ class Entry:
     def without(self, rows: int) -> Entry:
         """Return the result less its first rows."""
         rest = self.batch.slice(rows)
-        return Entry(rest, self.meta, self.number, self.rows_before + rows, self.bytes_before, self.recorded_ns)
+        return Entry(
+            rest, cut_receipts(self.meta, rows, rest.num_rows), self.number, self.rows_before + rows, self.bytes_before, self.recorded_ns
+        )
 
 
 class ResultLog:
@@ -126,19 +130,22 @@ class ResultLog:
 
     def token_before(self, number: int) -> str:
         """Return the token that resumes with result `number`."""
-        return str(ResumePoint(self.identity, number - 1, self.rows_before(number)))
+        return f"m1.{self.identity}.{number - 1}.{self.rows_before(number)}"
 
     def trim(self, now_ns: int, needed_from: int) -> None:
         """Let go of results older than the bounds, but of none from number `needed_from` on."""
-        while self.first_number < min(needed_from, self.next_number):
-            oldest = self.entry(self.first_number)
-            if self.kept_bytes <= self.kept_bytes_max and now_ns - oldest.recorded_ns <= self.kept_ns_max:
+        entries, at = self._entries, self._dropped
+        needed_at = len(entries) - max(0, self.next_number - needed_from)
+        while at < needed_at:
+            oldest = entries[at]
+            if self.bytes_total - oldest.bytes_before <= self.kept_bytes_max and now_ns - oldest.recorded_ns <= self.kept_ns_max:
                 break
-            self._entries[self._dropped] = _LET_GO
-            self._dropped += 1
-        if self._dropped >= _COMPACT_AT or self._dropped == len(self._entries):
-            del self._entries[: self._dropped]
-            self._dropped = 0
+            entries[at] = _LET_GO
+            at += 1
+        if at >= _COMPACT_AT or at == len(entries):
+            del entries[:at]
+            at = 0
+        self._dropped = at
 
     def clear(self) -> None:
         """Let go of everything."""

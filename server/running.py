@@ -17,6 +17,7 @@ from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.sharing.bill import complete_from_us
 from millstream.scheduler.errors import SchedulerError
+from millstream.server import admission
 from millstream.server.journal.checkpoints import key_of
 from millstream.server.lifecycle import QueryState, Verb, next_state
 from millstream.server.queries import Query, QueryKind
@@ -68,6 +69,8 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     if query.run:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
+    if not recovering:
+        admission.check(host, query)
     host.note_order(query.name)
     query.run += 1
     query.failure = None
@@ -80,12 +83,7 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         )
     query.shape = ResultShape(query.planned.physical.schema)
     host.observer.query_began(query)
-    run, physical = query.run, query.planned.physical
-    deliver = (
-        (lambda train: forward(host, query, run, train))
-        if query.kind is QueryKind.INSERT
-        else (lambda train: host.deliver(query, run, train))
-    )
+    physical, deliver = query.planned.physical, deliverer(host, query)
     node = host.class_node(physical.options)
     try:
         _splice(host, query, physical, deliver, node)
@@ -101,10 +99,19 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         host.remember_run(query)
 
 
+def deliverer(host: EngineHost, query: Query) -> Deliver:
+    """Return what takes the results of a query's present run."""
+    run = query.run
+    if query.kind is QueryKind.INSERT:
+        return lambda train: forward(host, query, run, train)
+    return lambda train: host.deliver(query, run, train)
+
+
 def _splice(
     host: EngineHost, query: Query, physical: PhysicalQuery, deliver: Deliver, node: ClassNode, *, share_state: bool = True
 ) -> None:
-    how = {"share": not query.identity, "share_state": share_state}  # what a restart rebuilds has operators of its own, with their state
+    # What a restart rebuilds has operators of its own, with their state.
+    how: dict[str, Any] = {"share": not query.identity, "share_state": share_state}
     if query.kind is QueryKind.DERIVED:
         delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver, **how)
     else:

@@ -5,17 +5,18 @@ Both run the same core over the same engine; they differ in who waits for what, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from millstream.engine.graph import GraphDelta, OperatorId, QueryId
+from millstream.engine.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Splice
+from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.measured import Measured
 
@@ -65,6 +66,10 @@ class Runtime(Protocol):
         """Return the scheduler's counts."""
         ...
 
+    def loads(self) -> Mapping[ClassId, ClassLoad]:
+        """Return how each class stood when its load was last looked at; empty where nobody looks."""
+        ...
+
     def measures(self) -> Measured | None:
         """Return what was measured up to now, None where nothing is."""
         ...
@@ -84,7 +89,11 @@ def splicer(network: Network) -> SpliceHandler:
 
 def arrivals(ingested: Ingested) -> list[Event]:
     """Return what the scheduler is to be told of rows or control items that were let in."""
-    return [Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total) for a in ingested.arrivals if a.rows or a.controls]
+    return [
+        Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total, a.shed)
+        for a in ingested.arrivals
+        if a.rows or a.controls or a.shed
+    ]
 
 
 RuntimeFactory = Callable[[OrderExecutor, Network, InstructionHandler], Runtime]

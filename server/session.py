@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.connection import Connection
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping
+from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping, Train
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
 from millstream.server import handlers
 from millstream.server.errors import to_wire
 from millstream.server.security import Role
+from millstream.server.waiting_trains import waiting_bytes_of
 
 if TYPE_CHECKING:
     from millstream.server.app import Application
@@ -54,6 +55,8 @@ class Session:
         self._frames = 0
         self._answering: asyncio.Task[None] | None = None
         self._last_number = 0
+        self._holding: Channel | None = None  # the one channel whose trains wait for those behind them
+        self._waiting_bytes = waiting_bytes_of(transport)
 
     def next_number(self) -> int:
         """Return a number for a channel or subscription, never given before on this connection."""
@@ -75,8 +78,13 @@ class Session:
             for event in self.connection.buffer_updated(count):
                 if self.closed:
                     return
+                if self._holding is not None and (type(event) is not Train or event.channel != self._holding.number):
+                    self._take_held()
                 handlers.dispatch(self, event)
+            if self._holding is not None and not (self._holding.may_wait and self._waiting_bytes()):
+                self._take_held()
         except RemoteProtocolError as error:
+            self._take_held()
             self.break_off(error.code, error.message)
             return
         except Exception as error:
@@ -87,6 +95,16 @@ class Session:
             if channel.unsettled:
                 channel.settle()
         self.application.bridge.drain()  # results that were made at once
+
+    def waits_for_more(self, channel: Channel) -> None:
+        """Note that a channel holds trains, until the socket has no more or something else is said."""
+        self._holding = channel
+
+    def _take_held(self) -> None:
+        """Take in what came before anything else is done: rows enter in the order of the bytes."""
+        holding, self._holding = self._holding, None
+        if holding is not None:
+            holding.take_waiting()
 
     def _fail(self, error: Exception) -> None:
         """A fault of ours while rows were taken in: what became of them is not known, so the connection cannot go on."""
@@ -194,6 +212,8 @@ class Session:
 
     def lost(self, error: Exception | None) -> None:
         """The connection is gone: give back all that it held."""
+        if not self.closed:
+            self._take_held()
         self.closed = True
         self.requests.clear()
         for subscription in tuple(self.subscriptions.values()):

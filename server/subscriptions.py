@@ -67,7 +67,8 @@ class Subscription:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of results that were not sent yet."""
-        return self.feed.log.bytes_total - self.feed.log.bytes_before(self.cursor)
+        log = self.feed.log
+        return 0 if self.cursor == log.next_number else log.bytes_total - log.bytes_before(self.cursor)
 
     def pump(self, now_ns: int) -> None:
         """Send what can be sent; the last message when the feed has ended and all is sent."""
@@ -181,6 +182,11 @@ class Feed:
             return False
         return any(2 * s.waiting_bytes > self.bounds.bytes_max and now_ns - s.progress_ns < STALLED_NS for s in self.subscriptions)
 
+    @property
+    def fullness(self) -> float:
+        """How full the slowest reader's share of what may wait is: 1 and more is too much."""
+        return max((s.waiting_bytes / self.bounds.bytes_max for s in self.subscriptions), default=0.0)
+
     def check(self, now_ns: int) -> None:
         """Deal with readers that were waited for and have stood still; let go of results that are too old."""
         for subscription in tuple(self.subscriptions):
@@ -208,5 +214,5 @@ class Feed:
         if self._hold_for_first:
             needed = self.log.first_number if self.log.kept_bytes <= self.bounds.bytes_max else self.log.next_number
         else:
-            needed = min((s.cursor for s in self.subscriptions), default=self.log.next_number)
+            needed = min([s.cursor for s in self.subscriptions], default=self.log.next_number)
         self.log.trim(now_ns, needed)

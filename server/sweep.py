@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from millstream.server.app import Application
 
 SWEEP_S = 0.05
+RATE_ROUNDS = 10  # rounds between two notes of how many rows have come
 JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
+WATCH_S = 1.0  # between two looks at the targets of queries, less where the optimiser is to settle sooner
 LAW_ROUNDS = 200  # rounds between two looks at the conservation law
 
 
@@ -25,6 +27,8 @@ class Sweep:
         self.application = application
         self._handle: asyncio.TimerHandle | None = None
         self._round = 0
+        self._watch_rounds = max(1, round(min(WATCH_S, application.config.optimise_settle_s / 5) / SWEEP_S))
+        self._looking = False
         self._suspects: frozenset[tuple[str, str]] = frozenset()
 
     def start(self) -> None:
@@ -46,10 +50,32 @@ class Sweep:
         for found in tuple(application.feeds.values()):
             found.feed.check(now_ns)
         self._pass_time()
+        if self._round % RATE_ROUNDS == 0:
+            self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
             application.loop.create_task(application.checkpoint())
+        if self._round % self._watch_rounds == 0:
+            self._look_at_targets()
         if self._round % LAW_ROUNDS == 0:
             self._check_law()
+
+    def _look_at_targets(self) -> None:
+        """One look at a time, on the thread that executes statements."""
+        if not self._looking and self.application.host.watch.has_work:
+            self._looking = True
+            self.application.loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        host = self.application.host
+        try:
+            if not self.application.stopping:
+                await self.application.call(host.watch.look if host.optimiser is None else host.optimiser.step)
+        finally:
+            self._looking = False
+
+    def _note_rates(self, now_ns: int) -> None:
+        host = self.application.host
+        host.rates.note(now_ns, {name: intake.accepted_total for name, intake in host.intakes.items()})
 
     def _pass_time(self) -> None:
         host = self.application.host

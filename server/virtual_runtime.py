@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from millstream.engine.graph import GraphDelta, OperatorId, QueryId
+from millstream.engine.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
 from millstream.scheduler import catalog
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
@@ -92,6 +94,10 @@ class VirtualRuntime:
     def statistics(self) -> SchedulerStatistics:
         """Return the core's counts."""
         return self.core.statistics()
+
+    def loads(self) -> Mapping[ClassId, ClassLoad]:
+        """Return nothing: no load is managed where time stands still."""
+        return {}
 
     def measures(self) -> Measured | None:
         """Nothing is: no time passes but what a timeline says."""

@@ -21,7 +21,7 @@ RUNS = 7
 def benchmark(kit: Kit) -> Iterator[Figures]:
     """Six selections and projections in a row over TCP, trains of 10,000 and 65,536 rows, results read as they come."""
     for train in (TRAIN,) if kit.quick else (TRAIN, 65_536):
-        with daemon("--no-optimise") as server, asyncio.Runner(loop_factory=_new_loop) as runner:
+        with daemon("--no-rewrite") as server, asyncio.Runner(loop_factory=_new_loop) as runner:
             yield runner.run(_measure(kit, server, train))
 
 

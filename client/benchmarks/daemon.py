@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,15 +59,29 @@ def daemon(*options: str) -> Iterator[Daemon]:
     process = subprocess.Popen(
         [*COMMAND, "serve", "--port", "0", "--log-format", "json", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
+    draining = threading.Thread(target=_drained, args=(process,), daemon=True)
     try:
-        yield Daemon(process, _port_of(process), time.perf_counter() - began)
+        port, started_s = _port_of(process), time.perf_counter() - began
+        draining.start()
+        yield Daemon(process, port, started_s)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.communicate(timeout=LEAVE_S)
+            process.wait(timeout=LEAVE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            process.wait()
+        if draining.ident is None:
+            draining.start()
+        draining.join()
+
+
+def _drained(process: subprocess.Popen[str]) -> None:
+    """Read what the server logs: it stands still once nobody does (a thousand connections are more lines than a pipe holds)."""
+    assert process.stderr is not None
+    with process.stderr:
+        for _ in process.stderr:
+            pass
 
 
 def _port_of(process: subprocess.Popen[str]) -> int:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 # Keys that say which figure it is, and keys of figures that are better when greater, or when smaller.
-IDENTITY = ("name", "policy", "operators", "queries", "workers", "train", "class", "priority", "shared")
+IDENTITY = ("name", "policy", "operators", "queries", "workers", "train", "class", "priority", "shared", "clients", "groups", "durability")
 GREATER = ("rows_per_s", "ratio")
-SMALLER = ("p50_ms", "p99_ms", "p9999_ms", "peak_rss_mb", "overhead", "bytes_per_row")
+SMALLER = ("p50_ms", "p99_ms", "p9999_ms", "peak_rss_mb", "overhead", "bytes_per_row", "ns_each")
 NOISE_MIN = 0.10  # below that nothing is said to have moved: a busy machine alone does as much
 
 _UNITS = {
@@ -22,6 +22,7 @@ _UNITS = {
     "peak_rss_mb": "peak MB",
     "cpu_s": "CPU s",
     "bytes_per_row": "bytes/row",
+    "ns_each": "CPU ns each",
 }
 
 

@@ -28,17 +28,22 @@ _ONE = "from millstream.client.cli import main; main()"
 @click.option("--list", "list_", is_flag=True, help="List the benchmarks.")
 @click.option("--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Figures recorded before; says what moved.")
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), help="Where to record the figures.")
-def command(name: str | None, quick: bool, format_: str, list_: bool, compare: Path | None, record: Path | None) -> None:
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Where to draw the growth curves (needs matplotlib).")
+def command(name: str | None, quick: bool, format_: str, list_: bool, compare: Path | None, record: Path | None, plot: Path | None) -> None:
     """Run the benchmark NAME, or all. A wrong answer fails, however fast it was."""
     found = _benchmarks()
     if list_ or name is None:
         for entry in found:
-            click.echo(f"{entry.name:<14}{_summary(entry)}")
+            click.echo(f"{entry.name:<16}{_summary(entry)}")
         return
     chosen = [e for e in found if name in (ALL, e.name) or e.name.startswith(f"{name}-")]
     if not chosen:
         raise click.UsageError(f"there is no benchmark {name}; there are {', '.join(e.name for e in found)}")
-    _run(chosen, quick, format_, compare, record)
+    lines = _run(chosen, quick, format_, compare, record)
+    if plot is not None:
+        from millstream.client.benchmarks.plots import draw
+
+        draw(lines, plot)
 
 
 def _benchmarks() -> list[EntryPoint]:
@@ -49,7 +54,7 @@ def _summary(entry: EntryPoint) -> str:
     return (entry.load().__doc__ or "").strip().partition("\n")[0]
 
 
-def _run(chosen: list[EntryPoint], quick: bool, format_: str, compare: Path | None, record: Path | None) -> None:
+def _run(chosen: list[EntryPoint], quick: bool, format_: str, compare: Path | None, record: Path | None) -> list[dict[str, Any]]:
     from millstream.client.benchmarks import figures
 
     before = figures.read_record(compare) if compare is not None else {}
@@ -74,6 +79,7 @@ def _run(chosen: list[EntryPoint], quick: bool, format_: str, compare: Path | No
         figures.write_record(record, lines)
     if failed:
         raise click.ClickException("; ".join(failed))
+    return lines
 
 
 def _show_tables(lines: list[dict[str, Any]]) -> None:

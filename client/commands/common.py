@@ -44,7 +44,7 @@ def connection_options(command: Command) -> Command:
             from millstream.client.blocking import connect
 
             client = connect(server, token, tls_ca)
-            client.on_notice(lambda _code, message: courtesy(message))
+            client.on_notice(lambda code, message: warn(message) if code == "shed" else courtesy(message))
             return client
 
         return command(*args, connect=connected, **options)
@@ -105,14 +105,17 @@ def show_answer(answer: Answer, format: str | None) -> None:
         courtesy(notice)
 
 
-def show_results(subscription: BlockingSubscription, format: str | None, limit: int | None = None) -> None:
-    """Print results until the subscription ends, `limit` rows are printed, or Ctrl-C."""
+def show_results(subscription: BlockingSubscription, format: str | None, limit: int | None = None, *, receipts: bool = False) -> None:
+    """Print results until the subscription ends, `limit` rows are printed, or Ctrl-C. `receipts`: with three columns more."""
+    from millstream.client.receipts import receipt_of, schema_with_receipt, with_receipt
     from millstream.client.subscriber import Lost
     from millstream.protocol.batches import arrow_schema
 
     schema = subscription.schema if subscription.schema is not None else arrow_schema(subscription.columns)
+    schema = schema_with_receipt(schema) if receipts else schema
     renderer = renderer_for(chosen_format(format), schema, output(), live=True, colour=sys.stdout.isatty())
     left = limit
+    told = False
     try:
         while left is None or left > 0:
             item = subscription.next_item()
@@ -121,7 +124,11 @@ def show_results(subscription: BlockingSubscription, format: str | None, limit: 
             if isinstance(item, Lost):
                 warn(f"gap: {item.rows} rows are missing here ({item.reason})")
                 continue
-            left = _print(renderer, item, left)
+            receipt = None if receipts or told else receipt_of(item)
+            if receipt is not None and receipt.shed_rows:
+                told = True
+                warn(f"rows are being shed: these results saw {receipt.share_seen:.1%} of their input (--receipts tells it by row)")
+            left = _print(renderer, with_receipt(item) if receipts else item, left)
     except KeyboardInterrupt:
         courtesy("stopped")
     finally:

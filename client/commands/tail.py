@@ -18,11 +18,20 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(min=0), default=None, metavar="N", help="Stop after N rows.")
 @click.option("--from-start", is_flag=True, help="Begin with the results that are kept.")
 @click.option("--resume", "resume_token", default=None, metavar="TOKEN", help="Go on after the result that carried the token.")
+@click.option(
+    "--receipts", is_flag=True, help="Add rows_seen, rows_shed and share_seen: what part of its input each result saw (docs/overload.md)."
+)
 @format_option
 @connection_options
 def command(
-    query: str, limit: int | None, from_start: bool, resume_token: str | None, format: str | None, connect: Callable[[], Client]
+    query: str,
+    limit: int | None,
+    from_start: bool,
+    resume_token: str | None,
+    receipts: bool,
+    format: str | None,
+    connect: Callable[[], Client],
 ) -> None:
     """Print the results of QUERY as they come, until it ends or Ctrl-C. The query runs on."""
     with connect() as client, client.subscribe(name_of(query), from_start=from_start, resume_token=resume_token) as subscription:
-        show_results(subscription, format, limit)
+        show_results(subscription, format, limit, receipts=receipts)

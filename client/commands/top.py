@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PARTS = (
     ("queries", "SHOW QUERIES"), ("streams", "SHOW STREAMS"), ("classes", "SHOW CLASSES"), ("policy", "SHOW POLICIES"),
-    ("scheduler", "SHOW DECISIONS"),
+    ("scheduler", "SHOW SCHEDULER"), ("decisions", "SHOW DECISIONS"),
 )  # fmt: skip
 
 

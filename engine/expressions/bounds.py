@@ -20,7 +20,8 @@ TOTAL = frozenset(
         "is_unknown", "is_not_true", "is_not_false", "is_not_unknown", "is_null", "is_not_null", "between", "in", "||", "concat",
         "concat_ws", "upper", "lower", "initcap", "reverse", "trim", "ltrim", "rtrim", "left", "right", "length",
         "octet_length", "ascii", "replace", "translate", "strpos", "position", "starts_with", "ends_with", "contains", "coalesce",
-        "greatest", "least", "nullif", "if", "sign", "isnan", "isinf", "isfinite", "pi", "current_watermark", "cbrt", "atan", "atan2",
+        "greatest", "least", "nullif", "if", "sign", "isnan", "isinf", "isfinite", "pi", "current_watermark", "sampling_weight",
+        "cbrt", "atan", "atan2",
         "degrees", "radians", "&", "|", "#",
     )
 )  # fmt: skip

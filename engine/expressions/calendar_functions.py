@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import with_validity
 from millstream.engine.column import Column
 from millstream.engine.errors import TypeProblem

@@ -19,7 +19,13 @@ from millstream.engine.expressions.casts import build_cast
 from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
 from millstream.engine.expressions.conditional import build_case, build_coalesce, build_extreme, build_if, build_nullif
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
-from millstream.engine.expressions.dates import build_current_watermark, build_date_trunc, build_extract, build_to_timestamp
+from millstream.engine.expressions.dates import (
+    build_current_watermark,
+    build_date_trunc,
+    build_extract,
+    build_sampling_weight,
+    build_to_timestamp,
+)
 from millstream.engine.expressions.decimals import build_decimal
 from millstream.engine.expressions.folding import fold_with
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, walk
@@ -83,6 +89,7 @@ BUILDERS: dict[str, Builder] = {
     "add_months": build_add_months,
     "to_char": build_to_char,
     "current_watermark": build_current_watermark,
+    "sampling_weight": build_sampling_weight,
 }
 _TRUTH_TESTS = {"is_true": (True, False), "is_false": (False, False), "is_not_true": (True, True), "is_not_false": (False, True)}
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from millstream.engine.errors import TypeProblem
 from millstream.engine.expressions.signature import Rule, Signature, expect_count, refuse_argument
-from millstream.engine.types import BIGINT, DATE, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, decimal
+from millstream.engine.types import BIGINT, DATE, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, decimal
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]
@@ -98,6 +98,12 @@ def current_watermark(name: str, types: Types, options: Options) -> Signature:
     return Signature(name, (), TIMESTAMP)
 
 
+def sampling_weight(name: str, types: Types, options: Options) -> Signature:
+    """SAMPLING_WEIGHT(): how many rows that were offered a kept row stands for; 1 where nothing was shed."""
+    expect_count(name, types, 0, 0)
+    return Signature(name, (), DOUBLE)
+
+
 def add_months(name: str, types: Types, options: Options) -> Signature:
     """ADD_MONTHS(ts, n): what `ts + INTERVAL 'n months'` means."""
     expect_count(name, types, 2, 2)
@@ -132,6 +138,7 @@ DATE_RULES: dict[str, Rule] = {
     "date_trunc": date_trunc,
     "to_timestamp": to_timestamp,
     "current_watermark": current_watermark,
+    "sampling_weight": sampling_weight,
     **dict.fromkeys(("year", "quarter", "month", "week", "day", "hour", "minute", "second", "epoch"), shorthand),
     **dict.fromkeys(("dayofweek", "dayofyear", "dayofmonth", "isodow", "isoyear", "dow", "doy"), shorthand),
 }

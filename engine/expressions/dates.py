@@ -27,7 +27,7 @@ from millstream.engine.expressions.decimals import as_objects, round_scaled, sto
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, fail_where, is_null_literal
 from millstream.engine.expressions.zones import zone as named_zone
-from millstream.engine.types import BIGINT, DATE, TIMESTAMP, Kind, decimal
+from millstream.engine.types import BIGINT, DATE, DOUBLE, TIMESTAMP, Kind, decimal
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -205,6 +205,19 @@ def _from_decimal(column: Column, context: EvaluationContext, reason: str) -> Co
     valid = fail_where(context, bad, column.valid, reason)
     stored = store_decimal(np.where(bad, 0, rounded), decimal(19, 0), valid, None, context, reason)
     return Column(TIMESTAMP, stored.values.astype(np.int64), valid)
+
+
+def build_sampling_weight(call: Call, compiler: Compiler) -> Kernel:
+    """SAMPLING_WEIGHT(): 1 over the chance that the row was kept; NULL where rows are not shed by chance."""
+
+    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+        if context.weights is None:
+            return Column(DOUBLE, np.ones(rows.rows, dtype=np.float64))
+        values = context.weights()
+        known = values > 0.0
+        return Column(DOUBLE, values, None if known.all() else known)
+
+    return kernel
 
 
 def build_current_watermark(call: Call, compiler: Compiler) -> Kernel:

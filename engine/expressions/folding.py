@@ -11,7 +11,7 @@ from millstream.engine.expressions.ir import Call, Expression, Literal, children
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.types import Kind
 
-NOT_CONSTANT = frozenset(("current_watermark",))
+NOT_CONSTANT = frozenset(("current_watermark", "sampling_weight"))
 
 
 class _OneRow:

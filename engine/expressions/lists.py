@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import arrow_type, column_from_arrow, column_to_arrow
 from millstream.engine.column import Column, Mask
 from millstream.engine.errors import TypeProblem

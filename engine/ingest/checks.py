@@ -47,6 +47,12 @@ class RowChecks:
         ]
         return Coerced(good, len(kept), rejected, self._warnings(good), kept)
 
+    def are_good(self, columns: Sequence[Column], rows: int) -> bool:
+        """Whether all rows pass."""
+        reasons = Reasons(rows)
+        self._check(columns, reasons)
+        return not reasons.by_row
+
     def _check(self, columns: Sequence[Column], reasons: Reasons) -> None:
         for position, column_field in self._needed:
             valid = columns[position].validity()

@@ -23,6 +23,7 @@ from millstream.engine.event_time import time_position
 from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
 from millstream.engine.ingest.checks import Definition, LineOf, RawOf, RowChecks, is_needed
 from millstream.engine.ingest.outcome import Coerced, Converted, Reasons
+from millstream.engine.ingest.plain_columns import PlainColumns, is_plain
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.ingest.quick_rows import QuickRows
 from millstream.engine.schema import StreamDefinition, TimeRule
@@ -135,6 +136,17 @@ class Coercer:
             converted.append(take_same_type(array, type_) if same else convert_array(array, type_, rules))
         rows = batch.num_rows
         return self.put_together(converted, Reasons(rows), plan.extra, lambda i: _row_as_json(batch, i))
+
+    def plain(self, schema: Any) -> PlainColumns | None:
+        """Return the short way for batches of an Arrow schema, None where its columns are not just those of this one."""
+        try:
+            plan = self._plan_for(schema)
+        except TypeProblem:
+            return None  # every batch will be told
+        order = [(type_, place) for place, same, type_, _ in plan.steps if same and place is not None and is_plain(type_)]
+        if plan.extra or len(order) < len(plan.steps):
+            return None
+        return PlainColumns(order, self._checks.are_good)
 
     def _plan_for(self, schema: Any) -> _ArrowPlan:
         places, extra = self.match(schema.names)

@@ -47,6 +47,7 @@ class ShowWhat(Enum):
     WATERMARKS = "WATERMARKS"
     DECISIONS = "DECISIONS"
     MEASURES = "MEASURES"
+    SCHEDULER = "SCHEDULER"
 
 
 class ExplainMode(Enum):

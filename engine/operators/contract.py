@@ -132,6 +132,10 @@ class Operator(ABC):
         for name, value in pickle.loads(state["fields"]).items():
             setattr(self, name, value)
 
+    def oldest_us(self) -> int | None:
+        """Return the least event time of the rows in open sessions, for operators that have those; else None."""
+        return None
+
     def state_rows(self) -> int:
         """Return the rows (or panes × groups) held, for the memory measure and the bound that EXPLAIN states."""
         return 0

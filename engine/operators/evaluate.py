@@ -8,8 +8,10 @@ from millstream.engine.train import Train
 
 
 def context_of(train: Train) -> EvaluationContext:
-    """Return the surroundings of an evaluation over a train: W just before each row."""
-    return EvaluationContext(lambda: train.track.before(train.seq.array()))
+    """Return the surroundings of an evaluation over a train: W just before each row, and how many offered rows each stands for."""
+    tally = train.tally
+    weights = None if tally is None else lambda: tally.weights_of(train.seq.array())
+    return EvaluationContext(lambda: train.track.before(train.seq.array()), weights)
 
 
 def report_errors(context: EvaluationContext, train: Train, out: Emitter) -> None:

@@ -30,6 +30,9 @@ class IdPool:
 
     def take(self, count: int) -> Int64Array:
         """Return `count` ids."""
+        if not self._free:
+            self.size += count
+            return np.arange(self.size - count, self.size, dtype=np.int64)
         reused = self._free[-count:] if count else []
         if reused:
             del self._free[-count:]

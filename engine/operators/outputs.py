@@ -48,7 +48,7 @@ def progress(train: Train, schema: Schema, track: WatermarkTrack | None = None) 
     """Return a train without rows over the interval of `train`, with its marks."""
     track = train.track if track is None else track
     empty = empty_train(schema, train.lo, train.hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
-    empty.idle, empty.flush, empty.notes = train.idle, train.flush, train.notes
+    empty.idle, empty.flush, empty.notes, empty.tally = train.idle, train.flush, train.notes, train.tally
     return empty
 
 

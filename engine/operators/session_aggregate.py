@@ -72,6 +72,10 @@ class SessionWindow(Operator):
         """Return when the next session may close."""
         return self._rows.next_close_us if len(self._rows) else None
 
+    def oldest_us(self) -> int | None:
+        """Return the first row of the oldest session."""
+        return self._rows.oldest_us
+
     def state_rows(self) -> int:
         """Return the rows of open sessions."""
         return len(self._rows)

@@ -214,6 +214,10 @@ class FoldedSessions(Operator):
             found.append((max(self._newest, self._intake.watermark) // self._every + 1) * self._every)
         return min(found, default=None)
 
+    def oldest_us(self) -> int | None:
+        """Return the first row of the oldest session, or the oldest row that W has not passed."""
+        return min((t for t in (self._states.oldest_us, self._intake.oldest_us) if t is not None), default=None)
+
     def state_rows(self) -> int:
         """Return the rows that wait and the open sessions."""
         return len(self._intake) + len(self._states)

@@ -61,6 +61,11 @@ class SessionRows:
         """No open session ends before this."""
         return self._next_close
 
+    @property
+    def oldest_us(self) -> int | None:
+        """The least event time kept."""
+        return int(self._rows.time.min()) if len(self._rows) else None
+
     def nbytes(self) -> int:
         """Return the bytes kept."""
         return self._rows.nbytes()

@@ -240,6 +240,19 @@ class SharedAggregate(WindowAggregate):
         """Return the longest window: how far back the synopsis reaches."""
         return self._frames.longest_us
 
+    def layer_bounds(self) -> dict[int, tuple[int, int]]:
+        """Return of each layer, by number, the arrival number from which it takes rows, and its step."""
+        return {number: (layer.from_seq, layer.step_us) for number, layer in self._layers.items()}
+
+    def kept_from_us(self, layer: int) -> int:
+        """Return from when on an open window may ask for what a layer holds."""
+        return self._frames.kept_from_us(layer)
+
+    def view_of(self, port: int) -> tuple[WindowSpec, int, int]:
+        """Return an output's window, the first layer that it sees, and the arrival number from which it does."""
+        frame = self._members[port].frame
+        return frame.window, frame.layer, frame.from_seq
+
     def complete_from_us(self, port: int) -> int | None:
         """Return the start of the first window of an output that its query saw whole: None from the beginning."""
         return self._members[port].frame.whole_from_us

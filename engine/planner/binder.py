@@ -25,6 +25,7 @@ from millstream.engine.planner.logical import (
     walk_plan,
 )
 from millstream.engine.planner.query_options import query_options
+from millstream.engine.planner.scale_up import scaled_up, wants_scaling
 from millstream.engine.planner.select_binder import SelectBinder
 from millstream.engine.planner.steps import append_only_change
 
@@ -49,6 +50,9 @@ class _Binder:
         self.nested_queries = 0
 
     def query(self, query: Query, overrides: tuple[Option, ...]) -> LogicalQuery:
+        scaling = wants_scaling(query, overrides)
+        if scaling is not None:
+            query = scaled_up(query, scaling)
         emit = EmitSpec(EmitKind.CHANGES) if query.stream is not None else query.emit
         if self.finite:
             emit = _once(query)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from millstream.engine.column import Column
 from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.contract import EvaluationContext
+from millstream.engine.expressions.folding import NOT_CONSTANT
 from millstream.engine.expressions.ir import Call, Expression, Literal, children
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.types import Kind
@@ -29,7 +30,7 @@ def evaluate(expression: Expression) -> Expression:
         return expression
     if not all(isinstance(part, Literal) for part in parts) or expression.type.kind is Kind.LIST:
         return expression
-    if (isinstance(expression, Call) and expression.function == "current_watermark") or user_function_of(expression) is not None:
+    if (isinstance(expression, Call) and expression.function in NOT_CONSTANT) or user_function_of(expression) is not None:
         return expression
     context = EvaluationContext()
     column = compile_expression(expression)(_OneRow(), context)

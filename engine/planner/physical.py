@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from millstream.engine.expressions.ir import Expression
 from millstream.engine.graph import DEFAULT_QOS, NS_PER_S
 from millstream.engine.operators.recipes import EmitSpec, Recipe
 from millstream.engine.schema import Schema
@@ -40,9 +41,19 @@ class PhysicalNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ShedBy:
+    """What a row is worth when load is shed: the expression as written, and bound over the stream's columns (DOUBLE)."""
+
+    text: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class QueryOptions:
     """WITH (…) of a query: class, latency utility graph as (seconds, utility), weight, deadline, life time. Units in the names.
 
+    `latency_target_ns` is the mean latency that is wanted, `memory_bytes_max` the most that queues and state may hold, and
+    `tolerance_percent` how far either may be exceeded before it counts as missed.
     `history`: it begins with the windows that are seen whole, also those whose first rows came before it where a synopsis holds them.
     """
 
@@ -51,10 +62,13 @@ class QueryOptions:
     weight: float = 1.0
     deadline_ns: int = NS_PER_S
     period_ns: int | None = None
+    latency_target_ns: int | None = None
     memory_bytes_max: int | None = None
     tolerance_percent: float | None = None
     start_at_us: int | None = None
     lifetime_us: int | None = None
+    scale_up: bool = False
+    shed_by: ShedBy | None = None
     history: bool = False
 
 

@@ -27,8 +27,24 @@ from millstream.engine.planner.plan_nodes import NodeReader
 from millstream.engine.planner.query_options import checked_qos, query_options
 
 PLAN_VERSION = 1
-ROOT_FIELDS = ("version", "name", "class", "qos", "weight", "deadline", "start", "lifetime", "history", "emit", "stream", "every", "root")
-QOS_FIELDS = ("latency", "memory_bytes_max", "tolerance_percent")
+ROOT_FIELDS = (
+    "version",
+    "name",
+    "class",
+    "qos",
+    "weight",
+    "deadline",
+    "start",
+    "lifetime",
+    "history",
+    "shed_by",
+    "emit",
+    "stream",
+    "every",
+    "root",
+)
+_PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "shed_by")
+QOS_FIELDS = ("latency", "latency_target", "memory_bytes_max", "tolerance_percent")
 
 
 def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple[Option, ...] = ()) -> LogicalQuery:
@@ -45,6 +61,8 @@ def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple
     if isinstance(root, TableScan):
         raise Unsupported("root: a table can stand only on the right of a join")
     node, emitted = _guarded("emit", lambda: settled(root, emit, stream, every))
+    if any(o.name == "scale_up" for o in overrides):
+        raise Unsupported("scale_up is for queries in SQL", hint="add SUM(SAMPLING_WEIGHT()) to the plan's aggregates")
     qos = Fields.of(fields.values["qos"], "qos") if fields.has("qos") else None
     options = query_options(_options(fields, qos), overrides, node, emitted, catalog)
     if qos is not None and qos.has("latency") and not any(o.name == "qos" for o in overrides):
@@ -95,9 +113,7 @@ def _stream(fields: Fields) -> tuple[str | None, int | None]:
 
 def _options(fields: Fields, qos: Fields | None) -> tuple[Option, ...]:
     """Return the root's settings as the options that WITH (…) would give."""
-    options = [
-        Option(name, fields.values[name]) for name in ("class", "weight", "deadline", "start", "lifetime", "history") if fields.has(name)
-    ]
+    options = [Option(name, fields.values[name]) for name in _PLAIN_OPTIONS if fields.has(name)]
     if qos is not None:
         qos.only(QOS_FIELDS)
         options += [Option(name, qos.values[name]) for name in QOS_FIELDS[1:] if qos.has(name)]

@@ -81,6 +81,8 @@ def _options(query: LogicalQuery) -> Plan:
     qos: Plan = {}
     if options.qos != default.qos:
         qos["latency"] = [list(point) for point in options.qos]
+    if options.latency_target_ns is not None:
+        qos["latency_target"] = duration_text(options.latency_target_ns // _NS_PER_US)
     if options.memory_bytes_max is not None:
         qos["memory_bytes_max"] = options.memory_bytes_max
     if options.tolerance_percent is not None:
@@ -91,6 +93,8 @@ def _options(query: LogicalQuery) -> Plan:
         plan["weight"] = options.weight
     if options.deadline_ns != default.deadline_ns:
         plan["deadline"] = duration_text(options.deadline_ns // _NS_PER_US)
+    if options.shed_by is not None:
+        plan["shed_by"] = options.shed_by.text
     if options.start_at_us is not None:
         plan["start"] = format_timestamp(options.start_at_us)
     if options.lifetime_us is not None:

@@ -15,8 +15,22 @@ from millstream.engine.language.syntax import Option, Place
 from millstream.engine.operators.recipes import EmitKind, EmitSpec
 from millstream.engine.planner.logical import Node, RelationToStream, Window, walk_plan
 from millstream.engine.planner.physical import QueryOptions
+from millstream.engine.planner.shed_options import check_shedding, shed_by
 
-OPTION_NAMES = ("class", "qos", "weight", "deadline", "memory_bytes_max", "tolerance_percent", "start", "lifetime", "history")
+OPTION_NAMES = (
+    "class",
+    "qos",
+    "weight",
+    "deadline",
+    "latency_target",
+    "memory_bytes_max",
+    "tolerance_percent",
+    "start",
+    "lifetime",
+    "history",
+    "scale_up",
+    "shed_by",
+)
 _QOS_POINT = re.compile(r"\s*([0-9.]+\s*[A-Za-zµ]+)\s*:\s*([0-9.]+)\s*")
 _NS_PER_US = 1_000
 
@@ -27,12 +41,20 @@ def query_options(own: tuple[Option, ...], overrides: tuple[Option, ...], node: 
     options = default_options(node, emit)
     for option in merged.values():
         try:
-            options = _apply(options, option, catalog)
+            options = _apply(options, option, node, catalog)
         except EngineError as problem:
             if problem.line is None and option.place != Place():  # one from outside the text has no place
                 problem.line, problem.column, problem.token = option.place.line, option.place.column, option.name
             raise
+    check_shedding(options, node, catalog)
     return options
+
+
+def truth(name: str, value: object) -> bool:
+    """Return a value that says yes or no."""
+    if not isinstance(value, bool):
+        raise InvalidDefinition(f"option {name} must be true or false, not {value!r}")
+    return value
 
 
 def default_options(node: Node, emit: EmitSpec) -> QueryOptions:
@@ -53,7 +75,7 @@ def _period_us(node: Node, emit: EmitSpec) -> int | None:
     return min(slides) if slides else None
 
 
-def _apply(options: QueryOptions, option: Option, catalog: Catalog) -> QueryOptions:
+def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) -> QueryOptions:
     name, value = option.name, option.value
     if name == "class":
         return replace(options, class_name=_class_name(str(value), catalog))
@@ -63,6 +85,8 @@ def _apply(options: QueryOptions, option: Option, catalog: Catalog) -> QueryOpti
         return replace(options, weight=_positive(name, value))
     if name == "deadline":
         return replace(options, deadline_ns=_duration(name, value) * _NS_PER_US)
+    if name == "latency_target":
+        return replace(options, latency_target_ns=_duration(name, value) * _NS_PER_US)
     if name == "memory_bytes_max":
         return replace(options, memory_bytes_max=int(_positive(name, value)))
     if name == "tolerance_percent":
@@ -71,6 +95,10 @@ def _apply(options: QueryOptions, option: Option, catalog: Catalog) -> QueryOpti
         return replace(options, start_at_us=_instant(name, value))
     if name == "lifetime":
         return replace(options, lifetime_us=_duration(name, value))
+    if name == "scale_up":
+        return replace(options, scale_up=truth(name, value))
+    if name == "shed_by":
+        return replace(options, shed_by=shed_by(str(value), node, catalog))
     if name == "history":
         return replace(options, history=_history(value))
     raise UnknownName(f"there is no option {name}", hint=did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}")

@@ -24,16 +24,14 @@ def looser_filter(condition: Expression, running: Iterable[Shared]) -> tuple[Sha
     """Return the running filter that drops most of what this one drops and nothing else, with the condition that is left to do."""
     if may_fail(condition):
         return None
-    ours = [normal_expression(c) for c in conjuncts(condition)]
+    ours = _parts_of(condition)
     best: tuple[int, Shared, Expression] | None = None
     for shared in running:
-        recipe = shared.running.recipe
-        if not isinstance(recipe, SelectRecipe) or may_fail(recipe.condition):
+        theirs = _filter_of(shared)
+        if not theirs or not _all_implied(ours, theirs):
             continue
-        theirs = [normal_expression(c) for c in conjuncts(recipe.condition)]
-        if not all(any(implies(mine, their) for mine in ours) for their in theirs):
-            continue
-        left = conjunction([c for c in ours if c not in theirs])
+        known = [their for their, _ in theirs]
+        left = conjunction([c for c, _ in ours if c not in known])
         if left is not None and (best is None or len(theirs) > best[0]):
             best = len(theirs), shared, left
     return None if best is None else (best[1], best[2])
@@ -43,28 +41,62 @@ def wider_projection(columns: Sequence[Expression], running: Iterable[Shared]) -
     """Return the running projection that computes all these columns, with the place of each."""
     wanted = [normal_expression(c) for c in columns]
     for shared in running:
-        recipe = shared.running.recipe
-        if not isinstance(recipe, ProjectRecipe):
+        places = _projection_of(shared)
+        if not places or not all(c in places for c in wanted):
             continue
-        places = {normal_expression(c): i for i, c in reversed(list(enumerate(recipe.columns)))}
-        extra = [c for c in recipe.columns if normal_expression(c) not in wanted]
-        if all(c in places for c in wanted) and not any(may_fail(c) for c in extra):
-            return shared, [places[c] for c in wanted]
+        if not any(fails for c, (_, fails) in places.items() if c not in wanted):
+            return shared, [places[c][0] for c in wanted]
     return None
 
 
 def implies(first: Expression, second: Expression) -> bool:
     """Tell whether a row for which the first condition is true makes the second true; both in normal form. False when in doubt."""
-    if first == second:
-        return True
-    one, other = _range_of(first), _range_of(second)
-    if one is None or other is None or one[0] != other[0]:
-        return False
-    return _above(one[1], other[1]) and _below(one[2], other[2])
+    return _implies((first, _range_of(first)), (second, _range_of(second)))
 
 
 _Bound = tuple[Any, bool] | None  # the constant, and whether it belongs to the range
-_Range = tuple[Expression, _Bound, _Bound]
+_Range = tuple[ColumnRef, _Bound, _Bound]
+_Part = tuple[Expression, _Range | None]  # a conjunct in normal form, and its range if it has one
+_Places = dict[Expression, tuple[int, bool]]  # of each column in normal form: its place, and whether it may fail
+
+
+def _implies(first: _Part, second: _Part) -> bool:
+    one, other = first[1], second[1]
+    if one is None or other is None:
+        return first[0] == second[0]
+    # The columns are compared last: with a thousand filters on a stream most differ in their constants.
+    return _above(one[1], other[1]) and _below(one[2], other[2]) and one[0] == other[0]
+
+
+def _all_implied(ours: Sequence[_Part], theirs: Sequence[_Part]) -> bool:
+    return all(any(_implies(mine, their) for mine in ours) for their in theirs)
+
+
+def _parts_of(condition: Expression) -> list[_Part]:
+    normal = [normal_expression(c) for c in conjuncts(condition)]
+    return [(c, _range_of(c)) for c in normal]
+
+
+def _filter_of(shared: Shared) -> list[_Part]:
+    """Return the conjuncts of a running filter that cannot fail, nothing for any other operator."""
+    if not isinstance(shared.running.recipe, SelectRecipe):
+        return []
+    if shared.facts is None:
+        condition = shared.running.recipe.condition
+        shared.facts = [] if may_fail(condition) else _parts_of(condition)
+    facts: list[_Part] = shared.facts  # type: ignore[assignment]  # by the recipe's kind
+    return facts
+
+
+def _projection_of(shared: Shared) -> _Places:
+    """Return the columns of a running projection, nothing for any other operator."""
+    if not isinstance(shared.running.recipe, ProjectRecipe):
+        return {}
+    if shared.facts is None:
+        columns = list(enumerate(shared.running.recipe.columns))
+        shared.facts = {normal_expression(c): (i, may_fail(c)) for i, c in reversed(columns)}
+    facts: _Places = shared.facts  # type: ignore[assignment]  # by the recipe's kind
+    return facts
 
 
 def _range_of(condition: Expression) -> _Range | None:

@@ -16,7 +16,8 @@ from millstream.engine.synopses.answers import Shown
 class Port:
     """An output that can be read: its log, who fills it, the source if it is a stream's, the streams and base streams behind it.
 
-    `flushes`: silence on one of the base streams closes what is open (IDLE … FLUSH).
+    `flushes`: silence on one of the base streams closes what is open (IDLE … FLUSH). `lineages`: how many parts the tallies of its trains
+    have, 0 where nothing is shed.
     """
 
     log: OutputLog
@@ -27,6 +28,7 @@ class Port:
     streams: frozenset[str] = frozenset()
     raw: bool = True
     flushes: bool = False
+    lineages: int = 0
 
 
 @dataclass(slots=True)

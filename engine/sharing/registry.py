@@ -21,13 +21,17 @@ AnyKey = TypeVar("AnyKey")
 
 @dataclass(slots=True, eq=False)
 class Shared:
-    """A running operator with its ports. `history` are the counts of its base streams' logs when it came into force."""
+    """A running operator with its ports. `history` are the counts of its base streams' logs when it came into force.
+
+    `facts` keeps what containment.py has found out of its recipe: every query that comes is compared with all that run.
+    """
 
     key: Key
     running: RunningOperator
     ports: list[Port]
     base_logs: tuple[OutputLog, ...] = ()
     history: tuple[tuple[int, int], ...] = ()
+    facts: object = None
 
     def is_untouched(self) -> bool:
         """Nothing has come on its streams since it came into force, so its state is that of a new operator."""

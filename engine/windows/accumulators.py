@@ -75,13 +75,24 @@ class RowCounts:
             new = np.flatnonzero((counts == 0) & (added > 0))
             counts += added
         if len(new):
-            # Written from the last row to the first, so that the first one's ordinal stays.
-            first[batch.cells[::-1]] = np.minimum(
-                first[batch.cells[::-1]], np.arange(batch.ordinal + batch.rows - 1, batch.ordinal - 1, -1, dtype=np.int64)
-            )
+            self._note_first(batch, first, new)
             if slot is not None:
                 self._filled[slot] = self._filled.get(slot, 0) + len(new)
         return new + batch.lo
+
+    def _note_first(self, batch: Batch, first: Int64Array, new: Int64Array) -> None:
+        """Keep the ordinal of the first row of each new cell. Written from the last row to the first, so that the first one's stays."""
+        if not batch.is_sparse and len(new) == np.count_nonzero(batch.counts()):
+            first[batch.cells[::-1]] = np.arange(batch.ordinal + batch.rows - 1, batch.ordinal - 1, -1, dtype=np.int64)
+            return
+        if batch.is_sparse:
+            rows = np.flatnonzero(first[batch.cells] == NEVER)
+        else:
+            is_new = np.zeros(len(first), dtype=np.bool_)
+            is_new[new] = True
+            rows = np.flatnonzero(is_new.take(batch.cells))
+        rows = rows[::-1]
+        first[batch.cells[rows]] = rows + batch.ordinal
 
     def clear(self, slot: int) -> None:
         """Forget a pane."""

@@ -58,6 +58,11 @@ class SessionStates:
         """No open session ends before this."""
         return self._timers.next_us
 
+    @property
+    def oldest_us(self) -> int | None:
+        """When the oldest open session began."""
+        return int(self._first_time[self._is_open].min()) if self._count else None
+
     def reserve(self, count: int) -> None:
         """Make ids below `count` known."""
         missing = count - len(self._is_open)

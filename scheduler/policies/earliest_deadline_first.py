@@ -44,15 +44,17 @@ class EarliestDeadlineFirst(RankingBase):
 def deadline_one_ns(view: View, unit: int) -> float:
     """Return D of one unit, in ns."""
     known = view.shared.get("slides and deadlines")
-    if not isinstance(known, list):
-        known = view.shared["slides and deadlines"] = _slides_and_deadlines(view)
     period: float
     deadline: float
-    period, deadline = known[unit]
-    head = float(view.units.head_ns.item(unit))
+    period, deadline = known[unit] if isinstance(known, list) else slides_and_deadlines(view)[unit]
+    head = float(view.units.head_at[unit])
     return (math.floor(head / period) + 1.0) * period if period > 0.0 else head + deadline
 
 
-def _slides_and_deadlines(view: View) -> list[tuple[float, float]]:
-    units = view.only(np.arange(view.units.count))
-    return list(zip(units.period_ns.tolist(), units.deadline_ns.tolist(), strict=True))
+def slides_and_deadlines(view: View) -> list[tuple[float, float]]:
+    """Return of every unit what D follows from: its SLIDE (0 for none) and its query's deadline, in ns."""
+    known = view.shared.get("slides and deadlines")
+    if not isinstance(known, list):
+        units = view.only(np.arange(view.units.count))
+        known = view.shared["slides and deadlines"] = list(zip(units.period_ns.tolist(), units.deadline_ns.tolist(), strict=True))
+    return known

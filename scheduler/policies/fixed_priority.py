@@ -40,17 +40,24 @@ def slacks_ns(view: View) -> FloatColumn:
 
 
 def _all_slacks_ns(view: View) -> FloatColumn:
+    whole = view.only(np.arange(view.units.count))
+    deadlines = whole.remembered("first critical point", lambda: _deadlines_ns(whole))
+    slacks: FloatColumn = deadlines - _costs_below_ns(view)[view.units.entries]
+    return slacks
+
+
+def _deadlines_ns(view: View) -> FloatColumn:
+    first = cache(first_critical_ns)
+    return np.array([min(first(query.qos) for query in view.queries_of(unit)) for unit in range(view.units.count)], dtype=np.float64)
+
+
+def _costs_below_ns(view: View) -> FloatColumn:
+    """Return of every operator its cost and that of all below it, level by level from the outputs up."""
     topology, cost = view.units.topology, view.estimates.cost_ns
-    below: dict[int, float] = {}
-    for slot in reversed(topology.order):
-        consumers = topology.consumers[slot]
-        if len(consumers) <= 1:
-            below[slot] = cost.item(slot) + sum(below[consumer] for consumer in consumers)
-        else:  # what lies below several consumers counts once
+    below = np.zeros(len(cost))
+    for slots, producers, consumers, _ in topology.levels:
+        counts = np.bincount(producers, minlength=len(slots))
+        below[slots] = cost[slots] + np.bincount(producers, weights=below[consumers], minlength=len(slots))
+        for slot in slots[counts > 1].tolist():  # what lies below several consumers counts once
             below[slot] = sum(cost.item(one) for one in topology.downstream(slot))
-    deadline_ns = cache(first_critical_ns)
-    slacks = [
-        min(deadline_ns(query.qos) for query in view.queries_of(unit)) - below[int(view.units.entries[unit])]
-        for unit in range(view.units.count)
-    ]
-    return np.array(slacks, dtype=np.float64)
+    return below

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.policies.base import RankingBase
-from millstream.scheduler.policies.earliest_deadline_first import deadline_one_ns, deadlines_ns
+from millstream.scheduler.policies.earliest_deadline_first import deadlines_ns, slides_and_deadlines
 from millstream.scheduler.view import View
 
 
@@ -28,9 +28,9 @@ class RateDeadlineHybrid(RankingBase):
     moves_with_time: ClassVar[bool] = True
     moves_with_queue: ClassVar[bool] = True
 
-    def deadline_one(self, view: View, unit: int) -> float:
-        """Return D of one unit, in ns."""
-        return deadline_one_ns(view, unit)
+    def slides_and_deadlines(self, view: View) -> list[tuple[float, float]]:
+        """Return of every unit what D follows from: its SLIDE (0 for none) and its query's deadline, in ns."""
+        return slides_and_deadlines(view)
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return 0 for the one to run, below that A by deadline and then B by rate."""

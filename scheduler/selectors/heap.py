@@ -39,35 +39,53 @@ class HeapSelector:
         self._heap: list[_Entry] = []
         self._present: list[_Entry | None] = []
         self._ranks: FloatColumn = np.zeros(0)
+        self._rank_at: memoryview[float] = memoryview(self._ranks)  # type: ignore[arg-type]
+        self._keyed = ranking.moves_with_queue or ranking.oldest_first
+        self._entries: list[_Entry] = []
 
     def reset(self, view: View, now_ns: int) -> None:
         """Rank everything anew and heap what is available."""
-        self._ranks = self.ranking.rank(view, now_ns).astype(np.float64)
+        self._ranks = np.ascontiguousarray(self.ranking.rank(view, now_ns), dtype=np.float64).copy()
+        self._rank_at = memoryview(self._ranks)  # type: ignore[arg-type]
         self.evaluations += view.units.count
         self._present = [None] * view.units.count
         self._heap = []
+        # Where nothing but an estimate changes a key, the entries are made once.
+        self._entries = [] if self._keyed else [(-rank, 0, unit) for unit, rank in enumerate(self._ranks.tolist())]
         for unit in np.flatnonzero(view.units.available).tolist():
             entry = self._present[unit] = self._entry(view, unit)
             self._heap.append(entry)
         heapq.heapify(self._heap)
 
     def _entry(self, view: View, unit: int) -> _Entry:
-        head = view.units.head_ns.item(unit) if self.ranking.oldest_first else 0
-        return (-self._ranks.item(unit), head, unit)
+        if not self._keyed:
+            return self._entries[unit]
+        return (-self._rank_at[unit], view.units.head_at[unit] if self.ranking.oldest_first else 0, unit)
 
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
         """Put in what became available, again where its key moved."""
-        keyed = self.ranking.moves_with_queue or self.ranking.oldest_first
+        if not self._keyed:
+            self._enter(view, units)
+            return
         if self.ranking.moves_with_queue and units:
             self._rank_again(view, units, now_ns)
-        available, present = view.units.available_at, self._present
+        available, present, heap = view.units.available_at, self._present, self._heap
+        ranks, heads, oldest_first = self._rank_at, view.units.head_at, self.ranking.oldest_first
         for unit in units:
-            if not available[unit] or (present[unit] is not None and not keyed):
+            if not available[unit]:
                 continue
-            entry = self._entry(view, unit)
+            entry = (-ranks[unit], heads[unit] if oldest_first else 0, unit)
             if present[unit] != entry:
                 present[unit] = entry
-                heapq.heappush(self._heap, entry)
+                heapq.heappush(heap, entry)
+                self.moves += 1
+
+    def _enter(self, view: View, units: Sequence[int]) -> None:
+        available, present, entries, heap = view.units.available_at, self._present, self._entries, self._heap
+        for unit in units:
+            if available[unit] and present[unit] is None:
+                entry = present[unit] = entries[unit]
+                heapq.heappush(heap, entry)
                 self.moves += 1
 
     def _rank_again(self, view: View, units: Sequence[int], now_ns: int) -> None:
@@ -81,15 +99,16 @@ class HeapSelector:
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the best available units."""
-        heap, present, available = self._heap, self._present, view.units.available_at
+        heap, present, available, pop = self._heap, self._present, view.units.available_at, heapq.heappop
         picked: list[int] = []
+        before = len(heap)
         while heap and len(picked) < count:
-            entry = heapq.heappop(heap)
+            entry = pop(heap)
             unit = entry[2]
-            self.moves += 1
             if present[unit] != entry:
                 continue
             present[unit] = None
             if available[unit]:
                 picked.append(unit)
+        self.moves += before - len(heap)
         return picked

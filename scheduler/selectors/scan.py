@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from millstream.scheduler.contracts import Ranking
 from millstream.scheduler.view import View
+from numpy.typing import NDArray
 
 
 class ScanSelector:
@@ -28,12 +29,17 @@ class ScanSelector:
         candidates = np.flatnonzero(view.units.available)
         if not len(candidates):
             return []
-        part = view if len(candidates) == view.units.count else view.only(candidates)
-        ranks = self.ranking.rank(part, now_ns)
         self.evaluations += len(candidates)
-        if count == 1 and not self.ranking.oldest_first:
-            return [int(candidates[ranks.argmax()])]
-        keys = (candidates, part.head_ns, -ranks) if self.ranking.oldest_first else (candidates, -ranks)
-        best = np.lexsort(keys)[:count]
-        picked: list[int] = candidates[best].tolist()
-        return picked
+        return best_of(self.ranking, view, candidates, now_ns, count)
+
+
+def best_of(ranking: Ranking, view: View, candidates: NDArray[np.int64], now_ns: int, count: int) -> list[int]:
+    """Rank these units and return up to `count`, the best first."""
+    part = view if len(candidates) == view.units.count else view.only(candidates)
+    ranks = ranking.rank(part, now_ns)
+    if count == 1 and not ranking.oldest_first:
+        return [int(candidates[ranks.argmax()])]
+    keys = (candidates, part.head_ns, -ranks) if ranking.oldest_first else (candidates, -ranks)
+    best = np.lexsort(keys)[:count]
+    picked: list[int] = candidates[best].tolist()
+    return picked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from millstream.scheduler.contracts import Ranking
@@ -39,12 +40,14 @@ class TwoLevelSelector:
             return []
         queries = self._query_of[candidates]
         turn = (queries - self._cursor) % max(1, int(self._query_of.max()) + 1)
+        order = np.argsort(turn, kind="stable")
+        candidates, turn = candidates[order], turn[order]
+        starts = [0, *(np.flatnonzero(turn[1:] != turn[:-1]) + 1).tolist(), len(candidates)]
         picked: list[int] = []
-        for next_turn in np.unique(turn)[:count].tolist():
-            own = candidates[turn == next_turn]
-            ranks = self.ranking.rank(view.only(own), now_ns)
-            self.evaluations += len(own)
-            picked.append(int(own[ranks.argmax()]))
+        for first, last in pairwise(starts[: count + 1]):
+            self.evaluations += last - first
+            best = first if last - first == 1 else first + int(self.ranking.rank(view.only(candidates[first:last]), now_ns).argmax())
+            picked.append(int(candidates[best]))
         self._cursor = int(self._query_of[picked[-1]]) + 1
         self.moves += len(picked)
         return picked

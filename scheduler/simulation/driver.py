@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from millstream.engine.graph import LogId
 from millstream.engine.work import WorkReceipt
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import Arrived, Event, QueryAdded, QueryRemoved, Spliced
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
-from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
+from millstream.scheduler.instructions import Dispatch, Instruction, Report, SetDropRatio, Splice
 from millstream.scheduler.workers import run_order
 
 
@@ -24,8 +25,17 @@ from millstream.scheduler.workers import run_order
 class AcceptsArrivals(Protocol):
     """An executor that keeps modelled queues and must hear of arrivals when they happen."""
 
-    def accept(self, event: Arrived) -> None:
-        """Append the rows to the log."""
+    def accept(self, event: Arrived) -> Arrived:
+        """Append the rows to the log; returns the event as it is to be told, which is less what was dropped."""
+        ...
+
+
+@runtime_checkable
+class DropsRows(Protocol):
+    """An executor that drops rows before a log."""
+
+    def set_drop_ratio(self, log: LogId, ratio: float) -> None:
+        """Drop this share of the rows that enter the log, from now on."""
         ...
 
 
@@ -63,6 +73,7 @@ class VirtualDriver:
         self.scheduling_ns = 0
         self._executor = executor
         self._accept = executor.accept if isinstance(executor, AcceptsArrivals) else None
+        self._drop = executor.set_drop_ratio if isinstance(executor, DropsRows) else None
         self._on_splice = on_splice
         self._on_instruction = on_instruction
         self._on_receipt = on_receipt
@@ -135,7 +146,7 @@ class VirtualDriver:
         while waiting and waiting[0][0] <= self.now_ns:
             event = heapq.heappop(waiting)[2]
             if type(event) is Arrived and self._accept is not None:
-                self._accept(event)
+                event = self._accept(event)
             events.append(event)
         return events
 
@@ -151,11 +162,17 @@ class VirtualDriver:
                     self._run_order(instruction)
                 elif type(instruction) is Splice:
                     own.append(self._splice(instruction))
-                elif self._on_instruction is not None:
-                    self._on_instruction(instruction)
+                else:
+                    self._tell(instruction)
             if not own:
                 return
             events = own
+
+    def _tell(self, instruction: Instruction) -> None:
+        if self._drop is not None and type(instruction) is SetDropRatio:
+            self._drop(instruction.log, instruction.ratio)
+        if self._on_instruction is not None:
+            self._on_instruction(instruction)
 
     def _run_order(self, instruction: Dispatch) -> None:
         self._start_ns = self.now_ns

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
@@ -19,7 +19,7 @@ from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepRece
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.executor import ClockNs
 from millstream.scheduler.instructions import Splice
-from millstream.scheduler.simulation.hashing import MASK, mix, mix_many, salt
+from millstream.scheduler.simulation.hashing import MASK, mix, mix_many, salt, uniform
 
 Tuple = tuple[int, int]
 """Arrival in ns, identity."""
@@ -63,6 +63,8 @@ class BoxExecutor:
         self._roots: dict[OperatorId, int] = {}
         self._windows: dict[EdgeId, list[Tuple]] = {}
         self._started_ns = 0
+        self._arrived = 0
+        self._ratios: dict[LogId, float] = {}
         self._written: dict[LogId, tuple[_Log, int]] = {}
         self.outcomes: dict[OperatorId, Sequence[int]] = {}
         """Outcomes by arrival order for boxes whose results are prescribed instead of hashed: outputs of the 1st, 2nd … tuple."""
@@ -103,12 +105,26 @@ class BoxExecutor:
                 del self._logs[log]
             self._roots.pop(operator, None)
 
-    def accept(self, event: Arrived) -> None:
-        """Append arriving tuples; the n-th tuple of a log has the same identity under every policy."""
+    def accept(self, event: Arrived) -> Arrived:
+        """Append arriving tuples; the n-th tuple of a log has the same identity under every policy.
+
+        Which are dropped is decided as in the engine, by a hash of the seed and the arrival number, counted over all logs.
+        """
         log = self._logs[event.log]
-        first = (event.log << 40) + log.arrived
+        first, number = (event.log << 40) + log.arrived, self._arrived
         log.arrived += event.rows
-        log.rows.extend((event.arrival_ns, first + index) for index in range(event.rows))
+        self._arrived += event.rows
+        kept: Sequence[int] = range(event.rows)
+        ratio = self._ratios.get(event.log, 0.0)
+        if ratio > 0.0:
+            kept = [index for index in kept if uniform(number + index, self.seed) >= ratio]
+        log.rows.extend((event.arrival_ns, first + index) for index in kept)
+        shed = event.rows - len(kept)
+        return event if not shed else replace(event, rows=len(kept), bytes=event.bytes * len(kept) // event.rows, shed=shed)
+
+    def set_drop_ratio(self, log: LogId, ratio: float) -> None:
+        """Drop this share of the tuples that enter the log, from now on."""
+        self._ratios[log] = ratio
 
     # ---- orders
 

@@ -116,3 +116,17 @@ def draw_guide(folder: Path, policies: str | None) -> None:
     except SchedulerError as problem:
         raise click.ClickException(str(problem)) from problem
     click.echo(f"{folder}: {len(drawn)} pictures")
+
+
+@experiment.command("overload-guide")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("docs/overload"))
+def draw_overload_guide(folder: Path) -> None:
+    """Draw a picture of every load manager into FOLDER: response times and drops of three classes through an overload."""
+    from millstream.scheduler.errors import SchedulerError
+    from millstream.scheduler.simulation.overload_guide import draw_modes, run_modes
+
+    try:
+        drawn = list(draw_modes(run_modes(lambda name: click.echo(name, err=True)), folder))
+    except SchedulerError as problem:
+        raise click.ClickException(str(problem)) from problem
+    click.echo(f"{folder}: {len(drawn)} pictures")

@@ -140,6 +140,11 @@ NAMES: tuple[str, ...] = (
     "s-fresh",
     "g-low",
     "g-high",
+    "d-none",
+    "d-common",
+    "d-class",
+    "d-dilos",
+    "d-steps",
 )
 
 

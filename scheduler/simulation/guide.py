@@ -56,6 +56,7 @@ MEASURES: Mapping[str, Measure] = {
     "rr": _SLOWDOWN, "hnr": _SLOWDOWN, "lsf": _WORST_SLOWDOWN,
     "brt": Measure("response_ms_l2", "latency, l2 norm, ms"),
     "bsd-naive": _BALANCE, "bsd-uniform": _BALANCE, "bsd-log": _BALANCE,
+    "cqc": _AVERAGE,
     "fas": Measure("staleness", "staleness", log=False),
     "edf": _MISSED, "edf-hr": _MISSED,
     "fixed-priority": _UTILITY, "fixed-priority-push-through": _UTILITY,

@@ -39,3 +39,8 @@ def salt(*parts: int) -> int:
     for part in parts:
         folded = mix(folded ^ (part & MASK))
     return folded
+
+
+def uniform(number: int, seed: int) -> float:
+    """Return a number in [0, 1) for an arrival number: what the engine draws to decide which rows are shed."""
+    return (mix((number + seed) * _GOLDEN & MASK) >> 11) * 2.0**-53

@@ -9,13 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from millstream.scheduler.simulation.experiments import Case, Result
+
+_WATCH_S = 0.5
+"""How soon a worker notices that it is to end."""
 
 Progress = Callable[[int, int, Case], None]
 
@@ -44,6 +51,8 @@ class Store:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._known: dict[str, Result] = {}
+        if folder is not None:
+            _drop_parts(folder)
 
     def _path(self, case: Case) -> Path | None:
         if self._folder is None:
@@ -58,7 +67,10 @@ class Store:
         path = self._path(case)
         if path is None or case.live or not path.is_file():
             return None
-        kept: Result = json.loads(path.read_text())["result"]
+        try:
+            kept: Result = json.loads(path.read_text())["result"]
+        except (ValueError, KeyError, TypeError):
+            return None  # cut off, as by a full disk or a loss of power: it is run again and written anew
         self._known[case.key] = kept
         return kept
 
@@ -81,6 +93,14 @@ class Store:
             found = case.run()
             self.put(case, found)
         return found
+
+
+def _drop_parts(folder: Path) -> None:
+    """Remove files that a process which is no more was writing."""
+    for part in folder.glob("*.part"):
+        writer = part.name.split(".")[-2]
+        if not (writer.isdigit() and Path("/proc", writer).exists()):
+            part.unlink(missing_ok=True)
 
 
 def run_cases(cases: Iterable[Case], store: Store, *, processes: int = 1, progress: Progress | None = None) -> None:
@@ -106,9 +126,32 @@ def _run_simulated(missing: Sequence[Case], store: Store, processes: int, progre
 
 def _run_apart(missing: Sequence[Case], store: Store, processes: int, progress: Progress | None) -> None:
     # Fresh interpreters: nothing of the parent's state reaches a run.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    stop = context.Event()
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_follow_parent, initargs=(stop,))
+    try:
         waiting = {pool.submit(case.run): case for case in missing}
         for done, future in enumerate(as_completed(waiting), 1):
             store.put(waiting[future], future.result())
             if progress is not None:
                 progress(done, len(missing), waiting[future])
+    except BaseException:
+        # Interrupted, or a run failed: what is not kept by now is run again next time, so nobody waits for it.
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _follow_parent(stop: Event) -> None:
+    """Let this worker end when its parent does, however that ended, or says so: it would wait for work or run cases for nobody."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent as well, which then says so
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        while not stop.is_set() and not wait([parent.sentinel], _WATCH_S):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

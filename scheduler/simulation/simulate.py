@@ -14,6 +14,7 @@ from millstream.scheduler.errors import SchedulerError, SimulationError
 from millstream.scheduler.events import Arrived, QueryAdded
 from millstream.scheduler.express import Charge, ExpressLane
 from millstream.scheduler.instructions import Instruction, Report
+from millstream.scheduler.ledger_checks import validate
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.simulation.driver import DecisionCost, VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
@@ -31,7 +32,8 @@ class RunSettings:
     """How a workload is run.
 
     `train` and `schedule` for policies that name none; `workers` that work at a time, `budget_ns` after which an order gives its worker
-    back; `charge` what deciding costs; `adapt` whether measurements replace what is declared; `lane`
+    back; `load` the load manager in place of the workload's; `charge` what deciding costs;
+    `adapt` whether measurements replace what is declared; `lane`
     False keeps to one order at a time; `sample_ns` how often memory is looked at beside at arrivals; `until_ns` stops there, else the
     run ends when nothing waits; `setup` is called with the core before the first arrival.
     """
@@ -49,6 +51,7 @@ class RunSettings:
     window: int = WINDOW_TUPLES
     aging: float = AGING
     selector: Callable[[ExpressLane], Selector] | None = None
+    load: str | None = None
 
 
 def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, settings: RunSettings | None = None) -> Outcome:
@@ -67,6 +70,7 @@ class _Run:
             adapt=settings.adapt,
             window=settings.window,
             aging=settings.aging,
+            load=settings.load or work.load,
         )
         self.core = SchedulerCore(policy, conditions)
         self.executor = BoxExecutor(seed)
@@ -176,7 +180,7 @@ class _Run:
             sample_size(waiting)
             now_ns = core.express(lane, events, now_ns, times[place] if place < count else _FOREVER_NS)
         lane.settle()
-        ledger.validate()
+        validate(ledger)
         return now_ns
 
     def _run_orders(self) -> None:
@@ -211,6 +215,14 @@ class _Run:
         self.driver.run_until_idle()
 
     # ---- what came of it
+
+    def _losses(self) -> dict[str, float]:
+        """Return the share of its tuples that each class lost, where load is managed."""
+        load = self.core.load
+        if load is None:
+            return {}
+        names = {one: node.name for one, node in load.monitors.shape.classes.items()}
+        return {f"loss_share_{names[one]}": came.shed / max(1, came.rows) for one, came in load.totals.items() if one in names}
 
     def _queries_of_root(self) -> dict[OperatorId, list[int]]:
         found: dict[OperatorId, list[int]] = {}
@@ -285,5 +297,5 @@ class _Run:
             busy_ns,
             scheduling_ns,
             self.core.ledger.rows_waiting,
-            dict(zip(("evaluations", "moves"), map(float, self.core.counters()[1:3]), strict=True)),
+            {**dict(zip(("evaluations", "moves"), map(float, self.core.counters()[1:3]), strict=True)), **self._losses()},
         )

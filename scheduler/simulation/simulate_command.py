@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from millstream.scheduler.load.names import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,6 +53,7 @@ _COLUMNS = (
 )
 @click.option("--train", help="Train of policies that name none: a count, a share of the queue, all.")
 @click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), help="Scale the costs to this load.")
+@click.option("--load", type=click.Choice(NAMES), help="Load manager, in place of the workload's.")
 @click.option("--adapt", is_flag=True, help="Let measurements replace declared costs and selectivities.")
 @click.option("--decision-us", type=click.FloatRange(0), default=0.0, help="Charge this for a decision.")
 @click.option("--evaluation-us", type=click.FloatRange(0), default=0.0, help="Charge this for a rank computed.")
@@ -63,6 +65,7 @@ def simulate(
     plot: Path | None,
     train: str | None,
     utilisation: float | None,
+    load: str | None,
     adapt: bool,
     decision_us: float,
     evaluation_us: float,
@@ -72,6 +75,8 @@ def simulate(
     WORKLOAD is a TOML file of streams and queries, or a recording of a live server. The real scheduler decides; boxes with a cost and
     a selectivity stand for operators. The same seed gives the same bytes.
     """
+    from dataclasses import replace
+
     from millstream.scheduler.errors import SchedulerError
     from millstream.scheduler.simulation.simulate import simulate as run
 
@@ -79,7 +84,7 @@ def simulate(
         work, settings = read_input(workload, seed)
         if utilisation is not None:
             work = work.at_utilisation(utilisation)
-        settings = _settings(settings, train, adapt, decision_us, evaluation_us)
+        settings = replace(_settings(settings, train, adapt, decision_us, evaluation_us), load=load)
         outcomes = [run(work, policy, seed=seed, settings=settings) for policy in split_policies(policies)]
         rows: list[dict[str, Any]] = [{"policy": one.policy, "seed": seed, **one.summary()} for one in outcomes]
         click.echo(f"{work.name}: {len(work.deltas)} queries, {work.tuples} tuples, seed {seed}", err=True)
@@ -174,9 +179,10 @@ def _shown(rows: Sequence[Mapping[str, Any]], form: str) -> str:
         writer.writeheader()
         writer.writerows(rows)
         return text.getvalue()
-    cells = [[title for _, title in _COLUMNS]]
-    cells += [[_cell(row[name]) for name, _ in _COLUMNS] for row in rows]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(_COLUMNS))]
+    columns = [*_COLUMNS, *((name, name.removeprefix("loss_share_") + " lost") for name in rows[0] if name.startswith("loss_share_"))]
+    cells = [[title for _, title in columns]]
+    cells += [[_cell(row[name]) for name, _ in columns] for row in rows]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     for line in cells:
         parts = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
         text.write("  ".join(parts).rstrip() + "\n")

@@ -1,10 +1,14 @@
-"""Reads a workload from TOML (docs/simulation.md tells of every key). Errors name the table and the key."""
+"""Reads a workload from TOML (docs/simulation.md tells of every key). Errors name the table and the key.
+
+A class that may be shed has a source of its own for each stream that its queries read, as it has a log of its own in the engine.
+"""
 
 from __future__ import annotations
 
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +59,11 @@ class _Reader:
         self.classes: dict[str, ClassNode] = {}
         self.deltas: list[GraphDelta] = []
         self.told: set[str] = set()
+        self.own: dict[tuple[str, ClassId], Source] = {}
+        self.sheds: ClassNode | None = None  # the class of the query that is being read, if it may be shed
 
     def read(self) -> Workload:
-        _check("the workload", self.table, {"name", "utilisation", "stream", "class", "box", "query", "random"})
+        _check("the workload", self.table, {"name", "utilisation", "load", "stream", "class", "box", "query", "random"})
         for index, (name, stream) in enumerate(_tables(self.table, "stream").items()):
             source = self.sources[name] = self.builder.source(name)
             self.times[source] = _times(f"stream.{name}", stream, self.seed * 1_000_003 + index)
@@ -74,6 +80,8 @@ class _Reader:
         if not self.deltas:
             raise SimulationError("the workload has no query", hint="add a table [[query]] or [[random]]")
         made = workload(str(self.table.get("name", self.name)), self.builder, self.deltas, self.times)
+        if "load" in self.table:
+            made = replace(made, load=str(self.table["load"]))
         target = self.table.get("utilisation")
         return made if target is None else made.at_utilisation(_number("the workload", "utilisation", target))
 
@@ -84,6 +92,8 @@ class _Reader:
         copies = query.get("copies", 1)
         if not isinstance(copies, int) or copies < 1:
             raise SimulationError(f"copies of {where} is not a whole number of at least 1")
+        class_node = self.classes.get(str(query.get("class")))
+        self.sheds = class_node if class_node is not None and class_node.may_shed else None
         for copy in range(copies):
             boxes = dict(self.shared)
             last: Box | None = None
@@ -126,7 +136,7 @@ class _Reader:
         names = box.get("inputs", [box["input"]] if "input" in box else [])
         inputs: list[Box | Source] = []
         for one in names:
-            found = known.get(one) or self.sources.get(one)
+            found = known.get(one) or self._source(one)
             if found is None:
                 raise SimulationError(f"{here} reads '{one}', which is neither a stream nor a box before it")
             inputs.append(found)
@@ -145,6 +155,17 @@ class _Reader:
             window_ns=None if window is None else round(_number(here, "window_ms", window) * _NS_PER_MS),
         )
         return known[name]
+
+    def _source(self, name: str) -> Source | None:
+        """Return a stream, or the present class's own reader of it."""
+        source = self.sources.get(name)
+        if source is None or self.sheds is None:
+            return source
+        key = (name, self.sheds.id)
+        if key not in self.own:
+            own = self.own[key] = self.builder.source(f"{name} for {self.sheds.name}")
+            self.times[own] = self.times[source]
+        return self.own[key]
 
     def _random(self, drawn: Table, index: int) -> None:
         where = f"random {index}"

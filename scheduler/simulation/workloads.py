@@ -22,7 +22,8 @@ DrawsOf = Callable[[int], Draws]
 class Workload:
     """A network as the deltas that bring it into force, and per source log the arrival times of its tuples, in order.
 
-    `draws` makes from a seed what decides which tuples pass; by default a hash of (seed, box, tuple).
+    `draws` makes from a seed what decides which tuples pass; by default a hash of (seed, box, tuple). `load` is the load manager, None
+    for none.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Workload:
     arrivals: Mapping[LogId, Times]
     draws: DrawsOf | None = None
     row_bytes: Mapping[LogId, int] = field(default_factory=dict)
+    load: str | None = None
 
     @property
     def nodes(self) -> list[OperatorNode]:

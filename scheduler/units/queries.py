@@ -20,9 +20,11 @@ class QueryUnits(UnitSet):
 
     def _update_unit(self, unit: int) -> None:
         super()._update_unit(unit)
-        ledger = self.ledger
-        rows, head = 0, int(self.head_ns[unit])
+        rows_of, head_of = self.ledger.rows_at, self.ledger.head_at
+        rows, head = 0, self.head_at[unit]
         for member in self.members(unit):
-            rows += max(0, ledger.rows_at[member])
-            head = min(head, ledger.head_at[member])
-        self.rows[unit], self.head_ns[unit] = rows, head
+            if rows_of[member] > 0:
+                rows += rows_of[member]
+            if head_of[member] < head:
+                head = head_of[member]
+        self.rows_at[unit], self.head_at[unit] = rows, head

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from millstream.engine.column import Column
 from millstream.engine.executor import Executor
-from millstream.engine.graph import GraphDelta, OperatorId, QueryId
+from millstream.engine.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.ingest.coerce import coerce_batch
 from millstream.engine.network import Network
 from millstream.engine.sources import Ingested
@@ -18,6 +18,7 @@ from millstream.engine.work import OrderId, Step, WorkOrder
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import Event, PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed, Spliced
 from millstream.scheduler.instructions import Dispatch, Report, Splice
+from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
@@ -83,6 +84,10 @@ class DirectRuntime:
     def statistics(self) -> SchedulerStatistics:
         """There is nothing to count."""
         return NO_COUNTS
+
+    def loads(self) -> Mapping[ClassId, ClassLoad]:
+        """Return nothing: no load is managed here."""
+        return {}
 
     def measures(self) -> Measured | None:
         """Nobody asks here."""
@@ -216,7 +221,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = EngineHost(self.results, Store(None), runtime, spec, optimise=False, sharing=DEFAULT if sharing else OFF)
+        self.host = EngineHost(self.results, Store(None), runtime, spec, rewrite=False, sharing=DEFAULT if sharing else OFF)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.train import Train
 from millstream.scheduler.core import CoreSettings
-from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
+from millstream.scheduler.limits import ESTIMATE_CALLS_LIVE, ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
 from millstream.server.benchmarks.contract import Figures, Kit
@@ -67,7 +67,9 @@ def _measure(kit: Kit, batches: list[Any], views: list[Any], queries: int, share
     warm = template.columns("sharing_in", _warm_up())
 
     def start() -> None:
-        settings = CoreSettings(train=TrainShape(share=1.0), schedule=SCHEDULE_UNITS_LIVE, budget_ns=ORDER_BUDGET_NS)
+        settings = CoreSettings(
+            train=TrainShape(share=1.0), schedule=SCHEDULE_UNITS_LIVE, budget_ns=ORDER_BUDGET_NS, estimate_calls=ESTIMATE_CALLS_LIVE
+        )
         engine = Embedded(STREAM, *map(_select, wanted), policy=PolicySpec("fcfs"), settings=settings, sharing=shared)
         engine.push("sharing_in", warm)
         engine.runtime.run()

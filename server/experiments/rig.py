@@ -39,15 +39,15 @@ class LiveEngine:
 
     clock_ns: Callable[[], int] = staticmethod(time.monotonic_ns)
 
-    def __init__(self, policy: str, *, workers: int = 1, fuse: bool = False) -> None:
-        spec = PolicySpec.parse(policy)
+    def __init__(self, policy: str, *, workers: int = 1, fuse: bool = False, load: str | None = None) -> None:
+        spec, self._load = PolicySpec.parse(policy), load
         self.results = Results()
         self.host = EngineHost(
-            self.results, Store(None), lambda _, network, told: self._runtime(network, spec, workers, told, fuse), spec, optimise=False
+            self.results, Store(None), lambda _, network, told: self._runtime(network, spec, workers, told, fuse), spec, rewrite=False
         )
 
     def _runtime(self, network: Network, spec: PolicySpec, workers: int, told: Any, fuse: bool) -> LiveRuntime:
-        return LiveRuntime(Executor(network, fuse=fuse), network, spec, workers, told)
+        return LiveRuntime(Executor(network, fuse=fuse), network, spec, workers, told, load=self._load)
 
     def __enter__(self) -> LiveEngine:
         self.runtime.start()
@@ -184,12 +184,13 @@ class _SteppedRuntime(LiveRuntime):
 class SteppedEngine(LiveEngine):
     """The live engine without threads; see the module's text."""
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, *, load: str | None = None) -> None:
         self.clock_ns = self.clock = ThreadClock()
-        super().__init__(policy)
+        self._own: list[Any] = []
+        super().__init__(policy, load=load)
 
     def _runtime(self, network: Network, spec: PolicySpec, workers: int, told: Any, fuse: bool) -> LiveRuntime:
-        return _SteppedRuntime(Executor(network, fuse=fuse), network, spec, workers, told, self.clock)
+        return _SteppedRuntime(Executor(network, fuse=fuse), network, spec, workers, told, self.clock, load=self._load)
 
     def play(self, stream: str, rows: Sequence[Sequence[Column]], at_ns: Sequence[int], begin_ns: int) -> None:
         """Let the rows in at their times, taking steps in between; where there is nothing to do, the clock is set forward."""
@@ -216,6 +217,13 @@ class SteppedEngine(LiveEngine):
     def push(self, stream: str, columns: Sequence[Column]) -> None:
         """Let rows in now."""
         self._let_in(stream, columns, self.clock())
+
+    def advance(self, until_ns: int) -> None:
+        """Take steps up to a time of the clock, which is set there where nothing is left to do."""
+        while self.clock() < until_ns:
+            self._own = self.scheduler.step(self._own)
+            if not self._own and self.scheduler.statistics().idle:
+                self.clock.skip_to(until_ns)
 
     def settle(self) -> None:
         """Take all steps."""

@@ -1,11 +1,14 @@
-"""EXPLAIN QOS: what a query was promised, and beside it what was measured."""
+"""EXPLAIN QOS: what a query was promised, and beside it what was measured; of one that does not run, what it would do to the others."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.scheduler.measure_reports import OutputReport
+from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT
+from millstream.server import admission
 from millstream.server.outcome import Outcome, table
 from millstream.server.queries import Query
 
@@ -22,17 +25,30 @@ def promises(host: EngineHost, planned: PlannedQuery, query: Query | None) -> Ou
     rows = [
         ("class", f"{definition.name}, priority {definition.priority:g}"),
         ("delay target", target),
-        ("shedding", "allowed" if definition.may_shed else "never"),
+        ("shedding", _shedding(options, definition.may_shed)),
         ("latency utility", points),
         ("deadline", f"{options.deadline_ns / 1e6:g} ms"),
         ("weight", f"{options.weight:g}"),
     ]
+    if options.latency_target_ns is not None:
+        rows.append(("latency target", f"{options.latency_target_ns / 1e6:g} ms on average"))
     if options.memory_bytes_max is not None:
         rows.append(("memory", f"at most {options.memory_bytes_max} bytes"))
-    if options.tolerance_percent is not None:
-        rows.append(("tolerance", f"{options.tolerance_percent:g} %"))
+    if options.tolerance_percent is not None or options.latency_target_ns is not None or options.memory_bytes_max is not None:
+        percent = TOLERANCE_PERCENT if options.tolerance_percent is None else options.tolerance_percent
+        rows.append(("tolerance", f"{percent:g} %"))
+    if query is None:
+        expected = admission.asked(host, planned)
+        rows += [] if expected is None else admission.lines(expected)
     found = {} if query is None else _measured(host, query)
     return table([("promise", "TEXT"), ("value", "TEXT"), ("measured", "TEXT")], [(name, value, found.get(name)) for name, value in rows])
+
+
+def _shedding(options: QueryOptions, may_shed: bool) -> str:
+    if not may_shed:
+        return "never"
+    order = "by chance" if options.shed_by is None else f"least {options.shed_by.text} first"
+    return f"allowed, {order}{', counts and sums scaled up' if options.scale_up else ''}"
 
 
 def _measured(host: EngineHost, query: Query) -> dict[str, str]:
@@ -45,6 +61,9 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
         operators = host.network.queries[query.id].blueprint.operators
         state = sum(operator.logic.state_bytes() for operator in operators)
         found["memory"] = f"{state} bytes of state, {sum(cursor.pending_rows() for o in operators for cursor in o.inputs)} rows waiting"
+    verdict = host.watch.verdicts.get(query.name)
+    if verdict is not None:
+        found["tolerance"] = f"targets are {verdict.state.value}" + (f", by {verdict.excess:.0%}" if verdict.excess else "")
     measured = host.runtime.measures()
     report = None if measured is None else measured.of_query(query)
     if report is not None and report.outputs:
@@ -55,6 +74,7 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
 def _outputs(report: OutputReport, *, in_windows: bool) -> dict[str, str]:
     late = f"{report.tardiness_ms_mean:.3g} ms past the end of its SLIDE on average, at most {report.tardiness_ms_max:.3g} ms"
     return {
+        "latency target": f"{report.response_ms_mean:.3g} ms on average",
         "delay target": f"{report.response_ms_mean:.3g} ms on average, p99 {report.response_ms_p99:.3g} ms, at most "
         f"{report.response_ms_max:.3g} ms, of {report.outputs} results",
         "latency utility": f"{report.utility:.3g} on average, {report.missed_deadlines} results later than where it begins to fall",

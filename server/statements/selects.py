@@ -179,5 +179,6 @@ def _entered(host: EngineHost, query: Query, planned: PlannedQuery) -> Outcome:
         *planned.notes,
         *planned.physical.notes,
         *_not_rebuilt(host, query),
+        *query.warnings,
     ]
     return said(*notices, query=query.name, continuous=query.kind is QueryKind.SELECT, durable=query.is_durable)

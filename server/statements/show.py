@@ -12,8 +12,9 @@ from millstream.engine.sharing.bill import bills
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.scheduler import catalog as policies
 from millstream.scheduler.spec import PolicySpec
-from millstream.server import measured
+from millstream.server import loads, measured
 from millstream.server.outcome import Outcome, table
+from millstream.server.statements.decisions import show_decisions
 from millstream.server.statements.describe import time_rule
 from millstream.server.statements.functions import show_functions
 
@@ -37,15 +38,17 @@ def _streams(host: EngineHost) -> Outcome:
         if isinstance(stream, StreamDefinition):
             intake = host.intakes[stream.name]
             state = "ended" if host.network.sources[stream.name].ended else "open"
-            rows.append((stream.name, "stream", state, intake.accepted_total, intake.refused_total, spelled, time_rule(stream)))
+            shed = sum(one.shed for one in host.network.sources[stream.name].shed_logs.values())
+            rows.append((stream.name, "stream", state, intake.accepted_total, intake.refused_total, shed, spelled, time_rule(stream)))
         else:
-            rows.append((stream.name, "derived", "open", None, None, spelled, stream.text))
+            rows.append((stream.name, "derived", "open", None, None, None, spelled, stream.text))
     columns = [
         ("name", "TEXT"),
         ("kind", "TEXT"),
         ("state", "TEXT"),
         ("accepted", "BIGINT"),
         ("refused", "BIGINT"),
+        ("shed", "BIGINT"),
         ("columns", "TEXT"),
         ("definition", "TEXT"),
     ]
@@ -68,34 +71,40 @@ def _queries(host: EngineHost) -> Outcome:
         outputs = measured.short(None if found is None else found.of_query(query))
         rows.append(
             (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
-             *(counts.get(name) for name in COUNTED), *outputs, query.complete_from_us,
+             *(counts.get(name) for name in COUNTED), *outputs, query.complete_from_us, *host.watch.shown(query),
              query.failure, query.shown_text)
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
     columns += [(name, "BIGINT") for name in COUNTED]
-    columns += [*measured.SHORT, ("complete_from", "TIMESTAMP")]
+    columns += [*measured.SHORT, ("complete_from", "TIMESTAMP"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
     return table([*columns, ("failure", "TEXT"), ("text", "TEXT")], rows)
 
 
 def _classes(host: EngineHost) -> Outcome:
     found = host.runtime.measures()
-    shares = _loss_percents(host)
+    shares = _losses(host)
+    standings = host.runtime.loads()
     rows = []
     for one in host.catalog.classes():
-        outputs = measured.short(None if found is None else found.of_class(host.class_nodes[one.name].id))
-        rows.append((one.name, one.priority, one.target_us, one.may_shed, shares.get(one.name), *outputs))
-    columns = [("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN"), ("loss_percent", "DOUBLE")]
-    return table([*columns, *measured.SHORT], rows)
+        node = host.class_nodes[one.name]
+        outputs = measured.short(None if found is None else found.of_class(node.id))
+        shed, accepted = shares.get(one.name, (0, 0))
+        loss = 100.0 * shed / accepted if accepted else None
+        standing = loads.cells(standings.get(node.id))
+        rows.append((one.name, one.priority, one.target_us, one.may_shed, accepted, shed, loss, *outputs, *standing))
+    columns = [("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN")]
+    columns += [("accepted", "BIGINT"), ("shed", "BIGINT"), ("loss_percent", "DOUBLE")]
+    return table([*columns, *measured.SHORT, *loads.COLUMNS], rows)
 
 
-def _loss_percents(host: EngineHost) -> dict[str, float]:
-    """Return by class the share of input rows that were shed, over its queries' present or last runs (data loss, Pham 2013)."""
-    sums: dict[str, list[int]] = {}
-    for query in host.queries:
-        counts, both = host.counts(query), sums.setdefault(query.planned.physical.options.class_name, [0, 0])
-        both[0] += counts.get("shed", 0)
-        both[1] += counts.get("accepted", 0)
-    return {name: 100.0 * shed / accepted for name, (shed, accepted) in sums.items() if accepted}
+def _losses(host: EngineHost) -> dict[str, tuple[int, int]]:
+    """Return by class the input rows shed and accepted, over its queries' present or last runs (data loss, Pham 2013)."""
+    sums: dict[str, tuple[int, int]] = {}
+    for query in (*host.queries, *host.derived.values()):
+        counts, name = host.counts(query), query.planned.physical.options.class_name
+        shed, accepted = sums.get(name, (0, 0))
+        sums[name] = shed + counts.get("shed", 0), accepted + counts.get("accepted", 0)
+    return sums
 
 
 def _policies(host: EngineHost) -> Outcome:
@@ -162,7 +171,7 @@ def _watermarks(host: EngineHost) -> Outcome:
     )
 
 
-def _decisions(host: EngineHost) -> Outcome:
+def _scheduler(host: EngineHost) -> Outcome:
     found = host.runtime.measures()  # first: that brings the counts up to date
     statistics = asdict(host.runtime.statistics())
     rows = [(name, str(value)) for name, value in statistics.items()]
@@ -184,6 +193,7 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.POLICIES: _policies,
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,
-    ShowWhat.DECISIONS: _decisions,
+    ShowWhat.DECISIONS: show_decisions,
+    ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,
 }

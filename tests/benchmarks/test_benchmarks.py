@@ -7,15 +7,16 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-from millstream.client.benchmarks import chain_workload, figures
+from millstream.client.benchmarks import chain_workload, figures, plots
 from millstream.client.benchmarks.kit import Kit, WrongAnswer
 from millstream.client.cli import run
 
 NAMES = sorted(entry.name for entry in entry_points(group="millstream.benchmarks"))
 KNOWN_KEYS = {
     *figures.IDENTITY, *figures.GREATER, *figures.SMALLER, "reference_rows_per_s", "cpu_s", "noise", "target_ms", "loss_percent",
-    "frames_per_s", "rows", "decisions", "orders", "order_us", "groups", "panes", "bytes_per_group", "counted_per_row",
+    "frames_per_s", "rows", "ns_each", "decisions", "orders", "order_us", "groups", "panes", "bytes_per_group", "counted_per_row",
 }  # fmt: skip
 
 
@@ -34,6 +35,16 @@ def test_a_benchmark_gives_figures_and_its_answer_is_right(name: str, capsys: py
         assert line["name"].partition("-")[0] == name.partition("-")[0]
         assert set(line) <= KNOWN_KEYS
         assert all(value > 0 for key, value in line.items() if isinstance(value, float) and key not in ("noise", "cpu_s"))
+
+
+def test_growth_curves_are_drawn_from_figures_and_nothing_from_others(tmp_path: Path) -> None:
+    lines = [{"name": "growth-queries", "queries": n, "ns_each": 20.0} for n in (100, 1)]
+    assert plots.points_of(lines, plots.CURVES[0]) == [(1.0, 20.0), (100.0, 20.0)]
+    plots.draw(lines, tmp_path / "growth.svg")
+    assert "a row and query" in (tmp_path / "growth.svg").read_text()
+    with pytest.raises(click.ClickException, match="no growth curves"):
+        plots.draw([{"name": "chain", "ns_each": 1.0}], tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
 
 
 def test_a_wrong_answer_fails_however_fast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from millstream.client.benchmarks import chain_workload
 from millstream.client.benchmarks.kit import Kit
 from millstream.protocol import messages
 from millstream.protocol.batches import BatchDecoder, BatchEncoder
+from millstream.protocol.plain_batches import PlainReader, width_of
 from millstream.scheduler.settings import CoreSettings
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
@@ -21,12 +22,14 @@ from millstream.server.benchmarks.embedding import Embedded
 from tests.support.pairs import Pair, joined
 
 # Measured when written, with a tenth to spare.
-CHAIN_CALLS_MAX = 370
-INTAKE_CALLS_MAX = 307
-WINDOW_CALLS_MAX = 314
+CHAIN_CALLS_MAX = 310
+INTAKE_CALLS_MAX = 228
+WINDOW_CALLS_MAX = 307
 ROW_FRAME_CALLS_MAX = 16.5
 ROW_INTAKE_CALLS_MAX = 108
-DECISION_CALLS_MAX = 76
+DECISION_CALLS_MAX = 23
+PLAIN_TRAIN_CALLS_MAX = 77
+PAYLOAD_CALLS_MAX = 36
 DECISION_ROUNDS = 32
 WARM_UP = 40  # trains: every chain has been run step by step, caches are filled
 
@@ -103,6 +106,51 @@ def taking_in(train: int) -> int:
     payload = b"".join(bytes(piece) for piece in encoder.encode(batch))
     intake.take_batch(decoder.decode(payload, train))
     return calls_of(lambda: intake.take_batch(decoder.decode(payload, train)))
+
+
+def test_a_plain_train_becomes_columns_with_few_calls_and_no_copy() -> None:
+    few, many = (from_payload(rows) for rows in (100, 20_000))
+    assert few == many
+    assert many <= PLAIN_TRAIN_CALLS_MAX
+
+
+def from_payload(rows: int) -> int:
+    """Count calls from a payload to checked columns; memory for a mask or two a row of text, and no more."""
+    engine = Embedded(chain_workload.STREAM)
+    batch = chain_workload.trains(rows, rows)[0]
+    payload = memoryview(b"".join(bytes(piece) for piece in BatchEncoder(batch.schema).encode(batch)))
+    plain = engine.host.intake(chain_workload.NAME).plain(batch.schema)
+    assert plain is not None
+    reader = PlainReader([width_of(f.type) or 0 for f in batch.schema])
+
+    def take() -> None:
+        buffers = reader.read(payload, rows)
+        assert buffers is not None
+        assert plain.columns(payload, buffers, rows) is not None
+
+    take()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        take()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 2 * rows + 20_000
+    return calls_of(take)
+
+
+def test_a_result_is_made_into_a_payload_with_few_calls_and_once_for_all_readers() -> None:
+    engine, columns = chain(20_000)
+    engine.push(chain_workload.NAME, columns)
+    engine.runtime.run()
+    train = engine.results.take()[-1]
+    (query,) = engine.host.queries
+    assert query.shape is not None
+    query.shape.results(train)[0].payload()  # the writer is made
+    (result,) = query.shape.results(train)
+    assert calls_of(result.payload) <= PAYLOAD_CALLS_MAX
+    assert calls_of(result.payload) <= 3
 
 
 def test_one_row_is_taken_in_with_few_calls() -> None:

@@ -60,7 +60,7 @@ def test_show_measures_has_a_row_for_all_for_each_class_and_each_query_of_the_la
             assert 0 < one["latency_p50_ms"] <= one["latency_p95_ms"] <= one["latency_p99_ms"] <= one["latency_max_ms"]
             assert one["latency_ms"] * 6**0.5 <= 1.000001 * one["latency_l2_ms"]
             assert 0 < one["staleness"] < 1 or key[0] != "query"
-        whole = {r["measure"]: r["value"] for r in await client.execute("SHOW DECISIONS")}
+        whole = {r["measure"]: r["value"] for r in await client.execute("SHOW SCHEDULER")}
         assert float(whole["memory_bytes_max"]) > 0
         assert 0 < float(whole["deciding_share"]) < 1
 

@@ -70,6 +70,7 @@ def test_late_malformed_failed_and_shed_rows_are_the_same_numbers_in_metrics_cli
         assert {n: int(found[f'millstream_query_{n}_total{{query="sums"}}']) for n in EXPECTED} == EXPECTED
         assert found['millstream_stream_accepted_total{stream="s"}'] == 995
         assert found['millstream_stream_refused_total{stream="s"}'] == 5
+        assert found['millstream_stream_shed_total{class="low",stream="s"}'] == 100
         ((query_line,), _) = await printed(harness, "query", "list", "--format", "json")
         query = json.loads(query_line)
         assert {n: query[n] for n in EXPECTED} == EXPECTED

@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
 PAPERS = (
     "round-robin", "weighted-round-robin", "path-capacity", "segment", "simplified-segment", "fcfs", "srpt", "rr", "rb", "ml",
     "hr", "hnr", "lsf", "brt", "bsd-naive", "bsd-uniform", "bsd-log", "chain", "fas", "edf", "edf-hr", "fixed-priority",
-    "fixed-priority-push-through", "slope-slack", "slope-slack-push-through", "bucketing", "bucketing-push-through", "superbox",
+    "fixed-priority-push-through", "slope-slack", "slope-slack-push-through", "bucketing", "bucketing-push-through", "superbox", "cqc",
 )  # fmt: skip
 
 

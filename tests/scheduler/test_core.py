@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from millstream.engine.graph import EdgeId, OperatorId, QueryId
+from millstream.engine.graph import Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
 from millstream.engine.work import EdgeCount, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings, SchedulerCore
@@ -22,6 +24,7 @@ from millstream.scheduler.events import (
     WorkFailure,
 )
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
+from millstream.scheduler.ledger_checks import validate
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder, Source
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train
@@ -82,7 +85,7 @@ def test_control_items_alone_make_an_operator_run_under_every_policy(policy: str
     if len(order.steps) == 1 or last:
         (order,) = last
         assert order.steps[0].operator == bench.builder.operator(bench.b)
-    bench.core.ledger.validate(settled=False)
+    validate(bench.core.ledger, settled=False)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -92,7 +95,7 @@ def test_a_timer_makes_its_operator_run_once(policy: str) -> None:
     assert order.steps[0].operator == bench.builder.operator(bench.b)
     assert bench.done(order, StepReceipt(bench.builder.operator(bench.b), (), (), 1)) == []
     assert bench.core.idle
-    bench.core.ledger.validate()
+    validate(bench.core.ledger)
 
 
 def test_a_step_that_takes_nothing_waits_until_something_moves_above() -> None:
@@ -104,7 +107,7 @@ def test_a_step_that_takes_nothing_waits_until_something_moves_above() -> None:
     assert bench.core.next_wake_ns() is None
     (order,) = bench.arrive(1)
     assert order.steps == (Step(bench.builder.operator(bench.a), 4),)
-    bench.core.ledger.validate()
+    validate(bench.core.ledger)
 
 
 def test_a_join_waits_for_its_partner_and_goes_on_when_the_other_side_moves() -> None:
@@ -158,10 +161,10 @@ def test_a_new_reader_begins_at_the_cursor_the_engine_gives() -> None:
     assert int(ledger.rows[bench.core.network.operators.slot_of[late.query.root]]) == -3
     bench.arrive(3)
     assert int(ledger.rows[bench.core.network.operators.slot_of[late.query.root]]) == 0
-    ledger.validate()
+    validate(ledger)
     bench.arrive(2)
     assert int(ledger.rows[bench.core.network.operators.slot_of[late.query.root]]) == 2
-    ledger.validate()
+    validate(ledger)
 
 
 def test_a_splice_waits_for_the_operators_it_touches() -> None:
@@ -196,7 +199,7 @@ def test_a_removed_query_gets_no_more_work_and_its_rows_are_counted() -> None:
     assert reports(instructions) == ["removed"]
     assert bench.core.ledger.rows_discarded == 4
     assert bench.done(order, bench.receipt(bench.a, 4, 4)) != []
-    bench.core.ledger.validate()
+    validate(bench.core.ledger)
 
 
 def test_a_paused_query_is_passed_over_and_shared_operators_run_on() -> None:
@@ -269,7 +272,7 @@ def test_validate_finds_a_lost_row() -> None:
     bench.arrive(3)
     bench.core.ledger.edge_rows[0] -= 1
     with pytest.raises(LedgerError, match="edge 1: 3 rows appended, 0 consumed, 2 waiting"):
-        bench.core.ledger.validate()
+        validate(bench.core.ledger)
 
 
 def test_rows_of_an_unknown_stream_are_nobodys() -> None:
@@ -278,3 +281,21 @@ def test_rows_of_an_unknown_stream_are_nobodys() -> None:
     assert orders(bench.handle(Arrived(type(bench.builder.log(bench.b))(999), 5))) == []
     assert bench.core.idle
     assert OperatorId(1) in bench.core.network.operators.slot_of
+
+
+def test_a_source_that_runs_gets_another_log_with_a_later_query_and_keeps_what_it_counted() -> None:
+    bench = Bench()
+    bench.arrive(3)
+    network = bench.core.network
+    source = network.node(network.operators.slot_of[bench.builder.operator(bench.source)])
+    wider = replace(source, outputs=(*source.outputs, LogId(77)))
+    query = QueryNode(QueryId(9), "other", OperatorId(50), (source.id, OperatorId(50)))
+    reader = OperatorNode(OperatorId(50), "box", (EdgeId(60),), (LogId(78),))
+    bench.handle(QueryAdded(GraphDelta(query, (wider, reader), (Edge(EdgeId(60), LogId(77), source.id, OperatorId(50)),))))
+    bench.handle(Spliced(QueryId(9), ((EdgeId(60), 0),)))
+    assert int(bench.core.ledger.log_rows[network.logs.slot_of[source.outputs[0]]]) == 3
+    bench.handle(Arrived(LogId(77), 5, 5, 0, total=5))
+    assert bench.core.ledger.rows_at[network.operators.slot_of[OperatorId(50)]] == 5
+    validate(bench.core.ledger)
+    twice = GraphDelta(replace(query, id=QueryId(10), name="twice"), (reader,))
+    assert reports(bench.handle(QueryAdded(twice))) == ["refused"]

@@ -27,7 +27,7 @@ def emission(operator: int, finished_ns: int, *arrivals: tuple[int, int]) -> Emi
 def test_responses_slowdowns_tardiness_and_utility() -> None:
     measures = Measures()
     measures.query_came(QueryNode(QueryId(1), "q", OperatorId(7), (), qos=GRAPH, period_ns=10 * MS))
-    measures.emitted(emission(7, 20 * MS, (0, 1), (15 * MS, 2)), {QueryId(1): 5.0 * MS})
+    measures.emitted([emission(7, 20 * MS, (0, 1), (15 * MS, 2))], {QueryId(1): 5.0 * MS})
     report = measures.report(100 * MS)
     assert report.output.outputs == 3
     assert report.output.response_ms_mean == pytest.approx((20 + 5 + 5) / 3)
@@ -46,8 +46,8 @@ def test_utility_per_application_weighs_applications_alike() -> None:
     measures = Measures()
     for query in (1, 2):
         measures.query_came(QueryNode(QueryId(query), "q", OperatorId(query), (), qos=GRAPH))
-    measures.emitted(emission(1, 200 * MS, (0, 9)), {})
-    measures.emitted(emission(2, 200 * MS, (200 * MS, 1)), {})
+    measures.emitted([emission(1, 200 * MS, (0, 9))], {})
+    measures.emitted([emission(2, 200 * MS, (200 * MS, 1))], {})
     report = measures.report(S)
     assert report.output.utility == pytest.approx(0.1)
     assert report.utility_per_application == pytest.approx(0.5)
@@ -60,7 +60,7 @@ def test_memory_is_weighted_by_time_and_throughput_counted_by_the_second() -> No
     measures.sample_memory(0, 100)
     measures.sample_memory(S, 300)
     for second, outputs in enumerate((4, 8)):
-        measures.emitted(emission(1, second * S + 1, (second * S, outputs)), {})
+        measures.emitted([emission(1, second * S + 1, (second * S, outputs))], {})
     report = measures.report(2 * S)
     assert report.memory_bytes_mean == pytest.approx(200.0)
     assert report.memory_bytes_max == 300
@@ -79,7 +79,7 @@ def test_a_removed_query_is_forgotten() -> None:
     measures = Measures()
     measures.query_came(QueryNode(QueryId(1), "q", OperatorId(1), ()))
     measures.query_left(QueryId(1), 5)
-    measures.emitted(emission(1, 5, (0, 1)), {})
+    measures.emitted([emission(1, 5, (0, 1))], {})
     assert measures.report(10).output.outputs == 0
 
 
@@ -126,11 +126,11 @@ def test_a_query_that_left_counts_for_its_class_and_can_be_asked_about() -> None
     measures = Measures()
     for query in (1, 2):
         measures.query_came(QueryNode(QueryId(query), "q", OperatorId(query), (), class_id=ClassId(5)))
-    measures.emitted(emission(1, 20 * MS, (0, 2)), {})
-    measures.emitted(emission(2, 40 * MS, (0, 2)), {})
+    measures.emitted([emission(1, 20 * MS, (0, 2))], {})
+    measures.emitted([emission(2, 40 * MS, (0, 2))], {})
     measures.query_left(QueryId(1), 50 * MS)
     copied = measures.copy()
-    measures.emitted(emission(2, 90 * MS, (0, 8)), {})
+    measures.emitted([emission(2, 90 * MS, (0, 8))], {})
     for one in (copied, measures):
         assert one.of_queries(S)[QueryId(1)].response_ms_mean == 20.0
     assert copied.of_classes(S)[ClassId(5)].outputs == copied.report(S).output.outputs == 4
@@ -178,7 +178,7 @@ def test_a_simulated_outcome_and_live_measures_say_the_same_of_the_same_results(
         measures.query_came(QueryNode(QueryId(query), "q", OperatorId(query), (), qos=GRAPH, weight=1.0 + query))
     for query, arrival_ns, taken_ns, rows in made:
         one = emission(query, arrival_ns + taken_ns, (arrival_ns, rows))
-        measures.emitted(one, {QueryId(query): ideal for query, ideal in enumerate(ideals)})
+        measures.emitted([one], {QueryId(query): ideal for query, ideal in enumerate(ideals)})
     rows = np.array([one[3] for one in made])
     query, arrival, taken = (np.repeat(np.array([one[place] for one in made]), rows) for place in range(3))
     facts = tuple(QueryFacts("q", ideal, GRAPH, 1.0 + place, 0, S) for place, ideal in enumerate(ideals))

@@ -31,7 +31,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
         ("[limits]\nport = 1", "unknown setting port in [limits]"),
         ("port = 1", "unknown section [port]"),
         ("[server]\nport = 'x'", "port in"),
-        ("[server]\noptimise = 'perhaps'", "it must be true or false"),
+        ("[server]\nrewrite = 'perhaps'", "it must be true or false"),
         ("[server]\nworkers = -1", "it must be at least 0"),
         ("[limits]\nslow_subscriber = 'kill'", "it must be one of disconnect, gap"),
         ("[server", "is not a TOML file"),

@@ -13,9 +13,12 @@ from millstream.engine.arrow import column_to_arrow
 from millstream.scheduler import catalog
 from millstream.scheduler.simulation import runner
 from millstream.scheduler.simulation.experiments import Case, load, names
-from millstream.server.experiments import golab, golab_runs, overhead_runs, threads_runs
+from millstream.server.experiments import classes_runs, golab, golab_runs, overhead_runs, threads_runs
 
-LIVE = ("agreement-live", "c-10000-live", "c-overhead-live", "c-threads", "g-high-live", "g-low-live")
+LIVE = (
+    "agreement-live", "c-10000-live", "c-overhead-live", "c-threads",
+    "d-class-live", "d-common-live", "d-dilos-live", "d-none-live", "d-steps-live", "g-high-live", "g-low-live",
+)  # fmt: skip
 
 
 def test_threads_and_scheduler_run_the_same_chains_to_the_end() -> None:
@@ -105,3 +108,13 @@ def test_live_experiments_are_listed_and_are_run_one_at_a_time_and_never_from_a_
     store.put(cases[0], {"live_ms": 1.0})
     assert runner.Store(tmp_path).get(cases[0]) is None
     assert store.get(cases[0]) == {"live_ms": 1.0}
+
+
+def test_three_classes_run_on_the_engine_and_only_processor_time_counts() -> None:
+    told = classes_runs.classes("dilos", [[0.2], [0.2], [0.2]], 1.0, stepped=True)
+    assert told["capacity"] > 1.0
+    for one in told["classes"]:
+        assert one["response_ms"] > 0.0
+        assert one["loss"] == 0.0
+        assert len(one["by_second"]["headroom"]) == 1
+    assert sum(one["by_second"]["share"][0] for one in told["classes"]) == pytest.approx(1.0)

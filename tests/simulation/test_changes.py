@@ -13,6 +13,7 @@ from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.events import Event, QueryAdded, QueryRemoved
 from millstream.scheduler.instructions import Instruction
+from millstream.scheduler.ledger_checks import validate
 from millstream.scheduler.simulation.random_networks import RandomNetwork, random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.trains import Train
@@ -26,7 +27,7 @@ def checked(policy: str, network: RandomNetwork, deltas: Sequence[GraphDelta], o
 
     def check(events: Sequence[Event], now_ns: int) -> list[Instruction]:
         instructions = handle(events, now_ns)
-        world.core.ledger.validate()
+        validate(world.core.ledger)
         return instructions
 
     world.core.handle = check  # type: ignore[method-assign]

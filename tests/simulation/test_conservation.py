@@ -11,6 +11,7 @@ from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.events import Event
 from millstream.scheduler.instructions import Instruction
+from millstream.scheduler.ledger_checks import validate
 from millstream.scheduler.simulation.executor import Tuple
 from millstream.scheduler.simulation.random_networks import RandomNetwork, random_network
 from millstream.scheduler.simulation.world import World
@@ -31,7 +32,7 @@ class Watched(World):
 
         def checked(events: Sequence[Event], now_ns: int) -> list[Instruction]:
             instructions = handle(events, now_ns)
-            self.core.ledger.validate()
+            validate(self.core.ledger)
             return instructions
 
         self.core.handle = checked  # type: ignore[method-assign]
@@ -54,7 +55,7 @@ def watch(network: RandomNetwork, policy: str, core: CoreSettings, switches: Seq
     for at_ns, other in switches:
         world.set_policy(other, at_ns)
     world.run()
-    world.core.ledger.validate()
+    validate(world.core.ledger)
     return world
 
 

@@ -48,6 +48,7 @@ cases = [
     Case("carney_runs:chains", {**network, "policy": "bucketing:schedule=5"}),
     Case("carney_runs:chains", {**network, "policy": "slope-slack-push-through:schedule=5"}),
     Case("carney_walks:memory", {"walk": "min-memory", "tuples": 100, "seed": 1}),
+    Case("pham_runs:classes", {"load": "dilos", "rates": [[1300.0], [1500.0], [2600.0]], "seconds": 4.0, "slow": 20.0, "seed": 1}),
 ]
 for case in cases:
     print(json.dumps(case.run(), sort_keys=True))
@@ -71,7 +72,7 @@ def test_two_hash_seeds_give_the_same_bytes() -> None:
 def test_two_hash_seeds_give_the_same_results_of_experiments() -> None:
     first, second = outputs(EXPERIMENTS)
     assert first == second
-    assert first.count(b"\n") == 7
+    assert first.count(b"\n") == 8
 
 
 def told(policy: str, seed: int) -> tuple[Story, World, CoreSettings]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from millstream.scheduler.simulation import guide
+from millstream.scheduler.load.names import NAMES
+from millstream.scheduler.simulation import guide, overload_guide
 from millstream.scheduler.simulation.experiment_command import experiment
 from millstream.scheduler.simulation.workloads import utilisation
 
@@ -33,3 +34,19 @@ def test_the_command_draws_the_pictures(tmp_path: Path, monkeypatch: pytest.Monk
     assert ran.exit_code == 0, ran.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fcfs.png", "hnr.png"]
     assert "no picture of best" in CliRunner().invoke(experiment, ["guide", str(tmp_path), "--policy", "best"]).output
+
+
+def test_every_load_manager_has_its_picture_and_words() -> None:
+    page = (DOCS / "overload.md").read_text("utf-8")
+    names = re.findall(r"^\| `([a-z]+)` \| .*!\[\1\]\(overload/\1\.png\) \|$", page, re.MULTILINE)
+    assert names == list(NAMES)
+    pictures = {path.stem: path for path in (DOCS / "overload").glob("*")}
+    assert sorted(pictures) == sorted(names)
+    assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size < 40_000 for path in pictures.values())
+
+
+def test_the_command_draws_the_pictures_of_load_managers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overload_guide.run_modes, "__defaults__", (3.0, 60.0))
+    ran = CliRunner().invoke(experiment, ["overload-guide", str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
+    assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(NAMES)

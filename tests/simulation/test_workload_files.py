@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from millstream.engine.graph import LogId
-from millstream.scheduler.errors import SimulationError
+from millstream.scheduler.errors import SchedulerError, SimulationError
 from millstream.scheduler.simulation import recording
-from millstream.scheduler.simulation.simulate import simulate
+from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workload_files import parse_workload, read_workload
 from millstream.scheduler.simulation.workloads import utilisation
 
@@ -138,3 +138,49 @@ def test_the_example_in_the_documentation_runs() -> None:
     text = page.split("```toml\n")[1].split("```")[0]
     work = example(text)
     assert simulate(work, "hnr").summary()["results"] > 0
+
+
+OVERLOAD = """
+utilisation = 1.5
+load = "class"
+[stream.packets]
+kind = "regular"
+rate = 100
+count = 400
+[class.gold]
+priority = 3
+target_ms = 300
+[class.low]
+priority = 1
+target_ms = 200
+may_shed = true
+[[query]]
+name = "alarm"
+class = "gold"
+boxes = [{ name = "hot", input = "packets", cost_us = 100 }]
+[[query]]
+name = "archive"
+class = "low"
+copies = 2
+boxes = [{ name = "keep", input = "packets", cost_us = 100 }]
+"""
+
+
+def test_a_class_that_may_be_shed_reads_a_stream_by_itself_and_load_is_managed_as_the_file_says() -> None:
+    work = example(OVERLOAD)
+    assert work.load == "class"
+    assert [len(times) for times in work.arrivals.values()] == [400, 400]
+    outcome = simulate(work, "cqc")
+    summary = outcome.summary()
+    assert summary["loss_share_gold"] == 0.0
+    assert 0.2 < summary["loss_share_low"] < 0.6  # 1.0 of load for half a processor
+    assert summary["results"] == 400 + 2 * 400 * (1.0 - summary["loss_share_low"])
+    assert simulate(work, "cqc").summary() == summary
+    untouched = simulate(work, "cqc", settings=RunSettings(load="none")).summary()
+    assert untouched["results"] == 1_200
+    assert untouched["response_ms_max"] > 1.5 * summary["response_ms_max"]
+
+
+def test_an_unknown_load_manager_in_a_file_is_refused() -> None:
+    with pytest.raises(SchedulerError, match="unknown load manager 'ration'"):
+        simulate(example(OVERLOAD.replace('"class"\n[stream', '"ration"\n[stream')), "cqc")

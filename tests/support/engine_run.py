@@ -205,10 +205,10 @@ class SqlEngine(Engine):
             else:
                 self.network.create_stream(definition)
 
-    def select(self, text: str, name: str = "q") -> GraphDelta:
+    def select(self, text: str, name: str = "q", *, class_node: ClassNode = DEFAULT_CLASS_NODE) -> GraphDelta:
         plan = plan_select(text, self.catalog).physical
         self.results[name] = []
-        delta = self.network.add_query(name, plan, self.results[name].append)
+        delta = self.network.add_query(name, plan, self.results[name].append, class_node=class_node)
         self.network.attach(delta.query.id)
         self.deltas[name] = delta
         return delta

@@ -53,12 +53,12 @@ async def running(**settings: Any) -> AsyncIterator[Harness]:
         await server.stop()
 
 
-def run(test: Callable[[Harness], Awaitable[None]], **settings: Any) -> None:
-    """Run an async test against a server of its own."""
+def run(test: Callable[[Harness], Awaitable[None]], *, within_s: float = WAIT_S, **settings: Any) -> None:
+    """Run an async test against a server of its own; it fails when it takes longer than `within_s`."""
 
     async def whole() -> None:
         async with running(**settings) as harness:
-            await asyncio.wait_for(test(harness), WAIT_S)
+            await asyncio.wait_for(test(harness), within_s)
 
     asyncio.run(whole())
 

@@ -53,6 +53,7 @@ def test_the_engine_uses_threading_for_locks_only() -> None:
         ("millstream.scheduler", ["pyarrow", "pandas", "asyncio", "pyspark", "sqlglot"]),
         ("millstream.engine.graph", ["pyarrow", "numpy"]),
         ("millstream.engine.work", ["pyarrow", "numpy"]),
+        ("millstream.server.live", ["pyarrow.compute", "pandas", "matplotlib", "rich", "millstream.scheduler.simulation"]),
         ("millstream.feeder.job", ["pyspark", "py4j"]),
         ("millstream.feeder.command", ["pyspark", "py4j"]),
     ],

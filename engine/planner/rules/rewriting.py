@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from millstream.engine.expressions.folding import NOT_CONSTANT
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.planner.expression_binder import conjunction, conjuncts
 from millstream.engine.planner.logical import Filter, Node, Project, with_inputs
@@ -53,7 +54,7 @@ def is_simple(expression: Expression) -> bool:
 
 def is_movable(expression: Expression) -> bool:
     """The value depends on the row alone, so that it may be computed elsewhere. CURRENT_WATERMARK depends on when."""
-    if isinstance(expression, Call) and expression.function == "current_watermark":
+    if isinstance(expression, Call) and expression.function in NOT_CONSTANT:
         return False
     from millstream.engine.expressions.ir import children
 

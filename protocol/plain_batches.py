@@ -1,0 +1,173 @@
+"""Record batches of plain columns to payloads and back, without a call into Arrow for each column.
+
+Plain is what most streams are made of: numbers, times and text without NULLs. In a payload each such column is one buffer, text two
+(offsets, characters). Everything else takes the way through `batches.py`; both ways read and write the same bytes of Arrow's format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from millstream.protocol.errors import RemoteProtocolError
+from millstream.protocol.flatbuffers import read_batch_head, read_batch_places
+from millstream.protocol.messages import BytesLike
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OFFSET_BYTES = 4
+ALIGNMENT_BYTES = 8  # of each buffer within the body, as Arrow's own writer has it
+JOINED_BYTES_MAX = 64 * 1024  # below, one copy is cheaper than handing over each buffer by itself
+_I64 = Struct("<q")
+_U32 = Struct("<I")
+
+
+def width_of(data_type: pa.DataType) -> int | None:
+    """Return the bytes of a value of an Arrow type, 0 for text with offsets of 32 bits, None where columns of it are not plain."""
+    import pyarrow as pa
+
+    if pa.types.is_string(data_type):
+        return 0
+    kinds = pa.types
+    if kinds.is_integer(data_type) or kinds.is_float32(data_type) or kinds.is_float64(data_type):
+        return int(data_type.bit_width) // 8
+    if kinds.is_timestamp(data_type) or kinds.is_duration(data_type) or kinds.is_date32(data_type):
+        return int(data_type.bit_width) // 8
+    return None
+
+
+class _Layout:
+    """Where the numbers stand in messages of one form: the bytes between them are the same in all of them."""
+
+    def __init__(self, payload: BytesLike) -> None:
+        head = read_batch_head(payload)
+        places = read_batch_places(payload)
+        self.is_compressed = head.is_compressed
+        self.places = places
+        self.nodes = Struct(f"<{2 * places.node_count}q")
+        self.buffers = Struct(f"<{2 * places.buffer_count}q")
+        numbers = sorted(
+            (
+                (places.rows, _I64.size),
+                (places.body_bytes, _I64.size),
+                (places.nodes, self.nodes.size),
+                (places.buffers, self.buffers.size),
+            )
+        )
+        starts = [0, *(at + size for at, size in numbers)]
+        stops = [*(at for at, _ in numbers), places.body]
+        self._between = [(start, stop, bytes(payload[start:stop])) for start, stop in zip(starts, stops, strict=True)]
+
+    def fits(self, payload: memoryview) -> bool:
+        """Whether a payload has this form."""
+        if len(payload) < self.places.body:
+            return False
+        return all(bytes(payload[start:stop]) == known for start, stop, known in self._between)
+
+
+class PlainReader:
+    """Payloads of one schema to the places of their buffers. `widths`: bytes of a value of each column, 0 for text (`width_of`)."""
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        self._widths = tuple(widths)
+        self._buffers = 2 * len(self._widths) + sum(not width for width in self._widths)
+        self._layout: _Layout | None = None
+
+    def read(self, payload: memoryview, rows: int) -> list[tuple[int, int]] | None:
+        """Return (start in the payload, bytes) of the columns' buffers (text: offsets, then all characters); None unless all is plain.
+
+        They lie within the payload and hold `rows` values each; what text offsets say has not been looked at.
+        """
+        layout = self._layout
+        if rows < 1:
+            return None
+        if layout is None or not layout.fits(payload):
+            if read_batch_head(payload).rows != rows:
+                return None
+            layout = self._layout = _Layout(payload)
+        places = layout.places
+        if layout.is_compressed or _I64.unpack_from(payload, places.rows)[0] != rows:
+            return None
+        nodes, buffers = layout.nodes.unpack_from(payload, places.nodes), layout.buffers.unpack_from(payload, places.buffers)
+        if nodes != (rows, 0) * len(self._widths) or len(buffers) != 2 * self._buffers:
+            return None
+        return self._places(buffers, places.body, len(payload) - places.body, rows)
+
+    def _places(self, buffers: tuple[int, ...], body: int, body_bytes: int, rows: int) -> list[tuple[int, int]] | None:
+        found: list[tuple[int, int]] = []
+        at = 2  # past the validity of the first column, which is not looked at: the node says that there are no NULLs
+        for width in self._widths:
+            wanted = rows * width if width else (rows + 1) * OFFSET_BYTES
+            start, size = buffers[at], buffers[at + 1]
+            if start < 0 or size < wanted or start + size > body_bytes or start % ALIGNMENT_BYTES:
+                return None
+            found.append((body + start, wanted))
+            at += 4
+            if not width:
+                start, size = buffers[at - 2], buffers[at - 1]
+                if start < 0 or size < 0 or start + size > body_bytes:
+                    return None
+                found.append((body + start, size))
+                at += 2
+        return found
+
+
+class PlainWriter:
+    """Buffers of plain columns to payloads of one schema, all of whose types are plain (`width_of`)."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        import pyarrow as pa
+
+        sample = memoryview(pa.RecordBatch.from_arrays([_one_value(field.type) for field in schema], schema=schema).serialize())
+        places = read_batch_places(sample)
+        self._per_column = [1 if width_of(field.type) else 2 for field in schema]
+        count = len(self._per_column) + sum(self._per_column)
+        if (places.node_count, places.buffer_count) != (len(schema), count):
+            raise RemoteProtocolError("Arrow laid a batch out otherwise than it should")
+        # The metadata is padded so that the body starts as aligned as the payload does.
+        start = -(-places.body // 64) * 64
+        self._head = bytearray(sample[: places.body]) + bytes(start - places.body)
+        _U32.pack_into(self._head, 4, start - 8)
+        self._places = places
+        self._nodes = Struct(f"<{2 * places.node_count}q")
+        self._buffers = Struct(f"<{2 * count}q")
+
+    def write(self, rows: int, buffers: Sequence[tuple[Any, ...]]) -> list[BytesLike]:
+        """Return the payload in pieces. `buffers`: of each column its values, of text offsets and characters; at least one row.
+
+        Buffers are C-contiguous; they are not copied when they are large.
+        """
+        numbers: list[int] = []
+        pieces: list[BytesLike] = []
+        at = 0
+        for column in buffers:
+            numbers += (at, 0)
+            for buffer in column:
+                view = memoryview(buffer)
+                size = view.nbytes
+                numbers += (at, size)
+                pieces.append(view)
+                at += size
+                if size % ALIGNMENT_BYTES:
+                    padding = ALIGNMENT_BYTES - size % ALIGNMENT_BYTES
+                    pieces.append(bytes(padding))
+                    at += padding
+        head = bytearray(self._head)
+        places = self._places
+        _I64.pack_into(head, places.rows, rows)
+        _I64.pack_into(head, places.body_bytes, at)
+        self._nodes.pack_into(head, places.nodes, *chain.from_iterable([(rows, 0)] * len(buffers)))
+        self._buffers.pack_into(head, places.buffers, *numbers)
+        if at < JOINED_BYTES_MAX:
+            return [b"".join((head, *pieces))]
+        return [head, *(piece if isinstance(piece, bytes) else memoryview(piece).cast("B") for piece in pieces)]
+
+
+def _one_value(data_type: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    value = pa.py_buffer(bytes(8))
+    return pa.Array.from_buffers(data_type, 1, [None, value] if width_of(data_type) else [None, value, pa.py_buffer(b"")])

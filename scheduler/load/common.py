@@ -1,0 +1,42 @@
+"""One shedder for all classes, which knows nothing of their priorities (Pham 2013, IV-A): it drops the same share everywhere.
+
+It sees the sum of the loads and of the backlogs, and the response time of the class that is furthest over its target. Its headroom begins
+at one processor. A class that is never shed loses nothing; the others then lose what it would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millstream.engine.graph import ClassId
+from millstream.scheduler.load.aloma import Aloma
+from millstream.scheduler.load.contract import Said, Seen
+
+_ALL = ClassId(-1)
+
+
+class CommonShedder:
+    """One ALoMa over everything."""
+
+    name = "common"
+
+    def __init__(self) -> None:
+        self._aloma = Aloma(1.0)
+        self._shares: dict[ClassId, float] = {}
+
+    def begin(self, shares: Mapping[ClassId, float]) -> None:
+        """Take the classes; what was learnt of the machine stays."""
+        self._shares = dict(shares)
+
+    def decide(self, seen: Sequence[Seen]) -> Said:
+        """Return one drop for all classes that may be shed; a class's headroom is its part of the one."""
+        if not seen:
+            return Said()
+        worst = max(seen, key=lambda one: one.lateness)
+        load = sum(one.load for one in seen)
+        self._aloma.decide(Seen(_ALL, load, sum(one.backlog_s for one in seen), worst.response_ns, worst.target_ns))
+        sheddable = sum(one.load for one in seen if one.may_shed)
+        drop = min(1.0, self._aloma.drop * load / sheddable) if sheddable > 0.0 else 0.0
+        drops = {one.class_id: drop if one.may_shed else 0.0 for one in seen}
+        headrooms = {one.class_id: self._aloma.headroom * self._shares.get(one.class_id, 0.0) for one in seen}
+        return Said(headrooms, dict(self._shares), drops)

@@ -1,0 +1,174 @@
+"""Whether one more query can be let in: what it would do to the latency and the utility of every class.
+
+With a share ρ of the machine in use a tuple that needs T waits about T / (1 - ρ) in all (a queue with one server), so that latencies
+grow by (1 - ρ) / (1 - ρ') when the load rises from ρ to ρ', and without bound from ρ' = 1 on. Where load managers protect classes from
+those below them, a class feels the load of its own priority and above only.
+
+A query is refused when a class with a target would miss it (or miss it by more than now), or when it would miss its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from millstream.engine.graph import ClassId
+from millstream.scheduler.optimiser.prediction import AddedLoad
+from millstream.scheduler.qos import Graph, utility
+
+WORSE_MIN: Final = 1.001
+"""A latency that grows by less than this factor has not grown."""
+
+
+class Answer(Enum):
+    """What a query is told."""
+
+    ACCEPTED = "accepted"
+    REDUCED = "accepted with expected utility"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFacts:
+    """A class with its load (seconds of work per second) now."""
+
+    id: ClassId
+    name: str
+    priority: float
+    target_ns: int | None
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFacts:
+    """A running query: its class, QoS graph and mean latency (None while nothing was measured)."""
+
+    class_id: ClassId
+    qos: Graph
+    latency_ns: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The query that asks."""
+
+    class_id: ClassId
+    added: AddedLoad
+    qos: Graph
+    target_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What would become of a class: mean latency (ns, None: not measured, infinite: beyond bound) and mean utility, now and then."""
+
+    name: str
+    target_ns: int | None
+    load_before: float
+    load_after: float
+    latency_before_ns: float | None
+    latency_after_ns: float | None
+    utility_before: float | None
+    utility_after: float | None
+
+    @property
+    def misses(self) -> bool:
+        """Whether it would miss its target, and not merely go on as it does."""
+        if self.target_ns is None or self.latency_after_ns is None or self.latency_after_ns <= self.target_ns:
+            return False
+        before = self.latency_before_ns
+        return before is None or before <= self.target_ns or self.latency_after_ns > WORSE_MIN * before
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer with its numbers. `latency_ns` and `utility` are what the query itself can expect; `reasons` name what would be missed."""
+
+    answer: Answer
+    added: AddedLoad
+    load_before: float
+    capacity: float
+    latency_ns: float
+    utility: float
+    outlooks: tuple[Outlook, ...]
+    reasons: tuple[str, ...]
+
+
+def admit(
+    capacity: float, classes: Sequence[ClassFacts], queries: Sequence[QueryFacts], candidate: Candidate, *, protected: bool = False
+) -> Admission:
+    """Decide. `capacity` is the seconds of work that the machine does in a second, `protected` whether lower classes yield to higher."""
+    outlooks = tuple(_outlook(one, capacity, classes, queries, candidate, protected) for one in classes)
+    own = next(one for one in classes if one.id == candidate.class_id)
+    before, after = _felt(own, classes, candidate, protected)
+    latency_ns = _waited(candidate.added.ideal_ns, after / capacity)
+    reasons = [_class_reason(one) for one in outlooks if one.misses]
+    if candidate.target_ns is not None and latency_ns > candidate.target_ns:
+        reasons.append(f"the query itself would need {spelled_ms(latency_ns)} and its target is {spelled_ms(candidate.target_ns)}")
+    expected = _utility(candidate.qos, latency_ns)
+    answer = Answer.REFUSED if reasons else Answer.ACCEPTED if expected >= candidate.qos[0][1] else Answer.REDUCED
+    return Admission(answer, candidate.added, before, capacity, latency_ns, expected, outlooks, tuple(reasons))
+
+
+def _felt(one: ClassFacts, classes: Sequence[ClassFacts], candidate: Candidate, protected: bool) -> tuple[float, float]:
+    """Return the load that a class feels, now and with the candidate."""
+    felt = [other for other in classes if not protected or other.priority >= one.priority]
+    before = sum(other.load for other in felt)
+    return before, before + (candidate.added.load if any(other.id == candidate.class_id for other in felt) else 0.0)
+
+
+def _outlook(
+    one: ClassFacts, capacity: float, classes: Sequence[ClassFacts], queries: Sequence[QueryFacts], candidate: Candidate, protected: bool
+) -> Outlook:
+    before, after = (load / capacity for load in _felt(one, classes, candidate, protected))
+    measured = [(q.qos, q.latency_ns) for q in queries if q.class_id == one.id and q.latency_ns is not None]
+    grown = [(graph, latency_ns, _grown(latency_ns, before, after)) for graph, latency_ns in measured]
+    then_ns = _mean([then for _, _, then in grown])
+    if then_ns is None and after > before and after >= 1.0:
+        then_ns = math.inf  # whatever it is now
+    return Outlook(
+        one.name,
+        one.target_ns,
+        before,
+        after,
+        _mean([now for _, now, _ in grown]),
+        then_ns,
+        _mean([_utility(graph, now) for graph, now, _ in grown]),
+        _mean([_utility(graph, then) for graph, _, then in grown]),
+    )
+
+
+def _grown(latency_ns: float, before: float, after: float) -> float:
+    if after <= before:
+        return latency_ns
+    return math.inf if after >= 1.0 else latency_ns * (1.0 - before) / (1.0 - after)
+
+
+def _waited(ideal_ns: float, share: float) -> float:
+    return math.inf if share >= 1.0 else ideal_ns / (1.0 - share)
+
+
+def _utility(graph: Graph, latency_ns: float) -> float:
+    return graph[-1][1] if math.isinf(latency_ns) else utility(graph, latency_ns)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _class_reason(one: Outlook) -> str:
+    assert one.latency_after_ns is not None
+    assert one.target_ns is not None
+    now = "" if one.latency_before_ns is None else f" (now {spelled_ms(one.latency_before_ns)})"
+    return (
+        f"class {one.name} would go from load {one.load_before:.2f} to {one.load_after:.2f} and miss its target of "
+        f"{spelled_ms(one.target_ns)}: {spelled_ms(one.latency_after_ns)} expected{now}"
+    )
+
+
+def spelled_ms(latency_ns: float) -> str:
+    """Return a latency for people."""
+    return "latency without bound" if math.isinf(latency_ns) else f"{latency_ns / 1e6:.3g} ms"

@@ -1,0 +1,117 @@
+"""The load that queries put on the machine, and what one more would add, before it runs (Pham 2013, II; Sharaf 2007, 3.1).
+
+    L = Σ over the sources of rate · Cbar          seconds of work per second
+
+For what runs, Cbar is the measured cost of a tuple along all it meets. For a new query each operator counts with the rate that
+reaches it and its declared or prior cost a / E[n] + b; E[n] is what comes within `TRAIN_NS`, since a live server takes what has come
+meanwhile. A join that declares nothing is taken to put out one row a row. Operators that run already and are shared cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millstream.engine.graph import ClassId, Edge, GraphDelta, OperatorId, OperatorNode
+from millstream.scheduler.estimates import Estimates
+from millstream.scheduler.limits import COST_NS_MIN
+from millstream.scheduler.network import Network
+
+TRAIN_NS: Final = 1_000_000.0
+"""The time over which rows gather before they are run together."""
+
+Rates = Mapping[OperatorId, float]
+"""Tuples per ns that enter each source."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedLoad:
+    """What a query would add: `load` in seconds of work per second; `ideal_ns` is T, what one emitted tuple costs it by itself.
+
+    `rate_per_s` are the tuples that would reach it.
+    """
+
+    load: float
+    ideal_ns: float
+    rate_per_s: float
+
+
+class Flow:
+    """Tuples per ns through the running network: what enters its sources times the selectivities on the way."""
+
+    def __init__(self, network: Network, estimates: Estimates, rates: Rates) -> None:
+        self._network = network
+        self._estimates = estimates
+        self._rates = rates
+        self._known: dict[int, float] = {}
+
+    def over(self, edge: Edge) -> float:
+        """Return the flow over an edge from what runs; 0 from a source that nobody knows."""
+        place = self._network.logs.slot_of.get(edge.log)
+        return self._rates.get(edge.producer, 0.0) if place is None else self._into(place)
+
+    def _into(self, place: int) -> float:
+        network = self._network
+        producer = network.log_producer[place]
+        if network.is_source(producer):
+            return self._rates.get(network.operators.identity(producer), 0.0)
+        if producer not in self._known:
+            taken = sum(self._into(network.edge_log[edge]) for edge in network.inputs[producer])
+            self._known[producer] = taken * self._estimates.selectivity.item(producer)
+        return self._known[producer]
+
+
+def class_loads(network: Network, estimates: Estimates, rates: Rates) -> dict[ClassId, float]:
+    """Return the load of each class that has queries, in seconds of work per second."""
+    found: dict[ClassId, float] = {query.class_id: 0.0 for query in network.queries.values()}
+    for slot in network.topology.order:
+        node = network.node(slot)
+        for edge in network.inputs[slot]:
+            if network.is_source(network.edge_producer[edge]):
+                rate = rates.get(network.operators.identity(network.edge_producer[edge]), 0.0)
+                found[node.class_id] = found.get(node.class_id, 0.0) + rate * _cost_through(estimates, slot, edge)
+    return found
+
+
+def _cost_through(estimates: Estimates, slot: int, edge: int) -> float:
+    """Return what a tuple on the edge costs from there on, in ns."""
+    own = estimates.cost_ns.item(slot)
+    factor = estimates.edge_factor.item(edge) if edge < len(estimates.edge_factor) else 1.0
+    return own + (estimates.cost_to_end_ns.item(slot) - own) * factor
+
+
+def added_load(network: Network, estimates: Estimates, rates: Rates, delta: GraphDelta) -> AddedLoad:
+    """Return what the operators of a delta would add to what runs."""
+    flow = Flow(network, estimates, rates)
+    brought = {node.id: node for node in delta.operators}
+    reads: dict[OperatorId, list[Edge]] = {}
+    for edge in delta.edges:
+        reads.setdefault(edge.consumer, []).append(edge)
+    through: dict[OperatorId, float] = {}
+    load = ideal_ns = rate_in = 0.0
+    for operator in delta.query.operators:
+        node = brought.get(operator)
+        edges = reads.get(operator, [])
+        if node is None or not edges:
+            ideal_ns += _running_cost(network, estimates, operator)
+            continue
+        flows = [through[e.producer] if e.producer in through else flow.over(e) for e in edges]
+        taken = sum(flows)
+        rate_in += sum(f for f, e in zip(flows, edges, strict=True) if e.producer not in through)
+        through[operator] = taken * node.selectivity
+        cost_ns = per_tuple_ns(node, taken)
+        load += taken * cost_ns
+        ideal_ns += node.cost_ns + node.call_ns
+    return AddedLoad(load, ideal_ns, rate_in * 1e9)
+
+
+def per_tuple_ns(node: OperatorNode, rate_per_ns: float) -> float:
+    """Return c = a / E[n] + b at this rate."""
+    return max(COST_NS_MIN, node.call_ns / max(1.0, rate_per_ns * TRAIN_NS) + node.cost_ns)
+
+
+def _running_cost(network: Network, estimates: Estimates, operator: OperatorId) -> float:
+    """Return the measured cost of an operator that the query is to share; nothing for a source."""
+    slot = network.operators.slot_of.get(operator)
+    return 0.0 if slot is None or network.is_source(slot) else estimates.cost_ns.item(slot)

@@ -1,0 +1,88 @@
+"""Turns of classes by quota (Pham 2013, III-A), inside the class the unit of the greatest rank, leaves only when nothing waits further in.
+
+The operators that read a stream are the paper's source operators. What an order cost is told to `charge` when it comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from millstream.engine.graph import ClassId
+from millstream.engine.work import WorkOrder, WorkReceipt
+from millstream.scheduler.classes import shares_in_use
+from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.network import Network
+from millstream.scheduler.policies.class_quota import ClassQuotas
+from millstream.scheduler.selectors.scan import best_of
+from millstream.scheduler.view import View
+from numpy.typing import NDArray
+
+
+class ClassTurnsSelector:
+    """Asks `quotas` for a class and ranks the available units of that class alone."""
+
+    def __init__(self, ranking: Ranking, quotas: ClassQuotas) -> None:
+        self.ranking = ranking
+        self.quotas = quotas
+        self.evaluations = 0
+        self.moves = 0
+        self._class_of: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._is_leaf: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._version = -1
+        self._original: dict[ClassId, float] = {}
+
+    def reset(self, view: View, now_ns: int) -> None:
+        """Number the units' classes anew, where the network has changed."""
+        network, entries = view.ledger.network, view.units.entries.tolist()
+        self._class_of = view.remembered("class_number", lambda: np.array([float(network.node(slot).class_id) for slot in entries])).astype(
+            np.int64
+        )
+        leaf = view.remembered("is_leaf", lambda: np.array([float(network.topology.is_leaf(slot)) for slot in entries]))
+        self._is_leaf = leaf.astype(np.bool_)
+        if self._version != network.version:
+            self._version = network.version
+            shares = shares_in_use(network)
+            if shares != self._original:
+                self._original = shares
+                self.quotas.begin(shares)
+
+    def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
+        """Nothing is kept."""
+
+    def charge(self, class_id: ClassId, spent_ns: float) -> None:
+        """Hear what an order of a class has cost."""
+        self.quotas.charge(class_id, spent_ns)
+
+    def charge_order(self, order: WorkOrder, receipt: WorkReceipt, network: Network) -> None:
+        """Hear what an order took; its class is that of its first step."""
+        slot = network.operators.slot_of.get(order.steps[0].operator) if order.steps else None
+        if slot is not None:
+            self.charge(network.node(slot).class_id, receipt.finished_ns - receipt.started_ns)
+
+    def set_shares(self, shares: Mapping[ClassId, float]) -> None:
+        """Give classes other shares."""
+        self.quotas.set_shares(shares)
+
+    def pick(self, view: View, now_ns: int, count: int) -> list[int]:
+        """Return units of the class whose turn it is, the best first, no more than its credit pays for."""
+        candidates = np.flatnonzero(view.units.available)
+        if not len(candidates):
+            return []
+        classes = self._class_of[candidates]
+        turn = self.quotas.turn({ClassId(one) for one in np.unique(classes).tolist()})
+        assert turn is not None
+        own = candidates[classes == turn]
+        inner = own[~self._is_leaf[own]]
+        own = inner if len(inner) else own
+        picked = best_of(self.ranking, view, own, now_ns, count)
+        self.evaluations += len(own)
+        self.moves += 1
+        return picked if len(picked) == 1 else self._affordable(view, picked, self.quotas.credit_ns[turn])
+
+    @staticmethod
+    def _affordable(view: View, picked: list[int], credit_ns: float) -> list[int]:
+        """Return the first of these units that together reach the credit, at least one."""
+        part = view.only(np.array(picked, dtype=np.int64))
+        before = np.concatenate(([0.0], np.cumsum(part.cost_to_end_ns * np.maximum(part.rows, 1))[:-1]))
+        return [unit for unit, spent in zip(picked, before.tolist(), strict=True) if spent < credit_ns]

@@ -1,0 +1,76 @@
+"""Runs of chains told in columns do to the books what the same runs do, told one by one and with emissions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from millstream.client.benchmarks import chain_workload
+from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, Emission, WorkReceipt
+from millstream.scheduler.core import CoreSettings, SchedulerCore
+from millstream.scheduler.events import WorkDone
+from millstream.scheduler.ledger import _EDGE_COLUMNS, _LOG_COLUMNS, _OPERATOR_COLUMNS
+from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.spec import PolicySpec
+from millstream.scheduler.story import Story
+from millstream.scheduler.trains import Train as TrainShape
+from millstream.server.benchmarks import dispatch
+from millstream.server.benchmarks.embedding import Embedded
+
+ROUNDS = 6
+
+
+def told(policy: str, chains: int) -> tuple[Story, CoreSettings]:
+    """Return what a core heard of chains of six and of ten operators that the engine ran, some orders cut short."""
+    settings = CoreSettings(train=TrainShape(count=30), schedule=16, budget_ns=1_000_000, measure=True, record=True)
+    engine = Embedded(chain_workload.STREAM, policy=PolicySpec(policy), settings=settings)
+    for number in range(chains):
+        engine.submit(dispatch._chain(chain_workload.NAME, number), f"ten{number}")
+    engine.submit(chain_workload.PLAN, "six")
+    columns = engine.columns(chain_workload.NAME, chain_workload.trains(100, 100)[0])
+    for _ in range(ROUNDS):
+        engine.push(chain_workload.NAME, columns)
+        engine.runtime.run()
+    story = engine.runtime.core.story
+    assert isinstance(story, Story)
+    return story, settings
+
+
+def one_by_one(receipt: WorkReceipt) -> WorkReceipt:
+    steps: list[Any] = []
+    emissions = list(receipt.emissions)
+    for step in receipt.steps:
+        if not isinstance(step, ChainRuns):
+            steps.append(step)
+            continue
+        steps.extend(step.receipts())
+        for place, shape in enumerate(step.shapes):
+            finished_ns, arrival_ns, rows = step.taken[place * RUN_FIELDS + 4 : (place + 1) * RUN_FIELDS]
+            if rows:
+                emissions.append(Emission(shape.operators[-1], rows, finished_ns, (arrival_ns,), (rows,)))
+    return replace(receipt, steps=tuple(steps), emissions=tuple(emissions))
+
+
+@pytest.mark.parametrize(("policy", "chains"), [("hr", 9), ("fcfs", 3)])
+def test_runs_in_columns_and_one_by_one_leave_the_same_books(policy: str, chains: int) -> None:
+    story, settings = told(policy, chains)
+    runs = [step for entry in story for event in entry.events if isinstance(event, WorkDone) for step in event.receipt.steps]
+    assert sum(len(one.shapes) for one in runs if isinstance(one, ChainRuns)) > chains * ROUNDS // 2
+    assert not any(isinstance(one, ChainReceipt) for one in runs)
+    columns, single = (SchedulerCore(PolicySpec(policy), replace(settings, record=False)) for _ in range(2))
+    for entry in story:
+        events = [WorkDone(one_by_one(event.receipt), event.failure) if isinstance(event, WorkDone) else event for event in entry.events]
+        assert columns.handle(entry.events, entry.now_ns) == single.handle(events, entry.now_ns)
+    for core in (columns, single):
+        validate(core.ledger)
+    for name in (*_LOG_COLUMNS, *_EDGE_COLUMNS, *_OPERATOR_COLUMNS):
+        assert np.array_equal(getattr(columns.ledger, name), getattr(single.ledger, name)), name
+    assert columns.statistics() == single.statistics()
+    assert columns.estimates.measured == single.estimates.measured
+    assert columns.measures is not None
+    assert single.measures is not None
+    now_ns = 10**18
+    assert columns.measures.report(now_ns) == single.measures.report(now_ns)
+    assert columns.measures.of_queries(now_ns) == single.measures.of_queries(now_ns)
