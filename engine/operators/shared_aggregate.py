@@ -22,7 +22,7 @@ from millstream.engine.schema import Schema
 from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
 from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
 from millstream.engine.synopses.held import Held, layer_held
-from millstream.engine.synopses.late_rows import told_late
+from millstream.engine.synopses.late_rows import border_crossings, told_late
 from millstream.engine.synopses.late_runs import LateRule, late_frames, run_late
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.train import Int64Array, Train
@@ -366,7 +366,7 @@ class SharedAggregate(WindowAggregate):
     ) -> None:
         """Fold row by row what stands behind W: at each seq that closes windows, first the rows up to it, then the windows."""
         done = 0
-        moments = self._moments(track)
+        moments = border_crossings(track, self._finest_us())
         for place, (seq, upto) in enumerate(moments, 1):
             stop = int(np.searchsorted(rows.seq.array(), seq, side="right"))
             self._fold_layers(rows, ids, done, stop)
@@ -374,17 +374,6 @@ class SharedAggregate(WindowAggregate):
             dues = [*self._closing(upto), *(self._run_late(late, upto) if place == len(moments) else ())]
             self._answer_all(dues, dict.fromkeys((d.end_us for d in dues), seq), answers)
         self._fold_layers(rows, ids, done, rows.rows)
-
-    def _moments(self, track: WatermarkTrack) -> list[tuple[int, int]]:
-        """Return (seq, W then) for the items that moved W past a border of panes: only there a window can close."""
-        if track.end == track.start:
-            return []
-        seqs, reached = track.steps()
-        step = self._finest_us()
-        borders = np.floor_divide(reached, step)
-        before = np.concatenate((np.array([track.start // step], dtype=np.int64), borders[:-1]))
-        places = np.flatnonzero(borders > before)
-        return list(zip(seqs[places].tolist(), reached[places].tolist(), strict=True))
 
     def _finest_us(self) -> int:
         return gcd(*(layer.step_us for layer in self._layers.values()))

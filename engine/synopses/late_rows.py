@@ -1,4 +1,4 @@
-"""Rows that come behind W at a shared synopsis: for whom each is late (K4)."""
+"""Rows that come behind W at a shared synopsis: for whom each is late (K4), and when windows close between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.synopses.frames import Frame
 from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MIN
+from millstream.engine.watermarks import TIME_MIN, WatermarkTrack
 
 
 def told_late(frames: Iterable[Frame], train: Train, behind: Int64Array, watermark: Int64Array, out: Emitter) -> npt.NDArray[np.bool_]:
@@ -28,3 +28,14 @@ def told_late(frames: Iterable[Frame], train: Train, behind: Int64Array, waterma
             for port in frame.ports:
                 out.late_of_output.append((port, rows, partly))
     return wanted
+
+
+def border_crossings(track: WatermarkTrack, step_us: int) -> list[tuple[int, int]]:
+    """Return (seq, W then) for the items that moved W past a border of panes: only there a window can close."""
+    if track.end == track.start:
+        return []
+    seqs, reached = track.steps()
+    borders = np.floor_divide(reached, step_us)
+    before = np.concatenate((np.array([track.start // step_us], dtype=np.int64), borders[:-1]))
+    places = np.flatnonzero(borders > before)
+    return list(zip(seqs[places].tolist(), reached[places].tolist(), strict=True))
