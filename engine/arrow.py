@@ -135,6 +135,16 @@ def column_to_arrow(column: Column) -> Any:
     return pa.array(column.values, type=target, mask=missing)
 
 
+def plain_values(column: Column) -> list[Any]:
+    """Return the values as Python's; times and dates as bare integers (µs, days), of which Python's own reach only some."""
+    array, element = column_to_arrow(column), column.type.element
+    if element is not None:
+        storage = _AS_INTEGERS.get(element.kind)
+        return list((array if storage is None else array.cast(pa.list_(storage))).to_pylist())
+    storage = _AS_INTEGERS.get(column.type.kind)
+    return list((array if storage is None else array.view(storage)).to_pylist())
+
+
 def _buffer_view(array: Any, dtype: np.dtype[Any]) -> Any:
     """View the value buffer of a fixed-width Arrow array; rows under NULL hold whatever the buffer holds."""
     buffer = array.buffers()[1]

@@ -103,6 +103,8 @@ def decode_schema(payload: BytesLike) -> pa.Schema:
         schema = pa.ipc.read_schema(pa.py_buffer(payload))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise RemoteProtocolError(f"payload is not an Arrow schema message: {_first_line(error)}") from error
+    if not schema.equals(pa.schema(list(schema))):  # all else being equal, one of a foreign byte order
+        raise RemoteProtocolError("the Arrow schema says that its numbers are big-endian; send little-endian ones")
     for field in schema:
         if pa.types.is_dictionary(field.type) or field.type.num_fields > 1:
             raise RemoteProtocolError(f"column {field.name!r}: Arrow type {field.type} is not taken; send plain values")

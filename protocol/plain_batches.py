@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.errors import RemoteProtocolError
-from millstream.protocol.flatbuffers import read_batch_head, read_batch_places
+from millstream.protocol.flatbuffers import BatchPlaces, read_batch_head, read_batch_places
 from millstream.protocol.messages import BytesLike
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OFFSET_BYTES = 4
 ALIGNMENT_BYTES = 8  # of each buffer within the body, as Arrow's own writer has it
 JOINED_BYTES_MAX = 64 * 1024  # below, one copy is cheaper than handing over each buffer by itself
+HEAD_BYTES_MAX = 64 * 1024  # of a form that is remembered: some hundreds of columns
 _I64 = Struct("<q")
 _U32 = Struct("<I")
 
@@ -42,10 +43,7 @@ def width_of(data_type: pa.DataType) -> int | None:
 class _Layout:
     """Where the numbers stand in messages of one form: the bytes between them are the same in all of them."""
 
-    def __init__(self, payload: BytesLike) -> None:
-        head = read_batch_head(payload)
-        places = read_batch_places(payload)
-        self.is_compressed = head.is_compressed
+    def __init__(self, payload: memoryview, places: BatchPlaces) -> None:
         self.places = places
         self.nodes = Struct(f"<{2 * places.node_count}q")
         self.buffers = Struct(f"<{2 * places.buffer_count}q")
@@ -59,6 +57,7 @@ class _Layout:
         )
         starts = [0, *(at + size for at, size in numbers)]
         stops = [*(at for at, _ in numbers), places.body]
+        self.overlaps = any(start > stop for start, stop in zip(starts, stops, strict=True))
         self._between = [(start, stop, bytes(payload[start:stop])) for start, stop in zip(starts, stops, strict=True)]
 
     def fits(self, payload: memoryview) -> bool:
@@ -79,38 +78,60 @@ class PlainReader:
     def read(self, payload: memoryview, rows: int) -> list[tuple[int, int]] | None:
         """Return (start in the payload, bytes) of the columns' buffers (text: offsets, then all characters); None unless all is plain.
 
-        They lie within the payload and hold `rows` values each; what text offsets say has not been looked at.
+        They lie one behind another within the payload and hold `rows` values each; what text offsets say has not been looked at.
         """
         layout = self._layout
         if rows < 1:
             return None
         if layout is None or not layout.fits(payload):
-            if read_batch_head(payload).rows != rows:
+            layout = self._layout_of(payload, rows)
+            if layout is None:
                 return None
-            layout = self._layout = _Layout(payload)
+            self._layout = layout
         places = layout.places
-        if layout.is_compressed or _I64.unpack_from(payload, places.rows)[0] != rows:
+        (body_bytes,) = _I64.unpack_from(payload, places.body_bytes)
+        if _I64.unpack_from(payload, places.rows)[0] != rows or not 0 <= body_bytes <= len(payload) - places.body:
             return None
         nodes, buffers = layout.nodes.unpack_from(payload, places.nodes), layout.buffers.unpack_from(payload, places.buffers)
-        if nodes != (rows, 0) * len(self._widths) or len(buffers) != 2 * self._buffers:
+        if nodes != (rows, 0) * len(self._widths):
             return None
-        return self._places(buffers, places.body, len(payload) - places.body, rows)
+        return self._places(buffers, places.body, body_bytes, rows)
+
+    def _layout_of(self, payload: memoryview, rows: int) -> _Layout | None:
+        """Return the form of a payload that is not of the known one, None unless Arrow says that it is well-formed."""
+        import pyarrow as pa
+
+        head = read_batch_head(payload)
+        if head.rows != rows or head.is_compressed or head.body_at > HEAD_BYTES_MAX:
+            return None
+        places = read_batch_places(payload)
+        if (places.node_count, places.buffer_count) != (len(self._widths), self._buffers):
+            return None
+        try:
+            pa.ipc.read_message(pa.py_buffer(payload))
+        except (pa.ArrowException, OSError):
+            return None  # refused by whoever reads it with Arrow
+        layout = _Layout(payload, places)
+        return None if layout.overlaps else layout
 
     def _places(self, buffers: tuple[int, ...], body: int, body_bytes: int, rows: int) -> list[tuple[int, int]] | None:
         found: list[tuple[int, int]] = []
+        free = 0  # buffers that overlap could be many times the payload once somebody copies them
         at = 2  # past the validity of the first column, which is not looked at: the node says that there are no NULLs
         for width in self._widths:
             wanted = rows * width if width else (rows + 1) * OFFSET_BYTES
             start, size = buffers[at], buffers[at + 1]
-            if start < 0 or size < wanted or start + size > body_bytes or start % ALIGNMENT_BYTES:
+            if start < free or size < wanted or start + size > body_bytes or start % ALIGNMENT_BYTES:
                 return None
             found.append((body + start, wanted))
+            free = start + size
             at += 4
             if not width:
                 start, size = buffers[at - 2], buffers[at - 1]
-                if start < 0 or size < 0 or start + size > body_bytes:
+                if start < free or size < 0 or start + size > body_bytes or start % ALIGNMENT_BYTES:
                     return None
                 found.append((body + start, size))
+                free = start + size
                 at += 2
         return found
 

@@ -259,6 +259,8 @@ class Application:
         """Wait until rows that wait for the disk have entered: what comes next on the stream comes after them."""
         intake = self.host.intakes.get(name)
         if intake is not None and intake.is_sync and self.host.journaling is not None:
+            with self.host.network.ingress.lock:
+                intake.is_ending = True  # else rows could begin to wait between this and the end
             await self.loop.run_in_executor(None, self.host.journaling.journal.wait_safe)
 
     async def checkpoint(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import decimal
 from typing import Any
 
@@ -12,8 +11,6 @@ from millstream.protocol.batches import BatchEncoder, encode_schema
 from millstream.server.outcome import spell
 from millstream.server.results import Entry
 from millstream.server.trains import ResultRows
-
-_EPOCH_DATE = datetime.date(1970, 1, 1)
 
 
 class ResultEncoder:
@@ -37,21 +34,29 @@ class ResultEncoder:
 
 
 def _as_plain(batch: Any) -> list[Any]:
-    """Return the columns with times as integers of microseconds, which pyarrow would give as objects of less range."""
+    """Return the columns with times as integers (µs, days), which pyarrow would give as objects of less range."""
+    plain = []
+    for column in batch.columns:
+        storage = _storage(column.type)
+        plain.append(column if storage == column.type else column.cast(storage))
+    return plain
+
+
+def _storage(data_type: Any) -> Any:
+    """Return the integer type behind a type of times, in lists too, else the type itself."""
     import pyarrow as pa
 
-    return [
-        column.view(pa.int64()) if pa.types.is_timestamp(column.type) or pa.types.is_duration(column.type) else column
-        for column in batch.columns
-    ]
+    if pa.types.is_list(data_type):
+        return pa.list_(_storage(data_type.value_type))
+    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
+        return pa.int64()
+    return pa.int32() if pa.types.is_date32(data_type) else data_type
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as rows without Arrow carry it: DECIMAL as text, DATE as days since 1970."""
+    """Return a value as rows without Arrow carry it: DECIMAL as text."""
     if isinstance(value, decimal.Decimal):
         return f"{value:f}"
-    if isinstance(value, datetime.date):
-        return (value - _EPOCH_DATE).days
     if isinstance(value, list):
         return [plain_value(v) for v in value]
     return value

@@ -15,7 +15,7 @@ import pyarrow as pa
 from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import column_to_arrow
 from millstream.engine.column import Column
-from millstream.engine.errors import EngineError
+from millstream.engine.errors import EngineError, UnknownName
 from millstream.engine.ingest.checks import finish
 from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
@@ -67,6 +67,7 @@ class StreamIntake:
         self.accepted_total = 0
         self.refused_total = 0
         self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
+        self.is_ending = False  # its end was asked for; set under the ingress lock
         self._places = Places() if definition.errors_into is not None else None
 
     @property
@@ -124,6 +125,8 @@ class StreamIntake:
     def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int] | None]:
         """As `take_columns`; also what was shed, unless the rows wait for the disk first."""
         host = self.host
+        if host.intakes.get(self.name) is not self:  # dropped, and perhaps made anew with other columns
+            raise UnknownName(f"there is no stream {self.name}")
         if self.is_sync:
             return self._take_sync(columns, places), None
         with host.network.ingress.lock:
@@ -162,7 +165,7 @@ class StreamIntake:
     def feed(self, columns: Sequence[Column], fed: tuple[str, int] | None = None) -> None:
         """Let in rows that the server itself made, nothing once the stream has ended. `fed`: by which query, from which row."""
         with self.host.network.ingress.lock:
-            if not self.host.network.sources[self.name].ended:
+            if not (self.is_ending or self.host.network.sources[self.name].ended):
                 self.fed = fed
                 try:
                     self.take_columns(columns)

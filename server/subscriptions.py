@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from millstream.protocol.errors import LocalProtocolError
 from millstream.protocol.messages import End, Gap, Result
 from millstream.server.results import Entry, ResultLog, ResumePoint, read_token
 
@@ -82,7 +83,12 @@ class Subscription:
             self.cursor += 1
             self.progress_ns = now_ns
             meta = {"resume_token": log.token_before(self.cursor), **entry.meta}
-            self.reader.send(Result(self.number, entry.rows, meta=meta, **self.encode(entry)))
+            try:
+                self.reader.send(Result(self.number, entry.rows, meta=meta, **self.encode(entry)))
+            except LocalProtocolError as error:  # larger than a frame of this reader's: nobody else is to suffer for it
+                self.cursor -= 1
+                self.finish("failed", f"a result of {entry.rows} rows cannot be sent to this reader: {error.message}")
+                return
         if self.feed.end is not None and not self.ended:
             reason, message, counts = self.feed.end
             self.finish(reason, message, counts)

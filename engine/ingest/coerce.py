@@ -279,10 +279,12 @@ def _row_as_json(batch: Any, index: int) -> str:
 
 
 def _cell(cell: Any) -> Any:
-    """Return the one value of an array; an instant that Python's dates do not reach as a bare number."""
+    """Return the one value of an array; an instant or date that Python's do not reach as a bare number."""
     if pa.types.is_string(cell.type):
         return cell.view(pa.binary())[0].as_py()
     try:
         return cell[0].as_py()
     except (OverflowError, ValueError):
-        return cell.view(pa.int64())[0].as_py()
+        if not pa.types.is_primitive(cell.type):  # a list of such
+            return [_cell(cell.flatten().slice(i, 1)) for i in range(len(cell.flatten()))]
+        return cell.view(pa.int32() if cell.type.bit_width == 32 else pa.int64())[0].as_py()

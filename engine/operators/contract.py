@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.engine.arrow import column_to_arrow
+from millstream.engine.arrow import column_to_arrow, plain_values
+from millstream.engine.column import Column
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train, original_rows
@@ -47,9 +48,16 @@ class EvaluationErrors:
     def records(self) -> list[EvaluationError]:
         """Return one error a row. `raw` shows the stream's own columns where the train remembers its origin."""
         rows = original_rows(self.rows)
-        texts = [column_to_arrow(c).to_pylist() for c in rows.columns()]
+        texts = [_shown(c) for c in rows.columns()]
         raws = [",".join("" if v is None else str(v) for v in row) for row in zip(*texts, strict=True)]
         return [EvaluationError(s, self.reason, raw) for s, raw in zip(rows.seq.array().tolist(), raws, strict=True)]
+
+
+def _shown(column: Column) -> list[Any]:
+    try:
+        return list(column_to_arrow(column).to_pylist())
+    except (OverflowError, ValueError):  # instants and dates that Python's do not reach
+        return plain_values(column)
 
 
 class Emitter:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type, column_to_arrow
+from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column
 from millstream.engine.operators.keys import bits_as_values, key_bits
 from millstream.engine.synopses.contract import Synopsis, SynopsisKind, Values
@@ -149,5 +149,5 @@ class FrequentValues(SynopsisKind):
         if self._argument.kind is Kind.TEXT:
             return codes
         if self._argument.is_wide:
-            return list(column_to_arrow(Column(self._argument, np.array(codes, dtype=np.object_))).to_pylist())
-        return list(column_to_arrow(Column(self._argument, bits_as_values(np.array(codes, dtype=np.int64), self._argument))).to_pylist())
+            return plain_values(Column(self._argument, np.array(codes, dtype=np.object_)))
+        return plain_values(Column(self._argument, bits_as_values(np.array(codes, dtype=np.int64), self._argument)))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine import arrow_functions as pc
-from millstream.engine.arrow import arrow_type, column_to_arrow
+from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, Mask, null_column
 from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.recipes import AggregateCall
@@ -94,13 +94,13 @@ def _lists(call: AggregateCall, values: list[list[Any] | None]) -> Column:
 
 
 def _array_agg(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
-    plain = column_to_arrow(column).to_pylist()
+    plain = plain_values(column)
     return _lists(call, [plain[a:b] if b > a else None for a, b in _bounds(starts, stops)])
 
 
 def _top(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     """The k greatest, descending."""
-    plain = column_to_arrow(column).to_pylist()
+    plain = plain_values(column)
     order = sort_order(column)
     places = np.empty(len(order), dtype=np.int64)
     places[order] = np.arange(len(order), dtype=np.int64)
@@ -113,7 +113,7 @@ def _top(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Ar
 
 def _top_frequent(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     """The k most frequent; at equal counts the first to come."""
-    plain = column_to_arrow(column).to_pylist()
+    plain = plain_values(column)
     if column.type.kind is Kind.DOUBLE:
         plain = [0.0 if v == 0 else _NAN if v != v else v for v in plain]  # one zero and one NaN (K7): an object equals itself
     limit = call.options[0]

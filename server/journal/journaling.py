@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.errors import InvalidDefinition
+from millstream.engine.errors import InvalidDefinition, UnknownName
 from millstream.engine.schema import Schema, StreamDefinition
 from millstream.server.fed_streams import base_streams
 from millstream.server.journal import checkpoints
@@ -99,8 +99,10 @@ class Journaling:
     def take_sync(self, intake: StreamIntake, columns: Sequence[Column]) -> tuple[int, int]:
         """Write rows that may enter only once the disk has them; returns their arrival numbers. To be called under the ingress lock."""
         host, name = self.host, intake.name
-        source = host.network.sources[name]
-        if source.ended:
+        source = host.network.sources.get(name)
+        if source is None:
+            raise UnknownName(f"there is no stream {name}")
+        if source.ended or intake.is_ending:
             raise InvalidDefinition(f"stream {name} has ended")
         if source.table is not None:
             columns = source.table.with_op(columns)

@@ -247,3 +247,30 @@ def test_without_a_data_directory_a_durable_stream_is_refused_with_the_mend() ->
             assert "--data-dir" in (caught.value.hint or "")
 
     asyncio.run(test())
+
+
+def test_rows_that_come_while_a_sync_stream_is_ended_are_refused_and_the_journal_goes_on(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            for name in ("s", "other"):
+                await client.execute(f"CREATE STREAM {name} (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us DURABILITY sync")
+            await client.submit("SELECT v FROM s", name="q")
+            results = await client.subscribe("q")
+            await client.publish("s", [{"ts": 1, "v": 1}])
+            application = harness.server.application
+            written_out = application._written_out
+            refused = []
+
+            async def then_more(name: str) -> None:
+                await written_out(name)
+                refused.append(application.host.intakes[name].take_rows([[2, 2]]).rejected)
+
+            application._written_out = then_more  # type: ignore[method-assign]
+            await client.finish("s")
+            assert refused == [1]
+            assert (await asyncio.wait_for(client.publish("other", [{"ts": 3, "v": 3}]), 5)).accepted == 1
+            rows = [row async for batch in results for row in batch.to_pylist()]
+            assert rows == [{"v": 1}]
+
+    asyncio.run(test())

@@ -10,7 +10,7 @@ import pytest
 from millstream.server import intake, waiting_trains
 from millstream.server.waiting_trains import waiting_bytes_of
 
-from tests.support.live_server import Harness, rows_of, run
+from tests.support.live_server import Harness, rows_of, run, until
 
 STREAM = "CREATE STREAM {} (ts BIGINT, v BIGINT, t TEXT) TIMESTAMP BY ts UNIT us{}"
 TRAINS, ROWS = 40, 50
@@ -27,13 +27,13 @@ def train(start: int, rows: int = ROWS, *, bad: int | None = None) -> Any:
 def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows of each entry into the engine."""
     seen: list[int] = []
-    take_columns = intake.StreamIntake.take_columns
+    let_in = intake.StreamIntake._let_in
 
-    def noted(self: Any, columns: Any, places: Any = None) -> int:
+    def noted(self: Any, columns: Any, places: Any) -> Any:
         seen.append(len(columns[0]))
-        return take_columns(self, columns, places)
+        return let_in(self, columns, places)
 
-    monkeypatch.setattr(intake.StreamIntake, "take_columns", noted)
+    monkeypatch.setattr(intake.StreamIntake, "_let_in", noted)
     return seen
 
 
@@ -124,6 +124,48 @@ def test_no_more_than_one_call_takes_are_joined(monkeypatch: pytest.MonkeyPatch,
     run(test)
     assert max(entered) == 3 * ROWS
     assert sum(entered) == TRAINS * ROWS
+
+
+@pytest.mark.parametrize("durability", ["", " DURABILITY sync"])
+@pytest.mark.parametrize("anew", [False, True])
+def test_trains_that_wait_while_their_stream_is_dropped_are_refused_and_the_channel_closes(
+    durability: str, anew: bool, tmp_path: Any
+) -> None:
+    async def test(harness: Harness) -> None:
+        client, other = await harness.client(), await harness.client()
+        for name in ("s", "t"):
+            await client.execute(STREAM.format(name, durability))
+        channel = await client.publisher("s")
+        await channel.send(train(0))
+        await channel.flush()
+        (session,) = [s for s in harness.server.application.sessions.values() if s.channels]
+        session._waiting_bytes = lambda: 1
+        for number in range(2):
+            await channel.send(train(number * ROWS))
+        await until(lambda: any(c._waiting is not None and len(c._waiting.frames) == 2 for c in session.channels.values()), "two wait")
+        await other.execute("DROP STREAM s")
+        if anew:
+            await other.execute("CREATE STREAM s (ts TEXT)" + durability)
+        ack = await channel.flush()
+        assert (ack.accepted, ack.rejected_rows) == (0, 2 * ROWS)
+        assert [r.index for r in ack.rejected] == list(range(2 * ROWS))
+        await until(lambda: not session.channels, "the channel is closed")
+        assert (await other.publish("t", train(0))).accepted == ROWS
+
+    run(test, data_dir=str(tmp_path))
+
+
+def test_an_intake_of_a_dropped_stream_lets_nothing_into_one_of_the_same_name() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM.format("s", ""))
+        old = harness.server.application.host.intakes["s"]
+        await client.execute("DROP STREAM s")
+        await client.execute("CREATE STREAM s (ts TEXT)")
+        taken = old.take_rows([[1, 2, "three"]])
+        assert (taken.accepted, list(taken.rejections)) == (0, [(0, "there is no stream s")])
+
+    run(test)
 
 
 class Transport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -167,3 +168,17 @@ def test_a_malformed_schema_is_refused(entry: object) -> None:
     with pytest.raises(ValueError, match="a column is"):
         parse_schema([entry])
     assert parse_schema([["v", "BIGINT"]]) == [Column("v", ColumnType("BIGINT"))]
+
+
+def test_a_schema_of_the_other_byte_order_is_refused() -> None:
+    message = bytearray(batches.encode_schema(pa.schema([("k", pa.int64())])))
+    root = 8 + struct.unpack_from("<I", message, 8)[0]
+    header_field = root + struct.unpack_from("<H", message, root - struct.unpack_from("<i", message, root)[0] + 8)[0]
+    table = header_field + struct.unpack_from("<I", message, header_field)[0]
+    vtable = table - struct.unpack_from("<i", message, table)[0]
+    # Field 0 of a schema is its endianness; it is left out where it is little. Let it be found where a 1 happens to stand.
+    one = next(at for at in range(table + 4, len(message) - 1) if struct.unpack_from("<h", message, at)[0] == 1)
+    struct.pack_into("<H", message, vtable + 4, one - table)
+    assert pa.ipc.read_schema(pa.py_buffer(bytes(message))).names == ["k"]
+    with pytest.raises(RemoteProtocolError, match="big-endian"):
+        batches.decode_schema(bytes(message))

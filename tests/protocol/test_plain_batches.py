@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from millstream.protocol.batches import BatchDecoder, BatchEncoder
 from millstream.protocol.errors import RemoteProtocolError
+from millstream.protocol.flatbuffers import read_batch_places
 from millstream.protocol.plain_batches import PlainReader, PlainWriter, width_of
 
 from tests.support.pairs import joined
@@ -97,3 +101,92 @@ def test_nothing_outside_a_changed_payload_is_pointed_at() -> None:
         if places is not None:
             assert [size for _, size in places][:3] == [400, 200, 204]
     assert kinds == {"refused", "none", "read"}
+
+
+def arrow_values(payload: bytes, rows: int) -> Any:
+    """Return the columns as Arrow reads them, as bytes (text: offsets, characters), None where it refuses the payload."""
+    try:
+        read = BatchDecoder(SCHEMA).decode(payload, rows)
+    except RemoteProtocolError:
+        return None
+    assert all(column.null_count == 0 for column in read.columns)
+    found = []
+    for field, column in zip(SCHEMA, read.columns, strict=True):
+        width = width_of(field.type)
+        buffers = column.buffers()
+        found.append(bytes(buffers[1])[: rows * width if width else 4 * (rows + 1)])
+        found += [bytes(buffers[2])] if not width else []
+    return found
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 111),  # which eight bytes
+        st.sampled_from(["<b", "<H", "<i", "<q"]),
+        st.integers(0, 7),
+        st.sampled_from([0, 1, -1, 2, 4, 5, 8, 49, 50, 51, 64, 127, 2**15, 2**31 - 1, 2**62, -(2**63)]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(CHANGES, st.booleans(), st.integers(-9, 9), st.sampled_from([50, 50, 50, 49, 51, 2**31]))
+def test_what_is_read_of_a_changed_payload_is_what_arrow_reads(changes: Any, known: bool, longer: int, rows: int) -> None:
+    whole = joined(BatchEncoder(SCHEMA).encode(batch(50)))
+    changed = bytearray(whole + bytes(max(0, longer)))
+    for at, form, inside, value in changes:
+        size = struct.calcsize(form)
+        struct.pack_into(
+            form, changed, at * 8 + inside, (value + (1 << 8 * size - 1)) % (1 << 8 * size) - (0 if form == "<H" else 1 << 8 * size - 1)
+        )
+    del changed[len(changed) + min(0, longer) :]
+    reader = PlainReader(WIDTHS)
+    if known:
+        reader.read(memoryview(whole), 50)
+    try:
+        places = reader.read(memoryview(changed), rows)
+    except RemoteProtocolError:
+        places = None
+    if places is not None:
+        theirs = arrow_values(bytes(changed), rows)
+        if theirs is None:  # only what text offsets say is left to the one who looks at the text
+            offsets = np.frombuffer(changed, np.int32, rows + 1, places[2][0])
+            assert (np.diff(offsets) < 0).any() or offsets[0] < 0 or offsets[-1] > places[3][1]
+        else:
+            assert [bytes(changed[start : start + size]) for start, size in places] == theirs
+
+
+def changed_numbers(**numbers: tuple[int, int]) -> tuple[memoryview, bytes]:
+    whole = joined(BatchEncoder(SCHEMA).encode(batch(50)))
+    changed, places = bytearray(whole), read_batch_places(whole)
+    for name, (index, value) in numbers.items():
+        struct.pack_into("<q", changed, getattr(places, name) + 8 * index, value)
+    return memoryview(changed), whole
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"body_bytes": (0, -1)},
+        {"body_bytes": (0, 2**62)},
+        {"body_bytes": (0, 64)},  # the buffers lie behind it
+        {"buffers": (2 * 3, 0)},  # the second column's values where the first one's are
+        {"buffers": (2 * 6, 1)},  # characters that are not aligned
+    ],
+)
+def test_bodies_and_buffers_that_arrow_would_not_have_written_are_left_to_it(numbers: Any) -> None:
+    changed, whole = changed_numbers(**numbers)
+    fresh, knowing = PlainReader(WIDTHS), PlainReader(WIDTHS)
+    assert knowing.read(memoryview(whole), 50) is not None
+    assert fresh.read(changed, 50) is None
+    assert knowing.read(changed, 50) is None
+
+
+def test_a_form_is_remembered_only_if_it_is_that_of_the_schema_and_small() -> None:
+    reader = PlainReader(WIDTHS)
+    many = pa.record_batch([np.arange(2)] * 3_000, names=[f"c{n}" for n in range(3_000)])
+    assert reader.read(memoryview(joined(BatchEncoder(many.schema).encode(many))), 2) is None
+    assert reader._layout is None
+    assert PlainReader([8] * 3_000).read(memoryview(joined(BatchEncoder(many.schema).encode(many))), 2) is None
