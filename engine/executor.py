@@ -104,11 +104,11 @@ class Executor:
         # What did not become a result is counted before results leave: whoever has the last one may ask for the counts at once.
         if out.has_side_rows:
             pass_side_rows(self._network, running, out)
-        if running.watchers:
-            tell_watchers(self._network, running, inputs, out)
         if running.logic.sparse:
             trains = pass_to_sinks(trains, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
         counts.produced(running.finish(call, trains))
+        if running.watchers:
+            tell_watchers(self._network, running, inputs, out)
         if isinstance(running.logic, Sink) and inputs[0].rows:
             emissions.append(emission_of(running.id, inputs[0], clock_ns()))
 

@@ -35,6 +35,7 @@ from millstream.engine.sharing.splicing import take_out_of_force
 from millstream.engine.shed_logs import ShedLogs
 from millstream.engine.shedding import ShedKey, ShedLog
 from millstream.engine.sources import Ingested, Ingress, Reservation, Source
+from millstream.engine.synopses.late_runs import LateRule
 from millstream.engine.train import Train
 from millstream.engine.utility import UtilityOrder, utilities_of
 from millstream.engine.watermarks import TIME_MIN
@@ -48,7 +49,7 @@ class RunningQuery:
     """A query with its operators (post-order, without sources) and the ledgers of its input streams.
 
     It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
-    reads where its class may be shed.
+    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came.
     """
 
     node: QueryNode
@@ -58,6 +59,7 @@ class RunningQuery:
     from_seq: int = 0
     until_seq: int | None = None
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
+    rows_before: dict[OperatorId, int] = field(default_factory=dict)
     branches: Branches | None = None
 
 
@@ -76,6 +78,7 @@ class Network:
         self.registry = Registry()
         self.lost_sharing = False  # the last `attach` raised SharingLost
         self.choose_periods: ChoosePeriods | None = None  # how SLIDE WITHIN is used; None: every period as asked
+        self.late_rule: LateRule | None = None  # what SLIDE WITHIN allows when answers are late; None: nothing
         self.ingress = Ingress(seed, next_seq)
         self.shed_logs = ShedLogs(self.ingress, when_full=sheds_when_full)
         self.sources: dict[str, Source] = {}
@@ -267,6 +270,7 @@ class Network:
         for running in blueprint.operators:
             self.operators[running.id] = running
             self._served.setdefault(running.id, []).append(query)
+            query.rows_before[running.id] = running.statistics.rows_in
         for subscription in blueprint.subscriptions:
             assert subscription.port is not None
             self._outputs[subscription.running.id, subscription.port] = query
@@ -288,7 +292,7 @@ class Network:
         for running in {s.running.id: s.running for s in blueprint.subscriptions}.values():
             if self.choose_periods is not None and running.queries:
                 outputs = {port: q.node.name for (operator, port), q in self._outputs.items() if operator == running.id}
-                regroup(running, outputs, self.choose_periods)
+                regroup(running, outputs, self.choose_periods, self.late_rule)
 
     def _watch(self, query: RunningQuery) -> None:
         """Have late rows judged across the places at which the query meets a stream, if these are several."""

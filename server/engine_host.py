@@ -47,7 +47,7 @@ from millstream.server.queries import Query, QueryBook
 from millstream.server.rates import StreamRates
 from millstream.server.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.runtime import Runtime, RuntimeFactory
-from millstream.server.sharing import period_chooser
+from millstream.server.sharing import late_rule, period_chooser
 from millstream.server.store import Store, StoredRun
 from millstream.server.watch import QosWatch
 
@@ -140,6 +140,7 @@ class EngineHost:
         self.watch = QosWatch(self)
         self.optimiser: RuntimeOptimiser | None = None
         self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
+        self.network.late_rule = late_rule(sharing, self.runtime.arrival_ns)
 
     # --- statements ---
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from millstream.engine.language.durations import duration_text
 from millstream.engine.sharing.periods import ChoosePeriods, InForce, Periodic
+from millstream.engine.synopses.late_runs import LateRule
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
 from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery, sub_groups
 from millstream.scheduler.sharing.names import OFF
+from millstream.scheduler.sharing.tasks import Together
 
 SHAPES_REMEMBERED_MAX = 1_000
 
@@ -33,6 +35,14 @@ def period_chooser(policy: str) -> ChoosePeriods | None:
         return {q.name: _in_force(a, assignments, ranges, step_us) for a in assignments for q in a.sub_group.queries}
 
     return choose
+
+
+def late_rule(policy: str, now_ns: Callable[[], int]) -> LateRule | None:
+    """Return what a sharing policy does with answers that are late by a clock; None where every window is answered, however late."""
+    together = Together.NEVER if policy == OFF else sharing_policy(policy).together
+    if together not in (Together.LATE, Together.LATE_PENDING):
+        return None
+    return LateRule(lambda arrived_ns: now_ns() - arrived_ns, together is Together.LATE_PENDING)
 
 
 def _in_force(assignment: Assignment, all_: Sequence[Assignment], ranges: Mapping[str, int], step_us: int) -> InForce:

@@ -25,7 +25,7 @@ from millstream.engine.errors import InvalidDefinition
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train, original_rows
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

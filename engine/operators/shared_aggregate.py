@@ -21,13 +21,16 @@ from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.schema import Schema
 from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
 from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
-from millstream.engine.synopses.held import Held, later
+from millstream.engine.synopses.held import Held, layer_held
+from millstream.engine.synopses.late_rows import border_crossings, told_late
+from millstream.engine.synopses.late_runs import LateRule, late_frames, run_late
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.watermarks import WatermarkTrack, minimum_track
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.assigners import assigner_for
+from millstream.engine.windows.early import EmptyWindows, empty_answer
 
 PANES_FEW = 64  # so many panes a window are always worth sharing
 PANES_FACTOR_MAX = 4  # beyond that, a common step may not multiply the panes of the longest window by more
@@ -74,6 +77,7 @@ class SharedAggregate(WindowAggregate):
         self._held = Held()
         self._live = LivePanes(self._table, self._layers)
         self.free_ports: list[int] = []
+        self.late_rule: LateRule | None = None  # who runs with whom when answers are late; None: every window is answered
         self._loud: dict[int, None] = {}  # outputs behind which trains without rows matter
         self._asleep = False  # some frame is not in force yet
         self._moved = False  # windows have closed since panes were last freed
@@ -87,7 +91,9 @@ class SharedAggregate(WindowAggregate):
         window = recipe.window
         if window is None or window.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE) or window.zone is not None:
             return False
-        return recipe.emit.kind is EmitKind.FINAL and not recipe.emit.empty and recipe.live is None and recipe.retracts is None
+        if recipe.emit.empty and window.slide_within:
+            return False
+        return recipe.emit.kind is EmitKind.FINAL and recipe.live is None and recipe.retracts is None
 
     def misfit(self, recipe: AggregateRecipe) -> str | None:
         """Say why a query should not join: because a common step would multiply the panes. None when it may."""
@@ -112,27 +118,20 @@ class SharedAggregate(WindowAggregate):
             self._held.begin(newest_us)
         layer, after_us = None, newest_us
         if history:
-            layer, held_after_us = self._layer_held(recipe.window, self._held.after_us(recipe.aggregates, newest_us))
+            layer, held_after_us = layer_held(self._layers, recipe.window, self._held.after_us(recipe.aggregates, newest_us))
             after_us = newest_us if layer is None else held_after_us
-        frame = self._frames.find(recipe.window, from_seq, after_us, only_whole=history)
+        frame = self._frames.find(recipe.window, from_seq, after_us, only_whole=history, empty=recipe.emit.empty)
         if frame is None:
             layer = self._layer_from(from_seq, recipe.window, newest_us) if layer is None else layer
             frame = Frame(recipe.window, assigner_for(recipe.window), from_seq, layer.number, after_us, history)
+            frame.empty = EmptyWindows() if recipe.emit.empty else None
             self._frames.add(frame)
             self._asleep = True
         frame.ports.append(port)
-        self._members[port] = Member(recipe, shown, frame, [self._accumulator(call) for call in recipe.aggregates])
+        key_places = tuple(self.keys.index(key) for key in recipe.keys)
+        self._members[port] = Member(recipe, shown, frame, [self._accumulator(call) for call in recipe.aggregates], key_places)
         self._held.counted(recipe.aggregates, newest_us)
         self._wake_us = None
-
-    def _layer_held(self, window: WindowSpec, held_after_us: int | None) -> tuple[Layer | None, int | None]:
-        """Return the oldest layer from which on none cuts these windows in two, and after which time these layers miss no row."""
-        found: Layer | None = None
-        for number in sorted(self._layers, reverse=True):
-            if common_step(window) % self._layers[number].step_us:
-                return found, held_after_us if found is None else later(held_after_us, found.newest_before_us)
-            found = self._layers[number]
-        return found, held_after_us
 
     def unsubscribe(self, port: int) -> None:
         """Take an output away, with what nobody else needs; the step becomes coarser with the next layer."""
@@ -161,7 +160,8 @@ class SharedAggregate(WindowAggregate):
 
     def _layer_from(self, from_seq: int, window: WindowSpec, newest_us: int | None) -> Layer:
         """Return the layer that begins there; a new one with the common step of all windows, the old one's panes stay as they are."""
-        step = gcd(self._frames.step_us, common_step(window))
+        in_force = [n for f in self._frames.all for n in (f.period_us, f.offset_us, *(f.ready or ()))]
+        step = gcd(self._frames.step_us, common_step(window), *in_force)
         newest = max(self._layers, default=-1)
         if newest >= 0 and self._layers[newest].from_seq == from_seq and newest not in self._live.layers:
             layer = new_layer(newest, from_seq, step, newest_us)
@@ -195,6 +195,10 @@ class SharedAggregate(WindowAggregate):
         frame.ready, frame.wanted = None, None if same else (period_us, offset_us)
         self._regrid()
 
+    def cells_read(self, port: int) -> int:
+        """Return what an output has used: of each of its windows the panes and the answer, times groups."""
+        return self._members[port].cells_read
+
     def why(self, port: int) -> str:
         """Say why an output's period is what it is."""
         return self._members[port].frame.why
@@ -202,6 +206,11 @@ class SharedAggregate(WindowAggregate):
     def period_us(self, port: int) -> int:
         """Return the period in force for an output."""
         return self._members[port].frame.period_us
+
+    def lateness(self, port: int) -> tuple[int, int]:
+        """Return how many answers of an output were late, and how many windows it skipped for that."""
+        frame = self._members[port].frame
+        return frame.late_runs, frame.skipped
 
     def _regrid(self) -> None:
         """Put the periods in force that are asked for and whose windows cut no pane."""
@@ -256,14 +265,18 @@ class SharedAggregate(WindowAggregate):
         self._watermark = max(self._watermark, train.track.start)
         track = minimum_track([train.track], self._watermark)
         self._activate(train, track)
+        for frame in self._frames.all if train.rows else ():
+            if frame.empty is not None:
+                frame.note_span(train, track)
         rows, cuts = self._on_time(train, track, out)
         ids = self._encode(rows)
         answers: dict[int, list[Answer]] = {}
+        late = self._late_frames(train, track)
         if not cuts:
             self._fold_layers(rows, ids, 0, rows.rows)
-            self._close(track, rows, answers)
+            self._close(track, late, answers)
         else:
-            self._close_and_fold(track, rows, ids, answers)
+            self._close_and_fold(track, rows, ids, late, answers)
         self._ordinal += rows.rows
         self._watermark = max(self._watermark, track.end)
         if answers or self._moved:
@@ -291,37 +304,18 @@ class SharedAggregate(WindowAggregate):
         behind = np.flatnonzero(times < watermark)
         if not len(behind):
             return train, False
-        wanted = self._told_late(train, behind, watermark[behind], out)
+        wanted = told_late(self._frames.all, train, behind, watermark[behind], out)
         keep = np.ones(train.rows, dtype=np.bool_)
         keep[behind[~wanted]] = False
         if not wanted.all():
             self._held.lost(int(times[behind[~wanted]].max()))
         return train.select(keep), True
 
-    def _told_late(
-        self, train: Train, behind: Int64Array, watermark: Int64Array, out: Emitter
-    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        times, seqs = train.time.array()[behind], train.seq.array()[behind]
-        wanted = np.zeros(len(behind), dtype=np.bool_)
-        for frame in self._frames.all:
-            first, last = frame.assigner.closings(times)
-            inside = last != TIME_MIN
-            seen = inside & (seqs >= frame.from_seq)
-            late = seen & (last <= watermark)
-            partly = seqs[seen & ~late & (first <= watermark)]
-            wanted |= (inside if frame.only_whole else seen) & (last > watermark)
-            if len(partly) or late.any():
-                rows = train.take(behind[late]) if late.any() else None
-                for port in frame.ports:
-                    out.late_of_output.append((port, rows, partly))
-        return wanted
-
     def _fold_layers(self, rows: Train, ids: Int64Array, start: int, stop: int) -> None:
         """Fold rows start … stop, each into the newest layer that it has reached."""
         if start >= stop:
             return
         numbers = sorted(self._layers)
-        before = len(self._table.slots)
         if len(numbers) == 1 or rows.seq.array()[start] >= self._layers[numbers[-1]].from_seq:
             self._fold_into(self._layers[numbers[-1]], rows, ids, start, stop)
         else:
@@ -330,8 +324,7 @@ class SharedAggregate(WindowAggregate):
             cuts = [start, *(np.searchsorted(seqs, begins) + start).tolist(), stop]
             for number, low, high in zip(numbers, cuts, cuts[1:], strict=False):
                 self._fold_into(self._layers[number], rows, ids, low, high)
-        if len(self._table.slots) != before:
-            self._live = LivePanes(self._table, self._layers)
+        if self._live.take_opened(self._table, self._layers):
             self._wake_us = None
 
     def _fold_into(self, layer: Layer, rows: Train, ids: Int64Array, start: int, stop: int) -> None:
@@ -341,42 +334,52 @@ class SharedAggregate(WindowAggregate):
 
     # Closing -------------------------------------------------------------------------------------------------------------
 
-    def _close(self, track: WatermarkTrack, rows: Train, answers: dict[int, list[Answer]]) -> None:
+    def _late_frames(self, train: Train, track: WatermarkTrack) -> list[Frame]:
+        if self.late_rule is None or track.end == track.start or train.ended:
+            return []
+        late = late_frames(self.late_rule, self._frames.due(track.end), train, track, self.step_us)
+        for frame in late:
+            frame.deferred = True
+        return late
+
+    def _run_late(self, late: list[Frame], watermark_us: int) -> list[Due]:
+        """Answer late frames together, as far as W has come."""
+        dues: list[Due] = []
+        for frame in late:
+            frame.deferred = False
+            dues += run_late(frame, watermark_us, self._layers, self._live.visible(frame.layer))
+        self._frames.closed(late)
+        self._moved = self._moved or bool(late)
+        return dues
+
+    def _close(self, track: WatermarkTrack, late: list[Frame], answers: dict[int, list[Answer]]) -> None:
         """Answer all windows that close on the track; all rows have been folded."""
-        dues = self._closing(track.end) if track.end > track.start else []
+        dues = [*self._closing(track.end), *self._run_late(late, track.end)] if track.end > track.start else []
         if not dues:
             return
         ends = np.array(sorted({d.end_us for d in dues}), dtype=np.int64)
         seq_at = dict(zip(ends.tolist(), track.first_reaching(ends).tolist(), strict=True))
         self._answer_all(dues, seq_at, answers)
 
-    def _close_and_fold(self, track: WatermarkTrack, rows: Train, ids: Int64Array, answers: dict[int, list[Answer]]) -> None:
+    def _close_and_fold(
+        self, track: WatermarkTrack, rows: Train, ids: Int64Array, late: list[Frame], answers: dict[int, list[Answer]]
+    ) -> None:
         """Fold row by row what stands behind W: at each seq that closes windows, first the rows up to it, then the windows."""
         done = 0
-        for seq, upto in self._moments(track):
+        moments = border_crossings(track, self._finest_us())
+        for place, (seq, upto) in enumerate(moments, 1):
             stop = int(np.searchsorted(rows.seq.array(), seq, side="right"))
             self._fold_layers(rows, ids, done, stop)
             done = stop
-            dues = self._closing(upto)
+            dues = [*self._closing(upto), *(self._run_late(late, upto) if place == len(moments) else ())]
             self._answer_all(dues, dict.fromkeys((d.end_us for d in dues), seq), answers)
         self._fold_layers(rows, ids, done, rows.rows)
-
-    def _moments(self, track: WatermarkTrack) -> list[tuple[int, int]]:
-        """Return (seq, W then) for the items that moved W past a border of panes: only there a window can close."""
-        if track.end == track.start:
-            return []
-        seqs, reached = track.steps()
-        step = self._finest_us()
-        borders = np.floor_divide(reached, step)
-        before = np.concatenate((np.array([track.start // step], dtype=np.int64), borders[:-1]))
-        places = np.flatnonzero(borders > before)
-        return list(zip(seqs[places].tolist(), reached[places].tolist(), strict=True))
 
     def _finest_us(self) -> int:
         return gcd(*(layer.step_us for layer in self._layers.values()))
 
     def _closing(self, watermark_us: int) -> list[Due]:
-        frames = self._frames.due(watermark_us)
+        frames = [frame for frame in self._frames.due(watermark_us) if not frame.deferred]
         dues: list[Due] = []
         for frame in frames:
             dues.extend(frame.close(watermark_us, self._live.visible(frame.layer)))
@@ -396,9 +399,17 @@ class SharedAggregate(WindowAggregate):
 
     def _answer_pass(self, dues: list[Due], panes: VisiblePanes, seq: int, answers: dict[int, list[Answer]]) -> None:
         bounds = [panes.between(d.start_us, d.end_us) for d in dues]
+        for due in [d for d, (low, high) in zip(dues, bounds, strict=True) if low == high]:
+            for port in due.frame.ports:
+                nothing = empty_answer(self._members[port].recipe.aggregates)
+                answers.setdefault(port, []).append(Answer(due, seq, [], nothing, 1))
+        dues = [d for d, (low, high) in zip(dues, bounds, strict=True) if low < high]
+        bounds = [bound for bound in bounds if bound[0] < bound[1]]
+        if not dues:
+            return
         high = bounds[0][1]
         longest = high - min(low for low, _ in bounds)
-        slots = panes.slots[high - longest : high][::-1]
+        slots = panes.newest_first(high - longest, high, self._table)
         counts = [high - low for low, _ in bounds]
         present = self._aggregates.rows.present_upto(slots, counts)
         keys = self._key_columns(present)
@@ -415,8 +426,11 @@ class SharedAggregate(WindowAggregate):
             if not len(ids):
                 continue
             for port in due.frame.ports:
-                found = [columns[id(a), place] for a in self._members[port].accumulators]
-                answers.setdefault(port, []).append(Answer(due, seq, keys[id(ids)], found, len(ids)))
+                member = self._members[port]
+                member.cells_read += (counts[place] + 1) * len(ids)
+                found = [columns[id(a), place] for a in member.accumulators]
+                mine = [keys[id(ids)][place] for place in member.key_places]
+                answers.setdefault(port, []).append(Answer(due, seq, mine, found, len(ids)))
 
     def _key_columns(self, present: list[Int64Array]) -> dict[int, list[Column]]:
         return {identity: self._keys.columns(ids) for identity, ids in {id(p): p for p in present}.items()}
@@ -430,7 +444,7 @@ class SharedAggregate(WindowAggregate):
             member = self._members[port]
             if member.frame.from_seq >= train.hi:
                 continue  # nothing of this interval is this output's
-            same = (member.frame, id(member.shown.schema), member.shown.columns, *map(id, member.accumulators))
+            same = (member.frame, id(member.shown.schema), member.shown.columns, member.key_places, *map(id, member.accumulators))
             if same not in made:
                 made[same] = answer_train(train, track, member, answers.get(port, []))
             out.emit(made[same], port)
@@ -442,7 +456,7 @@ class SharedAggregate(WindowAggregate):
         self._moved = False
         kept_from = {number: self._frames.kept_from_us(number) for number in self._layers}
         live = self._live
-        gone = [i for i in range(len(live)) if live.ends[i] <= kept_from[live.layers[i]]]
+        gone = live.unwanted(kept_from)
         for place in gone:
             if self._positions:
                 ids = self._aggregates.rows.present([live.slots[place]])
@@ -452,8 +466,8 @@ class SharedAggregate(WindowAggregate):
                     self._keys.free(unused)
             self._aggregates.close(live.keys[place])
             self._held.lost(live.ends[place] - 1)
+            live.remove(place)
         if gone:
-            self._live = LivePanes(self._table, self._layers)
             self._wake_us = None
         newest = max(self._layers, default=-1)
         held = set(self._live.layers)

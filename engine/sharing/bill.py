@@ -1,14 +1,16 @@
 """What each query uses of what it shares, and what sharing saved it: the bill.
 
-An operator's time and state are divided evenly among the queries it serves; what serves one query alone is that query's. So the bills
-of all queries sum to what all operators used.
+An operator's time and state are divided among the queries it serves as these use them; what serves one query alone is that query's. So
+the bills of all queries sum to what all operators used, what queries used that have left among it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millstream.engine.graph import OperatorId, QueryId
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.running import RunningOperator
@@ -32,7 +34,10 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A query's part in a synopsis: which, how many share it, its step, the period asked for and in force, why, complete from when."""
+    """A query's part in a synopsis: which, how many share it, its step, the period asked for and in force, why, complete from when.
+
+    `late_runs` of its answers were given late, `skipped` windows left out for that.
+    """
 
     operator: int
     members: int
@@ -41,21 +46,60 @@ class Membership:
     period_us: int
     why: str
     complete_from_us: int | None
+    late_runs: int
+    skipped: int
 
 
-def bill_of(query: RunningQuery) -> Bill:
-    """Return the bill of a running query so far; since an operator began, whoever it served."""
-    operators = query.blueprint.operators
-    costs = [(o, o.statistics.cost_ns, o.logic.state_bytes()) for o in operators]
-    return Bill(
-        query.node.name,
-        len(operators),
-        sum(1 for o in operators if o.queries > 1),
-        sum(cost // max(1, o.queries) for o, cost, _ in costs),
-        sum(cost for _, cost, _ in costs),
-        sum(size // max(1, o.queries) for o, _, size in costs),
-        sum(size for _, _, size in costs),
-    )
+def divided(whole: int, weights: Sequence[int]) -> list[int]:
+    """Return parts that are as the weights (evenly when these are all 0) and sum to the whole."""
+    weights = weights if any(weights) else [1] * len(weights)
+    total, reached, parts = sum(weights), 0, []
+    for weight in weights:
+        before, reached = whole * reached // total, reached + weight
+        parts.append(whole * reached // total - before)
+    return parts
+
+
+def _outputs_of(query: RunningQuery, operator: RunningOperator) -> list[int]:
+    return [s.port for s in query.blueprint.subscriptions if s.running is operator and s.port is not None]
+
+
+def _time_weights(operator: RunningOperator, queries: Sequence[RunningQuery]) -> list[int]:
+    """What each query used: of a synopsis the cells read for its windows, of another operator the rows taken since it came."""
+    logic = operator.logic
+    if isinstance(logic, SharedAggregate):
+        return [sum(logic.cells_read(port) for port in _outputs_of(query, operator)) for query in queries]
+    return [operator.statistics.rows_in - query.rows_before.get(operator.id, 0) for query in queries]
+
+
+def _state_weights(operator: RunningOperator, queries: Sequence[RunningQuery]) -> list[int]:
+    """How long each query keeps panes: its longest window; of other state all have the same."""
+    logic = operator.logic
+    if isinstance(logic, SharedAggregate):
+        return [max((logic.asked(port)[0] for port in _outputs_of(query, operator)), default=0) for query in queries]
+    return [1] * len(queries)
+
+
+def _bills(queries: Sequence[RunningQuery], served: Callable[[OperatorId], list[RunningQuery]]) -> list[Bill]:
+    operators = {operator.id: operator for query in queries for operator in query.blueprint.operators}
+    parts: dict[tuple[OperatorId, QueryId], tuple[int, int]] = {}
+    wholes: dict[OperatorId, tuple[int, int]] = {}
+    for operator in operators.values():
+        cost, size = wholes[operator.id] = operator.statistics.cost_ns, operator.logic.state_bytes()
+        sharing = served(operator.id)
+        costs = divided(cost, _time_weights(operator, sharing))
+        sizes = divided(size, _state_weights(operator, sharing))
+        parts.update(((operator.id, one.node.id), pair) for one, pair in zip(sharing, zip(costs, sizes, strict=True), strict=True))
+    found = []
+    for query in queries:
+        used = query.blueprint.operators
+        mine = [parts.get((operator.id, query.node.id), (0, 0)) for operator in used]
+        whole = [wholes[operator.id] for operator in used]
+        shared = sum(1 for operator in used if operator.queries > 1)
+        cpu, state = sum(cost for cost, _ in mine), sum(size for _, size in mine)
+        alone = sum(cost for cost, _ in whole), sum(size for _, size in whole)
+        found.append(Bill(query.node.name, len(used), shared, cpu, alone[0], state, alone[1]))
+    return found
 
 
 def complete_from_us(query: RunningQuery) -> int | None:
@@ -81,9 +125,12 @@ def memberships(query: RunningQuery) -> list[Membership]:
 def _membership(running: RunningOperator, logic: SharedAggregate, port: int) -> Membership:
     _, asked_us = logic.asked(port)
     complete = logic.complete_from_us(port)
-    return Membership(int(running.id), running.queries, logic.step_us, asked_us, logic.period_us(port), logic.why(port), complete)
+    return Membership(
+        int(running.id), running.queries, logic.step_us, asked_us, logic.period_us(port), logic.why(port), complete, *logic.lateness(port)
+    )
 
 
 def bills(network: Network) -> list[tuple[Bill, list[Membership]]]:
-    """Return the bill of every query in force, in the order they came."""
-    return [(bill_of(q), memberships(q)) for q in list(network.queries.values()) if q.attached]
+    """Return the bill of every query in force, in the order they came; since the operators began."""
+    queries = [query for query in list(network.queries.values()) if query.attached]
+    return [(bill, memberships(query)) for bill, query in zip(_bills(queries, network.queries_served), queries, strict=True)]

@@ -76,10 +76,10 @@ class Merging:
         return wider_projection(recipe.columns, self._registry.over(class_id, port.log.id))
 
     def synopsis(self, port: Port, recipe: AggregateRecipe, class_id: ClassId) -> Shared | None:
-        """Return a running synopsis of the port's rows by these keys that the recipe's window fits into."""
+        """Return a running synopsis of the port's rows by these keys, in whatever order, that the recipe's window fits into."""
         for shared in self._registry.over(class_id, port.log.id):
             logic = shared.running.logic
-            if isinstance(logic, SharedAggregate) and logic.keys == recipe.keys and logic.misfit(recipe) is None:
+            if isinstance(logic, SharedAggregate) and sorted(logic.keys) == sorted(recipe.keys) and logic.misfit(recipe) is None:
                 return shared
         return None
 

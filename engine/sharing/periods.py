@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.running import RunningOperator
+from millstream.engine.synopses.late_runs import LateRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,11 @@ ChoosePeriods = Callable[[Sequence[Periodic], int], Mapping[str, InForce]]
 """From the queries of a synopsis and its step in µs to the period of each by name."""
 
 
-def regroup(running: RunningOperator, outputs: Mapping[int, str], choose: ChoosePeriods) -> None:
+def regroup(running: RunningOperator, outputs: Mapping[int, str], choose: ChoosePeriods, late_rule: LateRule | None = None) -> None:
     """Choose anew and put in force; the operator is idle."""
     logic = running.logic
     assert isinstance(logic, SharedAggregate)
+    logic.late_rule = late_rule
     asked = {port: Periodic(name, *logic.asked(port)) for port, name in outputs.items() if logic.is_within(port)}
     if not asked:
         return

@@ -25,12 +25,17 @@ class Shown:
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One output: what its query asks, the frame of its window, the accumulators behind its columns."""
+    """One output: what its query asks, the frame of its window, the accumulators behind its columns.
+
+    `key_places` tell where its keys stand among the synopsis's, `cells_read` what it has read so far, for its bill.
+    """
 
     recipe: AggregateRecipe
     shown: Shown
     frame: Frame
     accumulators: list[Accumulator]
+    key_places: tuple[int, ...] = ()
+    cells_read: int = 0
 
 
 @dataclass(slots=True)
@@ -56,6 +61,7 @@ def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: l
         empty.idle, empty.notes = train.idle, train.notes
         return empty
     rows = sum(a.rows for a in answers)
+    gaps = member.frame.empty
     ends = _spread([a.due.end_us for a in answers], answers)
     seqs = _spread([a.seq for a in answers], answers)
     constant = train.rows == 0 or train.arrival.is_constant
@@ -71,7 +77,7 @@ def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: l
         track=track,
         ended=train.ended,
         idle=train.idle,
-        notes=train.notes,
+        notes=train.notes if gaps is None or gaps.notes is None else gaps.notes,
     )
 
 

@@ -11,11 +11,12 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from millstream.engine.operators.recipes import WindowSpec
+from millstream.engine.operators.recipes import WindowKind, WindowSpec
 from millstream.engine.synopses.pane_layers import VisiblePanes
-from millstream.engine.train import Int64Array
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.train import Int64Array, Train
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.windows.assigners import Assigner, assigner_for
+from millstream.engine.windows.early import EmptyWindows
 
 FEW_WINDOWS = 8  # due at once: looked at one by one
 
@@ -37,6 +38,8 @@ class Frame:
     are not answered), `ports` are the outputs that want its answers; `active` once a
     train has reached `from_seq`. `period_us` and `offset_us` are in force, the period less than asked where SLIDE WITHIN lets it run
     with others, which `why` tells; `wanted` come into force once no pane is in the way, `ready` once the next window has closed.
+    `empty`: windows without rows are answered too, as far as `newest_us`. `deferred`:
+    it is late in this call. `late_runs` were answered late, `skipped` windows not at all.
     """
 
     window: WindowSpec
@@ -54,6 +57,11 @@ class Frame:
     why: str = "as asked"
     wanted: tuple[int, int] | None = None
     ready: tuple[int, int] | None = None
+    empty: EmptyWindows | None = None
+    newest_us: int = TIME_MIN
+    deferred: bool = False
+    late_runs: int = 0
+    skipped: int = 0
 
     def __post_init__(self) -> None:
         self.period_us, self.offset_us = self.window.slide_us, self.window.offset_us
@@ -117,15 +125,57 @@ class Frame:
             return [*first, *self.close(watermark_us, panes)]
         upto = self.assigner.last_closed(watermark_us)
         after, self.closed = self.closed, upto if self.closed is None else max(upto, self.closed)
-        if not panes.starts or (after is not None and upto <= after):
+        if after is not None and upto <= after:
             return []
-        return [self._due(w) for w in self._with_rows(after, upto, panes)]
+        windows = self._with_rows(after, upto, panes) if panes.starts else []
+        return [self._due(w) for w in (windows if self.empty is None else self._with_empty(windows, upto))]
+
+    def _with_empty(self, windows: list[int], upto: int) -> list[int]:
+        """Add the windows without rows that meet [least ts, greatest ts] of the rows it has seen (K6)."""
+        assert self.empty is not None
+        first = self.empty.next_window
+        if first is None:
+            return windows
+        windows = [w for w in windows if w >= first]  # an earlier one has closed before its only rows came
+        newest = self.assigner.windows_of(self.assigner.pane_of(self.newest_us))[1]
+        return sorted([*windows, *self.empty.missing(windows, min(upto, newest))])
+
+    def note_span(self, train: Train, track: WatermarkTrack) -> None:
+        """Take down the first window that an unanswered row meets and the greatest ts, also of rows in a gap of the windows."""
+        seqs = train.seq.array()
+        mine = seqs >= self.from_seq
+        if self.empty is None or not mine.any():
+            return
+        times = train.time.array()[mine]
+        self.newest_us = max(self.newest_us, int(times.max()))
+        timely = times[times >= track.before(seqs[mine])]
+        if len(timely):
+            first = self.assigner.windows_of(self.assigner.pane_of(int(timely.min())))[0]
+            known = self.empty.next_window
+            self.empty.next_window = first if known is None else min(known, first)
+
+    @property
+    def may_be_late(self) -> bool:
+        """Its SLIDE is an upper bound and it counts windows already."""
+        window = self.window
+        return window.slide_within and window.kind is WindowKind.HOPPING and not window.offset_us and self.closed is not None
+
+    def close_once(self, end_us: int, panes: VisiblePanes) -> list[Due]:
+        """Close all windows up to here and give the one that ends here, if it holds rows; from here on windows end a period apart."""
+        assert self.closed is not None
+        missed = self.assigner.last_closed(end_us) - self.closed
+        period_us = self.period_us if self.ready is None else self.ready[0]
+        self.ready = (period_us, (end_us - self.window.range_us) % period_us)
+        self._switch(end_us)
+        self.late_runs += 1
+        self.skipped += max(0, missed - 1)
+        return [self._due(self.closed)] if self._holds(self.closed, panes) else []
 
     def _due(self, window: int) -> Due:
         return Due(self.assigner.end(window), self, self.assigner.start(window), window)
 
     def _with_rows(self, after: int | None, upto: int, panes: VisiblePanes) -> list[int]:
-        if after is not None and upto - after <= FEW_WINDOWS:
+        if after is not None and upto - after <= max(FEW_WINDOWS, len(panes.starts)):
             return [w for w in range(after + 1, upto + 1) if self._holds(w, panes)]
         first_ends, last_ends = self.assigner.closings(panes.starts_array)
         windows: set[int] = set()
@@ -151,11 +201,11 @@ class Frame:
         return None
 
 
-_Key = tuple[WindowSpec, int, bool, int | None]
+_Key = tuple[WindowSpec, int, bool, int | None, bool]
 
 
 def _key_of(frame: Frame) -> _Key:
-    return frame.window, frame.from_seq, frame.only_whole, frame.newest_before_us if frame.only_whole else None
+    return frame.window, frame.from_seq, frame.only_whole, frame.newest_before_us if frame.only_whole else None, frame.empty is not None
 
 
 class Frames:
@@ -171,9 +221,11 @@ class Frames:
         self.longest_us = 0
         self.panes_alone = 0  # panes that the most finely cut window would have by itself
 
-    def find(self, window: WindowSpec, from_seq: int, newest_before_us: int | None = None, *, only_whole: bool = False) -> Frame | None:
+    def find(
+        self, window: WindowSpec, from_seq: int, newest_before_us: int | None = None, *, only_whole: bool = False, empty: bool = False
+    ) -> Frame | None:
         """Return the frame of a window from an arrival number on; of `only_whole` ones that which begins at the same windows."""
-        return self._by_window.get((window, from_seq, only_whole, newest_before_us if only_whole else None))
+        return self._by_window.get((window, from_seq, only_whole, newest_before_us if only_whole else None, empty))
 
     def add(self, frame: Frame) -> None:
         """Take a frame in."""

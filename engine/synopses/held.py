@@ -6,9 +6,11 @@ other part of a pane holds what came since somebody asked for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.operators.recipes import AggregateCall, WindowSpec
+from millstream.engine.synopses.frames import common_step
+from millstream.engine.synopses.pane_layers import Layer
 from millstream.engine.windows.aggregates import Part, parts_of
 
 
@@ -52,3 +54,13 @@ def later(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return one if other is None else other
     return max(one, other)
+
+
+def layer_held(layers: Mapping[int, Layer], window: WindowSpec, held_after_us: int | None) -> tuple[Layer | None, int | None]:
+    """Return the oldest layer from which on none cuts these windows in two, and after which time these layers miss no row."""
+    found: Layer | None = None
+    for number in sorted(layers, reverse=True):
+        if common_step(window) % layers[number].step_us:
+            return found, held_after_us if found is None else later(held_after_us, found.newest_before_us)
+        found = layers[number]
+    return found, held_after_us

@@ -9,12 +9,15 @@ change. Once the windows that reach back before it have closed, the older layers
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from millstream.engine.train import Int64Array
+from millstream.engine.watermarks import TIME_MIN
 from millstream.engine.windows.assigners import Hopping
 from millstream.engine.windows.grids import PaneTable
+from millstream.engine.windows.passes import PANES_MANY, PaneSlots
 
 LAYER_BITS = 70  # pane numbers fit below, with their sign
 
@@ -25,10 +28,14 @@ class LayeredPaneTable(PaneTable):
     def __init__(self) -> None:
         super().__init__()
         self.layer = 0
+        self.opened: list[int] = []  # keys of new panes, for whoever keeps them in order
 
     def open(self, pane: int) -> int:
         """Return the slot of a pane of the present layer."""
-        return super().open((self.layer << LAYER_BITS) + pane)
+        key = (self.layer << LAYER_BITS) + pane
+        if key not in self.slots:
+            self.opened.append(key)
+        return super().open(key)
 
 
 @dataclass(slots=True)
@@ -48,32 +55,77 @@ def new_layer(number: int, from_seq: int, step_us: int, newest_before_us: int | 
 
 
 class LivePanes:
-    """The panes that hold rows, by start and then by layer; made anew whenever one has been opened or closed."""
+    """The panes that hold rows, by start and then by layer, kept in order as they are opened and closed."""
 
     def __init__(self, table: LayeredPaneTable, layers: dict[int, Layer]) -> None:
-        found: list[tuple[int, int, int, int, int]] = []
-        for key, slot in table.slots.items():
-            number = (key + (1 << (LAYER_BITS - 1))) >> LAYER_BITS
-            layer = layers[number]
-            start = (key - (number << LAYER_BITS)) * layer.step_us
-            found.append((start, number, start + layer.step_us, slot, key))
-        found.sort()
-        self.starts: list[int] = [f[0] for f in found]
-        self.layers: list[int] = [f[1] for f in found]
-        self.ends: list[int] = [f[2] for f in found]
-        self.slots: list[int] = [f[3] for f in found]
-        self.keys: list[int] = [f[4] for f in found]
+        self._order: list[tuple[int, int]] = []  # start and layer
+        self.ends: list[int] = []
+        self.slots: list[int] = []
+        self.keys: list[int] = []
+        self._starts: list[int] = []
+        self._steps: dict[int, int] = {}  # of the layers that hold panes
+        self._counts: dict[int, int] = {}
         self._visible: dict[int, VisiblePanes] = {}
+        for key in table.slots:
+            self.add(table, key, layers)
+        table.opened.clear()
 
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def layers(self) -> Collection[int]:
+        """The layers that hold panes."""
+        return self._counts.keys()
+
+    def take_opened(self, table: LayeredPaneTable, layers: dict[int, Layer]) -> bool:
+        """Put in the panes that have been opened since; tell whether there were any."""
+        opened = bool(table.opened)
+        for key in table.opened:
+            self.add(table, key, layers)
+        table.opened.clear()
+        return opened
+
+    def add(self, table: LayeredPaneTable, key: int, layers: dict[int, Layer]) -> None:
+        """Put in a pane of the table."""
+        number = (key + (1 << (LAYER_BITS - 1))) >> LAYER_BITS
+        step_us = layers[number].step_us
+        start = (key - (number << LAYER_BITS)) * step_us
+        place = bisect_left(self._order, (start, number))
+        self._order.insert(place, (start, number))
+        self._starts.insert(place, start)
+        self.ends.insert(place, start + step_us)
+        self.slots.insert(place, table.slots[key])
+        self.keys.insert(place, key)
+        self._steps[number] = step_us
+        self._counts[number] = self._counts.get(number, 0) + 1
+        self._visible.clear()
+
+    def remove(self, place: int) -> None:
+        """Take out the pane at a place."""
+        _, number = self._order.pop(place)
+        for values in (self._starts, self.ends, self.slots, self.keys):
+            del values[place]
+        self._counts[number] -= 1
+        if not self._counts[number]:
+            del self._counts[number], self._steps[number]
+        self._visible.clear()
+
+    def unwanted(self, kept_from: Mapping[int, int]) -> list[int]:
+        """Return the places of panes that end before their layer's panes are wanted, the last first."""
+        upto = bisect_left(self._starts, max(kept_from.values(), default=TIME_MIN))
+        return [i for i in range(upto - 1, -1, -1) if self.ends[i] <= kept_from[self._order[i][1]]]
+
     def visible(self, layer: int) -> VisiblePanes:
-        """Return the panes of this layer and newer ones."""
+        """Return the panes of this layer and newer ones; good until one is opened or closed."""
         found = self._visible.get(layer)
         if found is None:
-            places = [i for i, number in enumerate(self.layers) if number >= layer]
-            found = VisiblePanes([self.starts[i] for i in places], [self.slots[i] for i in places])
+            finest = min((step for number, step in self._steps.items() if number >= layer), default=1)
+            if all(number >= layer for number in self._counts):
+                found = VisiblePanes(self._starts, self.slots, finest)
+            else:
+                places = [i for i, (_, number) in enumerate(self._order) if number >= layer]
+                found = VisiblePanes([self._starts[i] for i in places], [self.slots[i] for i in places], finest)
             self._visible[layer] = found
         return found
 
@@ -81,9 +133,10 @@ class LivePanes:
 class VisiblePanes:
     """Panes in order of time, as one query may see them. A window of such a query never cuts one."""
 
-    def __init__(self, starts: list[int], slots: list[int]) -> None:
+    def __init__(self, starts: list[int], slots: list[int], step_us: int) -> None:
         self.starts = starts
         self.slots = slots
+        self._step_us = step_us
         self._array: Int64Array | None = None
 
     @property
@@ -92,6 +145,11 @@ class VisiblePanes:
         if self._array is None:
             self._array = np.array(self.starts, dtype=np.int64)
         return self._array
+
+    def newest_first(self, low: int, high: int, table: PaneTable) -> PaneSlots:
+        """Return the slots of the panes at places low to high (excluded), the newest first."""
+        numbers = self.starts_array[low:high][::-1] // self._step_us if high - low >= PANES_MANY else None
+        return PaneSlots(self.slots[low:high][::-1], table, numbers)
 
     def between(self, start_us: int, end_us: int) -> tuple[int, int]:
         """Return the places of the panes inside [start, end)."""

@@ -90,7 +90,7 @@ class Percentile(SynopsisKind):
 
     def encode(self, column: Column) -> npt.NDArray[Any]:
         """Return the values."""
-        return np.asarray(column.values)
+        return np.asarray(column.values) + 0.0  # as keys, −0.0 is 0.0
 
     def empty(self) -> SortedRuns:
         """Return no values."""

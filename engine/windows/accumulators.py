@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from millstream.engine.column import Column
 from millstream.engine.types import DataType
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import Grid, PaneTable
+from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
@@ -23,36 +23,6 @@ NEVER = np.iinfo(np.int64).max
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 
 Request = tuple[int, Int64Array]  # how many of the panes, which groups
-PASS_CELLS_MAX = 1 << 22  # panes × groups that one pass may hold at a time
-
-
-class Passed:
-    """One operation run over panes from the newest on, so that every prefix of them has its result: the answer of a shorter window.
-
-    For two windows or for very many cells each prefix is reduced by itself, with the same bits.
-    """
-
-    def __init__(self, grid: Grid, slots: Sequence[int], counts: Sequence[int], operation: np.ufunc) -> None:
-        self._grid, self._slots, self._operation = grid, slots, operation
-        self._known: dict[int, npt.NDArray[Any]] = {}
-        self._all: npt.NDArray[Any] | None = None
-        longest = max(counts, default=0)
-        if len(set(counts)) > 2 and longest * grid.array.shape[1] <= PASS_CELLS_MAX:
-            self._all = operation.accumulate(grid.array[list(slots[:longest])], axis=0)
-
-    def upto(self, count: int) -> npt.NDArray[Any]:
-        """Return the result over the first `count` panes, one value a group."""
-        if self._all is not None:
-            row: npt.NDArray[Any] = self._all[count - 1]
-            return row
-        found = self._known.get(count)
-        if found is None:
-            array = self._grid.array
-            found = array[self._slots[0]]
-            for place, slot in enumerate(self._slots[1:count]):
-                found = self._operation(found, array[slot]) if place == 0 else self._operation(found, array[slot], out=found)
-            self._known[count] = found
-        return found
 
 
 class Accumulator(ABC):

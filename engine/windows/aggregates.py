@@ -1,4 +1,4 @@
-"""From aggregate calls to accumulators over one pane table; equal counts and sums are kept once."""
+"""From aggregate calls to accumulators over one pane table; equal counts, sums and values are kept once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from millstream.engine.windows.accumulators import Accumulator, Count, Int64Arra
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.collected import Collected
 from millstream.engine.windows.extremes import Extreme, ObjectExtreme
+from millstream.engine.windows.frequencies import Frequencies, ValueTallies, by_frequency
 from millstream.engine.windows.grids import Grid, PaneTable
+from millstream.engine.windows.pane_folds import folded_by_pane, pane_fold
 from millstream.engine.windows.sketched import Sketched
 from millstream.engine.windows.sums import Average, SharedSums, Sum, sums_of
 
@@ -25,6 +27,8 @@ Part = tuple[str, int | None, int | None] | AggregateCall
 def parts_of(call: AggregateCall) -> tuple[Part, ...]:
     """Return what of a pane an aggregate is made of, so that AVG can begin where SUM is held. Rows are counted whatever is asked."""
     position = call.arguments[0] if call.arguments else None
+    if position is not None and by_frequency(call):
+        return (("values", position, call.filter),)
     if call.function not in FOLDED or (call.distinct and call.function not in ("min", "max")):
         return (call,)
     if position is None and call.filter is None:
@@ -44,6 +48,7 @@ class Aggregates:
         self._inputs = inputs
         self._counts: dict[tuple[int | None, int | None], ValueCounts] = {}
         self._sums: dict[tuple[int, int | None], SharedSums] = {}
+        self._tallies: dict[tuple[int, int | None], ValueTallies] = {}
         self._accumulators = [self._accumulator(call) for call in calls]
 
     def update(self, batch: Batch) -> Int64Array:
@@ -53,6 +58,8 @@ class Aggregates:
             counts.update(batch)
         for sums in self._sums.values():
             sums.update(batch)
+        for tallies in self._tallies.values():
+            tallies.update(batch)
         for accumulator in self._accumulators:
             accumulator.update(batch)
         return new
@@ -65,13 +72,16 @@ class Aggregates:
         """Free a pane."""
         slot = self.table.slots[pane]
         self.rows.clear(slot)
+        for tallies in self._tallies.values():
+            tallies.clear(slot)
         for accumulator in self._accumulators:
             accumulator.clear(slot)
         self.table.close(pane)
 
     def nbytes(self) -> int:
         """Return the bytes of all panes."""
-        return self.table.nbytes() + sum(a.nbytes() for a in self._accumulators)
+        held = sum(t.nbytes() for t in self._tallies.values()) + sum(a.nbytes() for a in self._accumulators)
+        return self.table.nbytes() + held
 
     def include(self, call: AggregateCall) -> Accumulator:
         """Keep one more aggregate from now on; panes that exist already know nothing of it."""
@@ -80,9 +90,11 @@ class Aggregates:
         return made
 
     def exclude(self, accumulator: Accumulator, left: Sequence[AggregateCall]) -> None:
-        """Keep an aggregate no longer, nor the counts and sums that none of the calls `left` reads."""
+        """Keep an aggregate no longer, nor the counts, sums and values that none of the calls `left` reads."""
         self._accumulators.remove(accumulator)
         keys = {(c.arguments[0] if c.arguments else None, c.filter) for c in left}
+        tallied = {(c.arguments[0], c.filter) for c in left if c.arguments and by_frequency(c)}
+        self._tallies = {key: tallies for key, tallies in self._tallies.items() if key in tallied}
         gone: list[object] = [accumulator]
         gone.extend(self._counts.pop(k) for k in [k for k in self._counts if k not in keys])
         gone.extend(self._sums.pop(k).sums for k in [k for k in self._sums if k not in keys])
@@ -95,6 +107,12 @@ class Aggregates:
             self._counts[key] = ValueCounts(self.table, self.rows, position, filter_)
         return self._counts[key]
 
+    def _value_tallies(self, position: int, filter_: int | None) -> ValueTallies:
+        key = (position, filter_)
+        if key not in self._tallies:
+            self._tallies[key] = ValueTallies(position, filter_, self._inputs.fields[position].type, self.table)
+        return self._tallies[key]
+
     def _shared_sums(self, position: int, filter_: int | None) -> SharedSums:
         key = (position, filter_)
         if key not in self._sums:
@@ -106,6 +124,10 @@ class Aggregates:
         position = call.arguments[0] if call.arguments else None
         if position is not None and call.function in SKETCHED:
             return Sketched(call, self._inputs.fields[position].type, self.table)
+        if position is not None and folded_by_pane(call):
+            return pane_fold(call, self._inputs.fields[position].type, self.table)
+        if position is not None and by_frequency(call):
+            return Frequencies(call, self._value_tallies(position, call.filter))
         if position is not None and (call.function not in FOLDED or (call.distinct and call.function not in ("min", "max"))):
             return Collected(call, self._inputs.fields[position].type, self.table)
         counts = self._value_counts(position, call.filter)

@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.types import DataType, Kind
-from millstream.engine.windows.accumulators import Accumulator, Passed, Request, ValueCounts
+from millstream.engine.windows.accumulators import Accumulator, Request, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import PaneTable
+from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
 

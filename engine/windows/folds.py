@@ -162,9 +162,9 @@ class Folds:
 
     def _answer(self, call: AggregateCall, states: Sequence[Array]) -> Column:
         if call.function in SPREADS:
-            return _spread_column(call, states[0])
+            return spread_column(call, states[0])
         if call.function in ENDS:
-            return _end_column(call.type, states[0])
+            return end_column(call.type, states[0])
         counts = states[0]
         if call.function == "count":
             return Column(call.type, counts.astype(np.int64, copy=False))
@@ -306,7 +306,7 @@ def _extreme_column(type_: DataType, best: Array, valid: Mask | None) -> Column:
     return Column(type_, best, valid)
 
 
-def _spread_column(call: AggregateCall, moments: Array) -> Column:
+def spread_column(call: AggregateCall, moments: Array) -> Column:
     """STDDEV and VARIANCE of the sample (NULL for one value), or of the population."""
     least = 1 if call.function.endswith("_pop") else 2
     valid = moments["count"] >= least
@@ -315,7 +315,8 @@ def _spread_column(call: AggregateCall, moments: Array) -> Column:
     return Column(call.type, values, None if valid.all() else valid)
 
 
-def _end_column(type_: DataType, rows: Array) -> Column:
+def end_column(type_: DataType, rows: Array) -> Column:
+    """Return the values of first or last rows."""
     valid = rows["has"] & rows["valid"]
     if type_.is_arrow:
         values = [v if keep else None for v, keep in zip(rows["value"].tolist(), valid.tolist(), strict=True)]

@@ -6,7 +6,7 @@ rows in and how to combine panes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,22 @@ GROUPS_MIN = 1
 SLOTS_MIN = 2
 
 
+class Block(NamedTuple):
+    """The combination of neighbouring panes, as of the versions of their slots."""
+
+    slots: Int64Array
+    versions: int
+    values: npt.NDArray[Any]
+
+
 class Grid:
     """One value per pane slot and group. `flat` is the same memory in one dimension: cell = slot * capacity + group."""
 
-    __slots__ = ("_fill", "array", "flat")
+    __slots__ = ("_fill", "array", "blocks", "flat")
 
     def __init__(self, slots: int, capacity: int, dtype: Any, fill: Any) -> None:
         self._fill = fill
+        self.blocks: dict[int, Block] = {}  # see passes.py
         self.array = self._new(slots, capacity, dtype)
         self.flat = self.array.reshape(-1)
 
@@ -33,6 +42,7 @@ class Grid:
 
     def __setstate__(self, state: tuple[Any, npt.NDArray[Any]]) -> None:
         self._fill, self.array = state
+        self.blocks = {}
         self.flat = self.array.reshape(-1)
 
     def _new(self, slots: int, capacity: int, dtype: Any) -> npt.NDArray[Any]:
@@ -65,6 +75,7 @@ class PaneTable:
         self.capacity = GROUPS_MIN
         self.groups = 0  # one more than the greatest group id ever
         self.grids: list[Grid] = []
+        self.versions: Int64Array = np.zeros(SLOTS_MIN, dtype=np.int64)  # per slot: grows with all that is folded in
         self._free: list[int] = list(range(SLOTS_MIN))
 
     def grid(self, dtype: Any, fill: Any) -> Grid:
@@ -83,7 +94,7 @@ class PaneTable:
             self._resize(self.slot_count, capacity)
 
     def open(self, pane: int) -> int:
-        """Return the slot of a pane, a fresh one when it is new."""
+        """Return the slot of a pane for rows to be folded in, a fresh one when it is new."""
         slot = self.slots.get(pane)
         if slot is None:
             if not self._free:
@@ -91,6 +102,7 @@ class PaneTable:
                 self._resize(2 * self.slot_count, self.capacity)
             slot = self._free.pop()
             self.slots[pane] = slot
+        self.versions[slot] += 1
         return slot
 
     def close(self, pane: int) -> None:
@@ -102,6 +114,7 @@ class PaneTable:
 
     def _resize(self, slots: int, capacity: int) -> None:
         self.slot_count, self.capacity = slots, capacity
+        self.versions = np.concatenate((self.versions, np.zeros(slots - len(self.versions), dtype=np.int64)))
         for grid in self.grids:
             grid.resize(slots, capacity)
 

@@ -30,7 +30,8 @@ def _bounds(starts: Int64Array, stops: Int64Array) -> list[tuple[int, int]]:
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
-def _numbers(call: AggregateCall, results: list[Any], dtype: Any) -> Column:
+def numbers_column(call: AggregateCall, results: list[Any], dtype: Any) -> Column:
+    """Return numbers as a column, NULL where there is None."""
     valid = np.array([r is not None for r in results], dtype=np.bool_)
     values = np.array([0 if r is None else r for r in results], dtype=dtype)
     return Column(call.type, values, None if valid.all() else valid)
@@ -45,7 +46,7 @@ def _percentile_cont(call: AggregateCall, column: Column, starts: Int64Array, st
             continue
         value = interpolated(np.sort(column.values[a:b]), call.options[0])
         results.append(value if column.values.dtype == np.float64 else round(float(value)))
-    return _numbers(call, results, column.values.dtype)
+    return numbers_column(call, results, column.values.dtype)
 
 
 def _percentile_disc(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
@@ -85,7 +86,7 @@ def _spread(call: AggregateCall, column: Column, starts: Int64Array, stops: Int6
             continue
         variance = float(np.var(column.values[a:b], ddof=1 if sample else 0))
         results.append(variance**0.5 if root else variance)
-    return _numbers(call, results, np.float64)
+    return numbers_column(call, results, np.float64)
 
 
 def _lists(call: AggregateCall, values: list[list[Any] | None]) -> Column:

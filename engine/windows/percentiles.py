@@ -21,7 +21,11 @@ def interpolated(ordered: npt.NDArray[Any], fraction: float) -> Any:
     below, share = ordered[low], float(rank - low)
     if share == 0.0:
         return below
-    above = ordered[low + 1]
+    return between(below, ordered[low + 1], share)
+
+
+def between(below: Any, above: Any, share: float) -> Any:
+    """Return what lies between two values of a percentile's neighbourhood, `share` of the way up."""
     if np.isinf(below):  # the difference would be NaN; from -inf to +inf there is no middle
         return below if above == below or np.isfinite(above) else np.float64("nan")
     return below + (above - below) * share

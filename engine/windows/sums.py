@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column
 from millstream.engine.types import DataType, Kind
-from millstream.engine.windows.accumulators import Accumulator, Passed, Request, ValueCounts, sum_panes
+from millstream.engine.windows.accumulators import Accumulator, Request, ValueCounts, sum_panes
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import Grid, PaneTable
+from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
 

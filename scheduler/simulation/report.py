@@ -103,15 +103,23 @@ def added(page: str, verdicts: Sequence[Verdict], plots: Mapping[str, str]) -> s
     """Return a page of `document` with the row and section of these experiments put in, or in the place of older ones."""
     head, *sections = re.split(r"(?=^## )", page, flags=re.MULTILINE)
     lines = head.rstrip("\n").split("\n")
+    rows = {_named(line): line for line in lines if _named(line)}
+    texts = {one.split("\n", 1)[0].removeprefix("## "): one for one in sections}
     for verdict in verdicts:
-        name = verdict["name"]
-        lines = [line for line in lines if not line.startswith(f"| [{name}](")] + [_row(verdict)]
-        sections = [one for one in sections if not one.startswith(f"## {name}\n")]
-        sections.append(_section(verdict, plots.get(name)).lstrip("\n"))
+        rows[verdict["name"]] = _row(verdict)
+        texts[verdict["name"]] = _section(verdict, plots.get(verdict["name"]))
+    order = [*names(), *sorted(set(rows) - set(names()))]
+    lines = [*(line for line in lines if not _named(line)), *(rows[name] for name in order if name in rows)]
     held = [tuple(map(int, found)) for found in re.findall(r"\| (\d+) of (\d+) \|$", "\n".join(lines), re.MULTILINE)]
     total = f"**{sum(good for good, _ in held)} of {sum(claims for _, claims in held)} claims hold.**"
     head = re.sub(r"\*\*\d+ of \d+ claims hold\.\*\*", total, "\n".join(lines))
-    return "\n\n".join([head, *(one.strip("\n") for one in sections)]) + "\n"
+    return "\n\n".join([head, *(texts[name].strip("\n") for name in order if name in texts)]) + "\n"
+
+
+def _named(line: str) -> str:
+    """Return the experiment of a row of the table; empty for other lines."""
+    found = re.match(r"\| \[([^]]+)\]\(#", line)
+    return found.group(1) if found else ""
 
 
 def _section(verdict: Verdict, plot: str | None) -> str:

@@ -131,14 +131,27 @@ def _sharing(host: EngineHost) -> Outcome:
             bill.state_unshared_bytes,
         )
         if part is None:
-            rows.append((bill.query, *costs, None, None, None, None, None, None, None))
+            rows.append((bill.query, *costs, None, None, None, None, None, None, None, None, None))
             continue
         rows.append(
-            (bill.query, *costs, part.operator, part.members, part.step_us, part.asked_us, part.period_us, part.why, part.complete_from_us)
+            (
+                bill.query,
+                *costs,
+                part.operator,
+                part.members,
+                part.step_us,
+                part.asked_us,
+                part.period_us,
+                part.why,
+                part.complete_from_us,
+                part.late_runs,
+                part.skipped,
+            )
         )
     columns = [("query", "TEXT"), ("operators", "BIGINT"), ("shared", "BIGINT"), ("cpu_ms", "DOUBLE"), ("cpu_ms_unshared", "DOUBLE")]
     columns += [("state_bytes", "BIGINT"), ("state_bytes_unshared", "BIGINT"), ("group", "BIGINT"), ("group_queries", "BIGINT")]
     columns += [("step", "INTERVAL"), ("slide", "INTERVAL"), ("period", "INTERVAL"), ("why", "TEXT"), ("complete_from", "TIMESTAMP")]
+    columns += [("late_runs", "BIGINT"), ("skipped", "BIGINT")]
     return table(columns, rows)
 
 

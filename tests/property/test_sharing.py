@@ -22,6 +22,8 @@ AGGREGATES = (
     "MEDIAN(v) AS mid, FIRST(v) AS f",
     "SUM(v) FILTER (WHERE k = 1) AS part",
     "COUNT(DISTINCT v) AS different",
+    "TOP(v, 2) AS best, PERCENTILE_DISC(v, 0.3) AS low",
+    "STDDEV(x) AS spread, LAST(v) AS newest",
 )
 WINDOWS = (
     "[RANGE 10 SECONDS SLIDE 5 SECONDS]",
@@ -33,6 +35,8 @@ WINDOWS = (
 )
 GROUPS = ("", "GROUP BY k")
 OTHERS = (
+    "SELECT window_end, COUNT(*) AS n, MAX(x) AS high FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] EMIT EMPTY",
+    "SELECT window_end, SUM(v) AS total FROM s [RANGE 2 SECONDS SLIDE 5 SECONDS] WHERE v > 3 EMIT EMPTY",
     "SELECT v, x FROM s WHERE v > 3",
     "SELECT k, v + 1 AS w FROM s",
     "SELECT v * 2 + k AS d, v FROM s WHERE v > 3",
@@ -53,6 +57,8 @@ def query_text(draw: random.Random) -> str:
         return draw.choice(OTHERS)
     keys = draw.choice(GROUPS)
     shown = "k, " if keys else ""
+    if keys and draw.random() < 0.4:
+        keys, shown = draw.choice((("GROUP BY k, v", "k, v, "), ("GROUP BY v, k", "v, k, ")))
     having = " HAVING COUNT(*) > 1" if draw.random() < 0.2 else ""
     return f"SELECT {shown}window_end, {draw.choice(AGGREGATES)} FROM s {draw.choice(WINDOWS)} {draw.choice(FILTERS)} {keys}{having}"
 

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from millstream.engine.arrow import column_to_arrow
 from millstream.scheduler import catalog
 from millstream.scheduler.simulation import runner
 from millstream.scheduler.simulation.experiments import Case, load, names
-from millstream.server.experiments import classes_runs, overhead_runs, threads_runs
+from millstream.server.experiments import classes_runs, golab, golab_runs, overhead_runs, threads_runs
 
 LIVE = (
     "agreement-live", "c-10000-live", "c-overhead-live", "c-threads",
-    "d-class-live", "d-common-live", "d-dilos-live", "d-none-live", "d-steps-live",
+    "d-class-live", "d-common-live", "d-dilos-live", "d-none-live", "d-steps-live", "g-high-live", "g-low-live",
 )  # fmt: skip
 
 
@@ -44,6 +45,26 @@ def test_trees_put_out_every_row_by_every_leaf(policy: str) -> None:
     assert overhead_runs.applications("bucketing-push-through:schedule=10", 10, 2, 1)["operators"] == 10 * (2 + 1)
 
 
+@pytest.mark.parametrize("policy", golab.POLICIES)
+def test_golab_s_queries_run_over_real_synopses_under_every_policy(policy: str) -> None:
+    told = golab_runs.run(policy, 16, 50, 0.01, 1, 6, every_ns=20_000_000)
+    assert told["throughput"] > 0
+    assert told["latency"] >= 0
+    assert 1 <= told["tasks"] <= 16
+
+
+def test_one_pass_over_a_synopsis_answers_as_windows_one_by_one_do() -> None:
+    machine = golab_runs.Machine(16, 40, 0.01, 3)
+    synopsis, (query, other, *_) = machine.synopses[0], machine.groups[0]
+    slots = [synopsis._aggregates.table.slots[pane] for pane in synopsis._panes]
+    for name in (query.name, other.name):
+        accumulator = machine._accumulators[name]
+        together = accumulator.answers(slots, [(w, golab_runs._NOBODY) for w in (20, 35, 100)])
+        apart = [accumulator.combine(slots[:w][::-1], golab_runs._NOBODY) for w in (20, 35, 100)]
+        for one, two in zip(together, apart, strict=True):
+            assert column_to_arrow(one).equals(column_to_arrow(two))
+
+
 def findings(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
     def result(case: Case) -> Mapping[str, Any]:
         return next(value for key, value in results.items() if key in case.key)
@@ -60,6 +81,19 @@ def test_judging_follows_the_numbers() -> None:
     decided = {name: {"deciding_ns": share, "running_ns": 100 - share, **spent} for name, share in shares.items()}
     assert all(findings("c-10000-live", decided).values())
     assert not all(findings("c-10000-live", {**decided, "slope": {"deciding_ns": 20, "running_ns": 80, **spent}}).values())
+    shown = {"tasks": 1, "interval_ms": 1.0}
+    paper = {
+        "golab-none": {"throughput": 1, "latency": 9, **shown},
+        "conservative": {"throughput": 2, "latency": 8, **shown},
+        "aggressive": {"throughput": 6, "latency": 3, **shown},
+        '"hybrid"': {"throughput": 5, "latency": 1, **shown},
+        '"hybrid-late"': {"throughput": 6, "latency": 0.5, **shown},
+        "hybrid-late-pending": {"throughput": 11, "latency": 0.1, **shown},
+    }
+    for name in ("g-low-live", "g-high-live"):
+        assert all(findings(name, paper).values())
+        alike = findings(name, {key: {**value, "throughput": 5.0, "latency": 0.0} for key, value in paper.items()})
+        assert not any(holds for text, holds in alike.items() if "doubles" in text or "tenfold" in text)
     growing = {'"chains": 1,': {"call_us": 10.0}, "threaded": {"call_us": 50.0}, "scheduled": {"call_us": 12.0}}
     assert all(findings("c-threads", growing).values())
     assert not any(findings("c-threads", {**growing, "scheduled": {"call_us": 60.0}}).values())

@@ -10,6 +10,7 @@ import pytest
 from millstream.scheduler.sharing.catalog import SHARING
 from millstream.scheduler.sharing.names import NAMES, OFF
 from millstream.server.embedded import Outcomes, Replay, run_replay
+from millstream.server.sharing import late_rule
 
 STREAM = "CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s;"
 QUERIES = """
@@ -65,6 +66,17 @@ def test_show_sharing_gives_each_query_its_bill_and_its_period(tmp_path: Path) -
     assert [row["shared"] for row in shown] == [1, 1, 1]
     assert shown[1]["why"].startswith("shortened to run with two")
     assert shown[0]["why"] == shown[2]["why"] == "as asked"
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_only_the_late_policies_let_windows_out_and_by_the_server_s_clock(policy: str) -> None:
+    rule = late_rule(policy, lambda: 5_000)
+    if not policy.startswith("hybrid-late"):
+        assert rule is None
+        return
+    assert rule is not None
+    assert rule.all_due == (policy == "hybrid-late-pending")
+    assert rule.age_ns(2_000) == 3_000
 
 
 def test_explain_says_what_a_query_shares(tmp_path: Path) -> None:

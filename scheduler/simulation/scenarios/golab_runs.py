@@ -127,13 +127,13 @@ def _play(queue: TaskQueue, costs: Costs, seconds: int) -> dict[str, float]:
             continue
         now_ns += costs.run_ns(tasks)
         counted = now_ns >= WARM_UP_S * SECOND_NS
-        runs += _note(tasks, queue.now, late) if counted else _note(tasks, queue.now, {})
+        runs += note(tasks, queue.now, late) if counted else note(tasks, queue.now, {})
         queue.ran(tasks)
     means = [sum(found) / len(found) for found in late.values() if found]
     return {"throughput": runs / seconds, "latency": sum(means) / len(means) if means else float(seconds)}
 
 
-def _note(tasks: list[Task], now: int, late: dict[str, list[int]]) -> int:
+def note(tasks: list[Task], now: int, late: dict[str, list[int]]) -> int:
     """Count the queries of a run, and by how many updates each exceeded its SLIDE."""
     count = 0
     for task in tasks:

@@ -114,7 +114,7 @@ def test_no_operator_holds_more_than_explain_says(query: str, kind: str, stated:
         stream = stream if stream in streams else streams[0]
         now += step
         watermark = min(newest.values()) - DELAY
-        if now >= watermark:
+        if now >= watermark - (8 if "of the last 8" in stated else 0):  # behind W a row may still be in an open window
             accepted.append((stream, now, key))
         engine.put(stream, [(now, key, float(step))])
         newest[stream] = max(newest[stream], now)

@@ -8,7 +8,7 @@ from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Litera
 from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.planner.plan import plan_select
-from millstream.engine.sharing.bill import bills
+from millstream.engine.sharing.bill import bills, divided
 from millstream.engine.sharing.containment import implies
 from millstream.engine.sharing.normal_form import normal_expression
 from millstream.engine.types import BIGINT, BOOLEAN
@@ -208,6 +208,47 @@ def test_an_average_begins_from_a_held_sum_and_a_minimum_does_not() -> None:
     assert answers_from_held(WINDOWED.format("AVG(v)", 10, 5, ""), running.replace("SUM(v)", "SUM(v) FILTER (WHERE k = 0)")) == [14.5]
 
 
+def test_the_order_of_keys_is_no_reason_to_do_work_twice() -> None:
+    by = "SELECT {}, COUNT(*) AS n FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] GROUP BY {}"
+    engine = engine_with(by.format("k, v", "k, v"), by.format("v, k", "v, k"), by.format("k, v", "v, k"))
+    engine.put("s", [(i * SECOND, i % 2, i % 3, 0.5) for i in range(9)])
+    engine.work()
+    assert kinds(engine).count("aggregate") == 1
+    one, two, three = (engine.rows(name) for name in ("q0", "q1", "q2"))
+    assert one == three == [(k, v, n) for v, k, n in two]
+    assert len(one) > 8
+
+
+def test_emit_empty_shares_and_says_so_when_it_skips_a_gap() -> None:
+    every = "SELECT window_end, COUNT(*) AS n FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS]"
+    engine = engine_with(every, every + " EMIT EMPTY")
+    engine.put("s", [(0, 0, 1, 0.5), (9 * SECOND, 0, 1, 0.5), (40_000 * SECOND, 0, 1, 0.5)])
+    engine.work()
+    assert kinds(engine).count("aggregate") == 1
+    engine.end()
+    engine.work()
+    assert [(end // SECOND, n) for end, n in engine.rows("q0")] == [(2, 1), (4, 1), (10, 1), (12, 1), (40_002, 1), (40_004, 1)]
+    empty = [(end // SECOND, n) for end, n in engine.rows("q1")]
+    assert empty[:7] == [(2, 1), (4, 1), (6, 0), (8, 0), (10, 1), (12, 1), (14, 0)]
+    assert sum(n == 0 for _, n in empty) == 10_002
+    assert empty[-2:] == [(40_002, 1), (40_004, 1)]
+    notes = [train.notes for train in engine.results["q1"] if train.notes]
+    assert notes[-1]["gap"]["empty_windows"] == (40_000 - 12) // 2 - 10_000
+
+
+def test_percentiles_and_distinct_counts_of_a_column_are_read_off_one_lot_of_values() -> None:
+    median, ninth = (f"PERCENTILE_DISC(v, {p})" for p in (0.5, 0.9))
+    engine = engine_with(WINDOWED.format(median, 20, 5, ""))
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(8)])
+    engine.work()
+    (logic,) = (o.logic for o in engine.network.operators.values() if isinstance(o.logic, SharedAggregate))
+    before = logic.state_bytes()
+    engine.select(WINDOWED.format(ninth, 20, 5, ""), "ninth")
+    engine.select(WINDOWED.format("COUNT(DISTINCT v)", 20, 5, ""), "different")
+    assert logic.state_bytes() == before
+    assert answers_from_held(WINDOWED.format("COUNT(DISTINCT v)", 10, 5, ""), WINDOWED.format(median, 20, 5, "")) == [10, 10, 10]
+
+
 def test_held_panes_that_would_cut_the_windows_are_not_read() -> None:
     running = WINDOWED.format("COUNT(*)", 20, 10, "")
     assert answers_from_held(WINDOWED.format("COUNT(*)", 5, 5, ""), running) == [5, 5]
@@ -247,8 +288,54 @@ def test_the_bills_sum_to_what_all_operators_used() -> None:
     engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(40)])
     engine.work()
     used = sum(o.statistics.cost_ns for o in engine.network.operators.values())
-    billed = sum(bill.cpu_ns for bill, _ in bills(engine.network))
-    assert used - 3 <= billed <= used
+    held = sum(o.logic.state_bytes() for o in engine.network.operators.values())
+    assert sum(bill.cpu_ns for bill, _ in bills(engine.network)) == used > 0
+    assert sum(bill.state_bytes for bill, _ in bills(engine.network)) == held > 0
+    engine.drop("q1")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(40, 60)])
+    engine.work()
+    used = sum(o.statistics.cost_ns for o in engine.network.operators.values())
+    assert sum(bill.cpu_ns for bill, _ in bills(engine.network)) == used
+
+
+def let_shared_work_cost(engine: SqlEngine, cost_ns: int) -> None:
+    """Put what operators cost in the place of what was measured by a clock of calls."""
+    for running in engine.network.operators.values():
+        running.statistics.cost_ns = cost_ns if running.queries > 1 else 0
+
+
+def test_who_reads_more_panes_and_answers_more_windows_is_billed_more() -> None:
+    engine = engine_with(
+        WINDOWED.format("COUNT(*)", 40, 2, ""), WINDOWED.format("COUNT(*)", 4, 2, ""), WINDOWED.format("COUNT(*)", 40, 20, "")
+    )
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(100)])
+    engine.work()
+    let_shared_work_cost(engine, 1_000_000)
+    often, short, seldom = (bill for bill, _ in bills(engine.network))
+    assert often.cpu_ns > 5 * short.cpu_ns
+    assert often.cpu_ns > 5 * seldom.cpu_ns
+    assert often.state_bytes > 5 * short.state_bytes
+    assert abs(often.state_bytes - seldom.state_bytes) <= seldom.state_bytes // 2
+
+
+def test_a_query_is_not_billed_the_rows_of_before_it_came() -> None:
+    engine = engine_with("SELECT v FROM s WHERE v > 3")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(100)])
+    engine.work()
+    engine.select("SELECT v FROM s WHERE v > 3", "late")
+    engine.put("s", [(i * SECOND, 0, i, 0.5) for i in range(100, 110)])
+    engine.work()
+    let_shared_work_cost(engine, 1_000_000)
+    first, late = (bill for bill, _ in bills(engine.network))
+    assert late.cpu_unshared_ns > 3 * late.cpu_ns
+    assert first.cpu_ns > 3 * late.cpu_ns
+
+
+@pytest.mark.parametrize(("whole", "weights"), [(10, [1, 1, 1]), (7, [0, 0]), (5, [0, 3, 4]), (0, [2]), (9, [])])
+def test_parts_of_a_bill_sum_to_the_whole(whole: int, weights: list[int]) -> None:
+    parts = divided(whole, weights)
+    assert sum(parts) == (whole if weights else 0)
+    assert all(part == 0 for part, weight in zip(parts, weights, strict=True) if weight == 0 and any(weights))
 
 
 def comparison(function: str, value: int, *, turned: bool = False) -> Expression:

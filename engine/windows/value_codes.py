@@ -1,0 +1,130 @@
+"""Values of a column as int64 codes that are equal where the values are as keys (K7), and the way back.
+
+Fixed-width values are their own codes, in the order of the values (a DOUBLE's bits, turned where it is negative; NaN is the greatest).
+TEXT, LIST and wide DECIMAL are numbered as they come; their order is found when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.column import Column
+from millstream.engine.operators.keys import bits_as_values, key_bits, key_encoder
+from millstream.engine.types import DataType, Kind
+
+Int64Array = npt.NDArray[np.int64]
+
+_ALL_BUT_SIGN = np.int64(2**63 - 1)
+_NUMBERED_MIN = 1_024  # fewer values are not looked through for those that are gone
+
+
+class ValueCodes(ABC):
+    """See the module's text. Columns have no NULLs."""
+
+    @abstractmethod
+    def encode(self, column: Column) -> Int64Array:
+        """Return a code a row."""
+
+    @abstractmethod
+    def ordered(self, codes: Int64Array) -> Int64Array:
+        """Return codes in place of these that stand in the order of the values."""
+
+    @abstractmethod
+    def column(self, ordered: Int64Array) -> Column:
+        """Return the values of `ordered` codes."""
+
+    def keep_only(self, live: list[Int64Array]) -> None:
+        """Forget values that are in none of these codes, if that is worth the while."""
+
+    def nbytes(self) -> int:
+        """Return about how many bytes are kept here."""
+        return 0
+
+
+class FixedCodes(ValueCodes):
+    """Codes of fixed-width values."""
+
+    def __init__(self, type_: DataType) -> None:
+        self._type = type_
+
+    def encode(self, column: Column) -> Int64Array:
+        """Return the bits in order."""
+        bits = key_bits(column)
+        return _turned(bits) if self._type.kind is Kind.DOUBLE else bits
+
+    def ordered(self, codes: Int64Array) -> Int64Array:
+        """They are."""
+        return codes
+
+    def column(self, ordered: Int64Array) -> Column:
+        """Turn the bits back."""
+        bits = _turned(ordered) if self._type.kind is Kind.DOUBLE else ordered
+        return Column(self._type, bits_as_values(bits, self._type))
+
+
+def _turned(bits: Int64Array) -> Int64Array:
+    turned: Int64Array = bits ^ ((bits >> 63) & _ALL_BUT_SIGN)
+    return turned
+
+
+class NumberedCodes(ValueCodes):
+    """Numbers of values that are looked up in a table."""
+
+    def __init__(self, type_: DataType) -> None:
+        self._type = type_
+        self._encoder = key_encoder([type_])
+        self._known = np.zeros(0, dtype=np.bool_)  # per code
+        self._worth = _NUMBERED_MIN
+        self._order: Int64Array | None = None  # codes in the order of their values
+        self._ranks: Int64Array = np.zeros(0, dtype=np.int64)
+
+    def encode(self, column: Column) -> Int64Array:
+        """Return the numbers, new ones for new values."""
+        alive = self._encoder.alive
+        codes = self._encoder.encode([column])
+        if self._encoder.size > len(self._known):
+            room = max(self._encoder.size, 2 * len(self._known)) - len(self._known)
+            self._known = np.concatenate((self._known, np.zeros(room, dtype=np.bool_)))
+        self._known[codes] = True
+        if self._encoder.alive != alive:
+            self._order = None
+        return codes
+
+    def ordered(self, codes: Int64Array) -> Int64Array:
+        """Return ranks among all values known."""
+        if self._order is None:
+            known = np.flatnonzero(self._known)
+            values = self._encoder.columns(known)[0].values
+            plain = values.to_pylist() if self._type.is_arrow else values.tolist()
+            self._order = known[sorted(range(len(plain)), key=plain.__getitem__)] if len(known) else known
+            self._ranks = np.zeros(len(self._known), dtype=np.int64)
+            self._ranks[self._order] = np.arange(len(self._order), dtype=np.int64)
+        ranks: Int64Array = self._ranks[codes]
+        return ranks
+
+    def column(self, ordered: Int64Array) -> Column:
+        """Return the values of ranks."""
+        assert self._order is not None
+        return self._encoder.columns(self._order[ordered])[0]
+
+    def keep_only(self, live: list[Int64Array]) -> None:
+        """Free the numbers of values that are gone, once these may be half of all."""
+        if self._encoder.alive <= self._worth:
+            return
+        here = np.zeros(len(self._known), dtype=np.bool_)
+        for codes in live:
+            here[codes] = True
+        self._encoder.free(np.flatnonzero(self._known & ~here))
+        self._known, self._order = here, None
+        self._worth = max(_NUMBERED_MIN, 2 * self._encoder.alive)
+
+    def nbytes(self) -> int:
+        """Return about how many bytes the table has."""
+        return 128 * self._encoder.alive
+
+
+def value_codes(type_: DataType) -> ValueCodes:
+    """Return the codes for a column's type."""
+    return NumberedCodes(type_) if type_.is_arrow or type_.is_wide else FixedCodes(type_)
