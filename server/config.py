@@ -189,7 +189,7 @@ def _checked(definition: dataclasses.Field[Any], kind: type, raw: Any, place: st
     choices, least = definition.metadata["choices"], definition.metadata["least"]
     if choices and value not in choices:
         raise ConfigError(f"{place} is {value!r}", hint=f"it must be one of {', '.join(choices)}")
-    if least is not None and value < least:
+    if least is not None and not value >= least:  # NaN is not
         raise ConfigError(f"{place} is {value}", hint=f"it must be at least {least:g}")
     return value
 

@@ -13,6 +13,7 @@ from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.queues import Cursor
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, Observation, State, Target, Verdict
 from millstream.scheduler.optimiser.monitor import Monitor
+from millstream.server.lifecycle import QueryState
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.queries import Query
 
@@ -35,7 +36,7 @@ def target_of(options: QueryOptions, node: ClassNode) -> Target:
 
 @dataclass(slots=True)
 class QosWatch:
-    """See the module's text. `verdicts` by the query's name, of queries that have a target and run."""
+    """See the module's text. `verdicts` by the query's name, of queries that have a target and run (not paused)."""
 
     host: EngineHost
     monitor: Monitor = field(default_factory=Monitor)
@@ -64,6 +65,8 @@ class QosWatch:
         sums = runtime.scheduler.ask(lambda core: {} if core.measures is None else core.measures.latency_sums(ids))
         now_ns = runtime.clock_ns()
         for query, one, target in judged:
+            if query.state is QueryState.PAUSED:
+                continue  # what waits meanwhile waits because somebody wants it to
             (count, total_ns), before = sums.get(one, (0, 0.0)), self._sums.get(one, (0, 0.0))
             latency_ns = self._latency_ns(query, count - before[0], total_ns - before[1], now_ns)
             found[query.name] = self.monitor.observe(one, target, Observation(now_ns, latency_ns, self._memory(query)))

@@ -5,6 +5,7 @@ grow by (1 - ρ) / (1 - ρ') when the load rises from ρ to ρ', and without bou
 those below them, a class feels the load of its own priority and above only.
 
 A query is refused when a class with a target would miss it (or miss it by more than now), or when it would miss its own.
+A class without queries misses nothing.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def _outlook(
     measured = [(q.qos, q.latency_ns) for q in queries if q.class_id == one.id and q.latency_ns is not None]
     grown = [(graph, latency_ns, _grown(latency_ns, before, after)) for graph, latency_ns in measured]
     then_ns = _mean([then for _, _, then in grown])
-    if then_ns is None and after > before and after >= 1.0:
+    peopled = one.id == candidate.class_id or any(q.class_id == one.id for q in queries)
+    if then_ns is None and peopled and after > before and after >= 1.0:
         then_ns = math.inf  # whatever it is now
     return Outlook(
         one.name,

@@ -2,9 +2,10 @@
 
     L = Σ over the sources of rate · Cbar          seconds of work per second
 
-For what runs, Cbar is the measured cost of a tuple along all it meets. For a new query each operator counts with the rate that
-reaches it and its declared or prior cost a / E[n] + b; E[n] is what comes within `TRAIN_NS`, since a live server takes what has come
-meanwhile. A join that declares nothing is taken to put out one row a row. Operators that run already and are shared cost nothing more.
+For what runs, Cbar is the measured cost of a tuple along all it meets. For a new query each operator counts with the rate that reaches it
+and its declared or prior cost a / E[n] + b; E[n] is what comes within `TRAIN_NS`, since a live server takes what has come meanwhile. So
+do operators that run and have taken no tuple yet: the same query must not weigh a hundred times more once it is in force. A join that
+declares nothing is taken to put out one row a row. Operators that run already and are shared cost nothing more.
 """
 
 from __future__ import annotations
@@ -51,14 +52,17 @@ class Flow:
         place = self._network.logs.slot_of.get(edge.log)
         return self._rates.get(edge.producer, 0.0) if place is None else self._into(place)
 
+    def into(self, slot: int) -> float:
+        """Return what an operator takes from all its inputs."""
+        return sum(self._into(self._network.edge_log[edge]) for edge in self._network.inputs[slot])
+
     def _into(self, place: int) -> float:
         network = self._network
         producer = network.log_producer[place]
         if network.is_source(producer):
             return self._rates.get(network.operators.identity(producer), 0.0)
         if producer not in self._known:
-            taken = sum(self._into(network.edge_log[edge]) for edge in network.inputs[producer])
-            self._known[producer] = taken * self._estimates.selectivity.item(producer)
+            self._known[producer] = self.into(producer) * self._estimates.selectivity.item(producer)
         return self._known[producer]
 
 
@@ -71,7 +75,19 @@ def class_loads(network: Network, estimates: Estimates, rates: Rates) -> dict[Cl
             if network.is_source(network.edge_producer[edge]):
                 rate = rates.get(network.operators.identity(network.edge_producer[edge]), 0.0)
                 found[node.class_id] = found.get(node.class_id, 0.0) + rate * _cost_through(estimates, slot, edge)
+    _expect_trains(network, estimates, Flow(network, estimates, rates), found)
     return found
+
+
+def _expect_trains(network: Network, estimates: Estimates, flow: Flow, found: dict[ClassId, float]) -> None:
+    """Take from the loads what operators that nothing was measured of count too much: their prior is that of a call a tuple."""
+    for slot in network.topology.order:
+        one, node = estimates.measured[slot], network.node(slot)
+        if one is None or one.seen or not node.call_ns or node.class_id not in found:
+            continue
+        taken = flow.into(slot)
+        spared = taken * max(0.0, estimates.cost_ns.item(slot) - per_tuple_ns(node, taken))
+        found[node.class_id] = max(0.0, found[node.class_id] - spared)
 
 
 def _cost_through(estimates: Estimates, slot: int, edge: int) -> float:

@@ -23,7 +23,7 @@ NS_PER_MS = 1_000_000
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
 
-COUNTED = ("accepted", "processed", "late", "failed", "shed")  # of a query's input rows (K10)
+COUNTED = ("accepted", "processed", "late", "failed", "shed", "queued")  # of a query's input rows (K10)
 
 
 def show(host: EngineHost, statement: Show, context: Context) -> Outcome:

@@ -175,3 +175,30 @@ def test_states_of_targets_stand_beside_queries_and_in_the_metrics_also_without_
         assert "decisions" in {r["measure"] for r in await client.execute("SHOW SCHEDULER")}
 
     run(test, optimise_settle_s=0.5)
+
+
+def test_a_paused_query_misses_nothing_and_nothing_is_changed_for_it() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us")
+        await client.submit("SELECT v FROM s", name="idle", latency_target="1 MICROSECOND")
+        await client.submit("SELECT v FROM s WHERE v > 0", name="other", latency_target="1 HOUR")
+        await client.publish("s", [{"ts": 0, "v": 1}])
+        host = harness.server.application.host
+        await until(lambda: "idle" in host.watch.verdicts, "it was judged while it ran")
+        await client.execute("PAUSE QUERY idle")
+        before = len(await decisions(client))
+        for number in range(1, 60):
+            await client.publish("s", [{"ts": number, "v": number}])
+            await asyncio.sleep(0.01)
+        await until(lambda: "idle" not in host.watch.verdicts and "other" in host.watch.verdicts, "the running one alone is judged")
+        found = {r["name"]: r for r in await client.execute("SHOW QUERIES")}
+        assert found["idle"]["target"] is None
+        assert found["idle"]["queued"] == 59
+        assert found["idle"]["accepted"] == found["idle"]["processed"] + 59
+        assert found["other"]["queued"] == 0
+        assert [one for one in (await decisions(client))[before:] if one["query"] == "idle"] == []
+        await client.execute("RESUME QUERY idle")
+        await until(lambda: "idle" in host.watch.verdicts, "it is judged again")
+
+    run(test, optimise=True, optimise_settle_s=0.1)

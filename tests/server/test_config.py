@@ -33,6 +33,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
         ("[server]\nport = 'x'", "port in"),
         ("[server]\nrewrite = 'perhaps'", "it must be true or false"),
         ("[server]\nworkers = -1", "it must be at least 0"),
+        ("[server]\noptimise_settle_s = nan", "it must be at least 0.1"),
         ("[limits]\nslow_subscriber = 'kill'", "it must be one of disconnect, gap"),
         ("[server", "is not a TOML file"),
     ],

@@ -91,9 +91,34 @@ def test_latency_grows_with_the_share_that_is_left_and_a_missed_target_refuses_w
 
 
 def test_more_than_the_machine_has_is_refused_even_before_anything_was_measured() -> None:
-    found = admit(1.0, facts(0.4), [], Candidate(DUST, AddedLoad(0.6, MS, 1.0), DEFAULT_QOS))
+    silent = [QueryFacts(GOLD, DEFAULT_QOS, None)]
+    found = admit(1.0, facts(0.4), silent, Candidate(DUST, AddedLoad(0.6, MS, 1.0), DEFAULT_QOS))
     assert found.answer is Answer.REFUSED
     assert "latency without bound" in found.reasons[0]
+
+
+def test_a_class_without_queries_falls_below_no_target() -> None:
+    found = admit(1.0, facts(0.4), [], Candidate(DUST, AddedLoad(0.6, MS, 1.0), DEFAULT_QOS))
+    assert found.reasons == ()
+    assert found.answer is Answer.REDUCED
+    own = admit(1.0, facts(0.0), [], Candidate(GOLD, AddedLoad(1.2, MS, 1.0), DEFAULT_QOS))
+    assert own.answer is Answer.REFUSED  # its first query would make it miss
+
+
+def test_a_query_weighs_the_same_before_it_runs_and_before_anything_was_measured_of_it() -> None:
+    core = running()
+    node = OperatorNode(OperatorId(30), "select", (EdgeId(30),), (LogId(30),), cost_ns=10.0, call_ns=10_000.0, class_id=DUST)
+    delta = GraphDelta(
+        QueryNode(QueryId(30), "q", OperatorId(30), (OperatorId(1), OperatorId(30)), DUST),
+        (node,),
+        (Edge(EdgeId(30), LogId(1), OperatorId(1), OperatorId(30)),),
+    )
+    rates = {OperatorId(1): 200_000 / 1e9}
+    before = added_load(core.network, core.estimates, rates, delta).load
+    core.handle([QueryAdded(delta)], 0)
+    core.handle([Spliced(delta.query.id)], 0)
+    assert core.view.ledger is core.ledger
+    assert math.isclose(class_loads(core.network, core.estimates, rates)[DUST], before)
 
 
 def test_without_a_target_nothing_is_refused_and_the_expected_utility_is_told() -> None:
