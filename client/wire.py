@@ -245,12 +245,20 @@ class Wire(asyncio.BufferedProtocol):
             case Goodbye():
                 self._fail(MillstreamError("stopping", event.reason or "the server is stopping", "connect again once it is back"))
             case Notice():
-                if self.on_notice is not None:
-                    self.on_notice(event.code, event.message)
+                self._notify(event)
             case Pong():
                 pass
             case _:
                 self._answered(event)
+
+    def _notify(self, notice: Notice) -> None:
+        """Tell the user's callback. What it raises is told to the loop, as of any callback, and ends nothing here."""
+        if self.on_notice is None:
+            return
+        try:
+            self.on_notice(notice.code, notice.message)
+        except Exception as problem:
+            asyncio.get_running_loop().call_exception_handler({"message": "the callback of on_notice failed", "exception": problem})
 
     def _answered(self, answer: Any) -> None:
         request = self._requests.pop(answer.request)

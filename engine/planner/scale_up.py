@@ -37,12 +37,17 @@ def scaled_up(query: Query, option: Option) -> Query:
     plain = isinstance(body, SelectBody) and isinstance(body.source, NamedItem) and not body.distinct
     if not isinstance(body, SelectBody) or not plain or query.stream is not None or query.common_tables:
         raise _refused(option, "scale_up is for one SELECT from one stream", "leave joins, derived tables, DISTINCT and ISTREAM out")
+    taken = {item.alias.text.lower() for item in body.items if isinstance(item, SelectItem) and item.alias is not None}
     items: list[SelectItem | Star] = []
     for item in body.items:
         items.append(item)
         call = _scalable(item.expression) if isinstance(item, SelectItem) else None
         if isinstance(item, SelectItem) and call is not None:
-            items += _beside(item, call)
+            beside = _beside(item, call)
+            double = next((name.text for one in beside if (name := one.alias) is not None and name.text.lower() in taken), None)
+            if double is not None:
+                raise _refused(option, f"scale_up adds a column {double}, and the select list has one of that name", "name yours otherwise")
+            items += beside
     if len(items) == len(body.items):
         raise _refused(option, "scale_up needs a COUNT or SUM by itself in the select list", "AVG needs no scaling")
     return replace(query, body=replace(body, items=tuple(items)))

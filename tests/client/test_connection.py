@@ -52,6 +52,19 @@ async def test_a_statement_is_answered_with_rows_notices_and_info(server: FakeSe
     assert arrow.column("at").to_pylist() == [dt.datetime(1970, 1, 1, tzinfo=dt.UTC), None]
 
 
+async def test_a_notice_callback_that_raises_ends_nothing_and_is_told_to_the_loop(server: FakeServer, ms: AsyncClient) -> None:
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    def fail(code: str, message: str) -> None:
+        raise ValueError(code)
+
+    ms.on_notice(fail)
+    server.sessions[-1].say(m.Notice("shed", "3 rows before class low"))
+    assert (await ms.execute("SHOW STREAMS")).notices == ["ok"]
+    assert [str(context["exception"]) for context in told] == ["shed"]
+
+
 async def test_a_failure_carries_code_place_and_hint(server: FakeServer, ms: AsyncClient) -> None:
     server.answers["SELCT"] = lambda request: m.Failure("syntax", "SELCT is no statement", request, "did you mean SELECT?", 1, 1, "SELCT")
     with pytest.raises(MillstreamError, match="SELCT is no statement") as caught:

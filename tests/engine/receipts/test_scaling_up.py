@@ -104,6 +104,11 @@ def test_the_truth_lies_within_the_bound_19_times_in_20() -> None:
     [
         ("SELECT AVG(v) FROM s [RANGE 1 SECOND SLIDE 1 SECOND] WITH (scale_up = true)", Unsupported, "needs a COUNT or SUM"),
         ("SELECT COUNT(*) FROM s a JOIN s b ON a.k = b.k WITHIN 1 SECOND WITH (scale_up = true)", Unsupported, "one stream"),
+        (
+            "SELECT COUNT(*) AS n, SUM(v) AS N_scaled FROM s [RANGE 1 SECOND SLIDE 1 SECOND] WITH (scale_up = true)",
+            Unsupported,
+            "adds a column n_scaled",
+        ),
         ("SELECT COUNT(*) FROM s [RANGE 1 SECOND SLIDE 1 SECOND] WITH (scale_up = 3)", InvalidDefinition, "true or false"),
         (
             "SELECT COUNT(*) FROM s [RANGE 1 SECOND SLIDE 1 SECOND] WITH (class = 'low', scale_up = true, shed_by = 'v')",
