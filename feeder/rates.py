@@ -18,6 +18,7 @@ NS_PER_S = 1_000_000_000
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _MULTIPLES = {"": 1.0, "k": 1e3, "M": 1e6}
 _UNITS_MAX = 2**62
+_INSTANT_NS_MAX = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,13 @@ class Profile:
         self._mass_ends = np.cumsum(masses, dtype=np.int64)
 
     def instants_ns(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for points of operational time the ns since the start at which they are reached; non-decreasing if `units` is."""
+        """Return for points of operational time the ns since the start at which they are reached; non-decreasing if `units` is.
+
+        What lies more than 146 years ahead lies at 146 years: later ones cannot be told in ns.
+        """
         if self.steps[0].duration_ns is None:
-            evenly: NDArray[np.int64] = np.rint(units * (NS_PER_S / (self.steps[0].rows_per_s * UNIT))).astype(np.int64)
-            return evenly
+            evenly = np.rint(units * (NS_PER_S / (self.steps[0].rows_per_s * UNIT)))
+            return np.asarray(np.minimum(evenly, float(_INSTANT_NS_MAX)), dtype=np.int64)
         # A point that completes a step, or the whole cycle, lies at its end and not after a pause that follows: so the cycle is
         # counted from 1 to its mass, and the search takes the first step that reaches the point.
         cycles, rest = np.divmod(units - 1, self._cycle_units)
@@ -57,8 +61,9 @@ class Profile:
         before_ns = np.concatenate(([0], self._ends_ns[:-1]))[step]
         before_units = np.concatenate(([0], self._mass_ends[:-1]))[step]
         within = np.rint((rest - before_units) * ns_per_unit[step]).astype(np.int64)
-        instants: NDArray[np.int64] = cycles * self._cycle_ns + np.minimum(before_ns + within, self._ends_ns[step])
-        return instants
+        told = cycles < _INSTANT_NS_MAX // self._cycle_ns
+        instants = np.where(told, cycles, 0) * self._cycle_ns + np.minimum(before_ns + within, self._ends_ns[step])
+        return np.asarray(np.where(told, np.minimum(instants, _INSTANT_NS_MAX), _INSTANT_NS_MAX), dtype=np.int64)
 
     def rate_at(self, elapsed_ns: int) -> float:
         """Return the rate asked for, in rows per second, so long after the start."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type, column_to_arrow
+from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, null_column
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.windows.holistic import numbers_column, with_nulls
@@ -135,5 +135,5 @@ class Ranked:
                 continue
             first = self.place(start, max(0, self.rows(start, stop) - limit))
             at = np.repeat(np.arange(stop - 1, first - 1, -1), self._counts[first:stop][::-1])[:limit]
-            lists.append(column_to_arrow(self.column.take(at)).to_pylist())
+            lists.append(plain_values(self.column.take(at)))
         return Column(call.type, pa.array(lists, type=arrow_type(call.type)))

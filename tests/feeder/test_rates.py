@@ -58,6 +58,12 @@ def test_a_profile_may_begin_with_a_pause() -> None:
     assert (profile.instants_ns(points) / NS_PER_S).tolist() == [5.5, 6, 7, 13]
 
 
+def test_what_lies_further_ahead_than_can_be_told_comes_last() -> None:
+    profile = Profile((Step(0, 32_729), Step(0.3, 4)))
+    assert profile.instants_ns(np.array([281_775_945_891_143])).tolist() == [2**62]
+    assert constant(1e-12).instants_ns(np.array([1, 2**52])).tolist()[-1] == 2**62
+
+
 @given(
     st.lists(st.tuples(st.sampled_from([0, 0.3, 1, 40, 80, 12_345]), st.integers(1, 10**11)), min_size=1, max_size=5),
     st.lists(st.integers(0, 2**52), min_size=1, max_size=50),
