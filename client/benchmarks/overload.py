@@ -35,7 +35,7 @@ LUMP = 4_000  # rows sent at once where the capacity is measured
 PATTERNS = (r"(took [0-9]+ ms.*){9}", r"z[0-9]+;.*z[0-9]+;.*zx", r"([a-z]+ [0-9]+ ){2}.*([a-z]+ [0-9]+ ){3}!")
 """None of them is ever found, each costs about a microsecond a row: there is to be work that is a matter of rows and not of calls."""
 PROBED = 50  # one row in so many is a result by itself, to measure latency
-RECOVERY_S = 12.0  # at a quarter of the capacity, after which nothing may be dropped any more
+RECOVERY_S = 20.0  # at a quarter of the capacity, after which nothing may be dropped any more
 ANSWER_S = 60.0
 
 
