@@ -17,6 +17,7 @@ from millstream.client.errors import MillstreamError
 
 COMMAND = (sys.executable, "-c", "from millstream.client.cli import main; main()")
 LEAVE_S = 10.0
+_SCHEDULED = 2  # the kind of processor time: as the kernel's scheduler counts it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ class Daemon:
         return self._status("VmHWM")
 
     def cpu_s(self) -> float:
-        """Return the processor time it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / 100
+        """Return the processor time it has used, to the nanosecond: what /proc tells comes in ticks of 10 ms, and short work in none."""
+        # The number Linux gives a process's clock (clock_getcpuclockid); Python makes one for threads only.
+        return time.clock_gettime((~self.process.pid << 3) | _SCHEDULED)
 
     def _status(self, name: str) -> float:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
