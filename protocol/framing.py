@@ -73,6 +73,13 @@ def build_frame(header: bytes, payload: Payload | None, frame_bytes_max: int) ->
     return [prefix(length, len(header)) + header + padding, *pieces], length
 
 
+def _memory(size: int) -> memoryview:
+    """Return memory that is not cleared first, as a bytearray's is: of a large frame all of it is read into, or nothing is handed on."""
+    import numpy as np  # those who send small frames only need not wait for it
+
+    return np.empty(size, np.uint8).data
+
+
 class ReceiveBuffer:
     """Bytes not yet understood. `get_buffer` and `buffer_updated` are those of `asyncio.BufferedProtocol`.
 
@@ -86,7 +93,7 @@ class ReceiveBuffer:
         self._block = bytearray(limits.BLOCK_BYTES_MIN)
         self._start = 0  # the block holds bytes from start to end
         self._end = 0
-        self._direct: bytearray | None = None  # the memory of a large frame
+        self._direct: memoryview | None = None  # the memory of a large frame
         self._direct_length = 0  # that frame's whole length
         self._filled = 0  # how much of it has arrived
 
@@ -103,7 +110,7 @@ class ReceiveBuffer:
     def get_buffer(self) -> memoryview:
         """Return the memory the next read should fill, at least one byte."""
         if self._direct is not None:
-            return memoryview(self._grown_direct(self._direct))[self._filled :]
+            return self._grown_direct(self._direct)[self._filled :]
         if self._start == self._end:
             self._start = self._end = 0
         elif self._end == len(self._block):
@@ -180,22 +187,22 @@ class ReceiveBuffer:
 
     def _begin_direct(self, length: int) -> None:
         waiting = self._end - self._start
-        self._direct = bytearray(min(length, limits.FIRST_ALLOCATION_BYTES))
+        self._direct = _memory(min(length, limits.FIRST_ALLOCATION_BYTES))
         self._direct[:waiting] = memoryview(self._block)[self._start : self._end]
         self._direct_length, self._filled = length, waiting
         self._start = self._end = 0
 
-    def _grown_direct(self, direct: bytearray) -> bytearray:
+    def _grown_direct(self, direct: memoryview) -> memoryview:
         if self._filled < len(direct):
             return direct
-        grown = bytearray(min(self._direct_length, limits.ALLOCATION_GROWTH * len(direct)))
+        grown = _memory(min(self._direct_length, limits.ALLOCATION_GROWTH * len(direct)))
         grown[: self._filled] = direct
         self._direct = grown
         return grown
 
-    def _finish_direct(self, direct: bytearray) -> Frame:
+    def _finish_direct(self, direct: memoryview) -> Frame:
         self._direct = None
-        view = memoryview(direct).toreadonly()
+        view = direct.toreadonly()
         header_length = _PREFIX.unpack_from(direct)[1]
         header_end = limits.PREFIX_BYTES + header_length
         payload = self._payload_of(view, header_length) if header_end < len(direct) else None

@@ -10,7 +10,8 @@ import array
 from collections.abc import Callable
 from typing import Any
 
-from millstream.engine.column import Column, concat_columns
+from millstream.engine.column import Column
+from millstream.engine.ingest.plain_columns import joined
 
 JOINED_ROWS_MAX = 65_536  # one call of an operator takes no more
 JOINED_BYTES_MAX = 8 * 1024 * 1024
@@ -46,7 +47,7 @@ class WaitingTrains:
         """Return the columns of all."""
         if len(self._parts) == 1:
             return self._parts[0]
-        return [concat_columns(list(same)) for same in zip(*self._parts, strict=True)]
+        return [joined(same) for same in zip(*self._parts, strict=True)]
 
     def train_of(self, index: int) -> tuple[int, int]:
         """Return the number of the train that the row at `index` came with, and its place there."""

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from millstream.engine.arrow import VIEW_DTYPES
-from millstream.engine.column import Column
+from millstream.engine.column import Column, concat_columns
+from millstream.engine.ingest.plain_text import PlainText, plain_text
 from millstream.engine.types import DataType, Kind
 
-ASCII_MAX = 127
 # Of a column: its type, its dtype (None for text), and where its first buffer stands among those of the batch.
 Place = tuple[DataType, Any, int]
 
@@ -42,22 +41,16 @@ class PlainColumns:
             if dtype is not None:
                 columns.append(Column(type_, np.frombuffer(payload, dtype, rows, buffers[at][0])))
                 continue
-            text = _ascii(payload, buffers[at], buffers[at + 1], rows)
+            text = plain_text(payload, buffers[at], buffers[at + 1], rows)
             if text is None:
                 return None
-            columns.append(Column(type_, text))
+            columns.append(text)
         return columns if self._good(columns, rows) else None
 
 
-def _ascii(payload: memoryview, offsets_at: tuple[int, int], characters_at: tuple[int, int], rows: int) -> Any:
-    """Return text as an Arrow array, None unless its offsets grow within the characters and these are ASCII."""
-    offsets = np.frombuffer(payload, np.int32, rows + 1, offsets_at[0])
-    first, last = int(offsets[0]), int(offsets[-1])
-    if first < 0 or last > characters_at[1] or not (offsets[1:] >= offsets[:-1]).all():
-        return None
-    start = characters_at[0]
-    if last > first and int(np.frombuffer(payload, np.uint8, last - first, start + first).max()) > ASCII_MAX:
-        return None
-    return pa.StringArray.from_buffers(
-        rows, pa.py_buffer(payload[offsets_at[0] : sum(offsets_at)]), pa.py_buffer(payload[start : sum(characters_at)])
-    )
+def joined(parts: Sequence[Column]) -> Column:
+    """Return the rows of all parts of one column, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    texts = [part for part in parts if isinstance(part, PlainText)]
+    return PlainText.joined(texts) if len(texts) == len(parts) else concat_columns(list(parts))

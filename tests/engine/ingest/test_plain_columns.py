@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from millstream.engine.column import Column, concat_columns
 from millstream.engine.ingest.coerce import Coercer
+from millstream.engine.ingest.plain_columns import joined
+from millstream.engine.ingest.plain_text import PlainText, plain_text
 from millstream.engine.language.parse import parse_statement
+from millstream.engine.types import TEXT
 from millstream.protocol.batches import BatchEncoder
 from millstream.protocol.plain_batches import PlainReader, width_of
 
@@ -78,3 +83,43 @@ def test_a_schema_that_is_not_the_streams_own_has_no_short_way(schema: Any) -> N
 
 def test_a_stream_with_other_types_has_no_short_way() -> None:
     assert coercer("CREATE STREAM s (ts TIMESTAMP, d DECIMAL(10, 2)) TIMESTAMP BY ts").plain(SCHEMA) is None
+
+
+def text_from(array: Any) -> PlainText:
+    """Return a text column over a payload whose offsets are the array's own, which a slice's do not begin at 0."""
+    one = pa.record_batch([array, *batch([""] * len(array), [1] * len(array)).columns[1:]], schema=SCHEMA)
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
+    payload = b"".join(bytes(piece) for piece in BatchEncoder(one.schema).encode(one))
+    characters = array.buffers()[2].to_pybytes()
+    view, start = memoryview(payload + offsets.tobytes() + characters), len(payload)
+    text = plain_text(view, (start, offsets.nbytes), (start + offsets.nbytes, len(characters)), len(array))
+    assert text is not None
+    return text
+
+
+def test_text_is_made_into_an_array_only_when_it_is_read_and_says_how_long_it_is_before() -> None:
+    text = text_from(pa.array(["ab", "", "cde"]))
+    assert (len(text), text.nbytes(), text.validity()) == (3, 5 + 4 * 3, None)
+    with pytest.raises(AttributeError):
+        text.missing  # noqa: B018
+    assert text.values.to_pylist() == ["ab", "", "cde"]
+    assert text.values is text.values
+    assert text.take(np.array([2, 0])).values.to_pylist() == ["cde", "ab"]
+
+
+def test_a_snapshot_of_text_that_nobody_has_read_holds_its_rows() -> None:
+    copy = pickle.loads(pickle.dumps(text_from(pa.array(["ab", "", "cde"]).slice(1, 2)), protocol=5))
+    assert type(copy) is Column
+    assert (copy.type, copy.valid, copy.values.to_pylist()) == (TEXT, None, ["", "cde"])
+
+
+def test_joined_text_is_the_rows_of_all_wherever_their_offsets_begin() -> None:
+    whole = pa.array(["zero", "one", "", "three", "four"])
+    parts = [text_from(whole.slice(1, 2)), text_from(whole.slice(0, 1)), text_from(whole.slice(2, 3))]
+    expected = ["one", "", "zero", "", "three", "four"]
+    both = joined(parts)
+    assert (len(both), both.nbytes()) == (6, len("".join(expected)) + 4 * 6)
+    assert both.values.to_pylist() == expected
+    assert joined([both, parts[0]]).values.to_pylist() == [*expected, "one", ""]
+    assert joined(parts[:1]) is parts[0]
+    assert joined([concat_columns([parts[0], both]), parts[1]]).values.to_pylist() == ["one", "", *expected, "zero"]
