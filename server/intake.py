@@ -191,7 +191,10 @@ class StreamIntake:
                 self.note_refused(coerced.rejected, offered)
                 return self._refuse_all(coerced)
             places = None if coerced.index is None else coerced.index + (offered + 1)
-        at, shed = self._let_in(coerced.columns, places) if coerced.rows else (None, None)
+        at: int | None = None
+        shed: Mapping[str, int] | None = None
+        if coerced.rows:
+            at, shed = self._let_in(coerced.columns, places)
         if coerced.rejected:
             self.note_refused(coerced.rejected, offered)
         return Taken(coerced.rows, rejections, len(rejections), at, shed)

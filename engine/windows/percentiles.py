@@ -29,8 +29,7 @@ def interpolated(ordered: npt.NDArray[Any], fraction: float) -> Any:
 def between(below: Any, above: Any, share: float) -> Any:
     """Return what lies between two values of a percentile's neighbourhood, `share` of the way up; of integers, the nearest integer."""
     if isinstance(below, int | np.integer):  # their difference may exceed 64 bits, and a DOUBLE would round what exceeds 53
-        low, high = int(below), int(above)
-        return round(low + (high - low) * Fraction(share))
+        return round(int(below) + (int(above) - int(below)) * Fraction(share))
     if np.isinf(below):  # the difference would be NaN; from -inf to +inf there is no middle
         return below if above == below or np.isfinite(above) else np.float64("nan")
     low, high = float(below), float(above)
