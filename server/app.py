@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -50,13 +50,14 @@ from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
 from millstream.server.trains import ResultRows, pieces_of
 from millstream.server.version import PROGRAM
+from millstream.server.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
 
 if TYPE_CHECKING:
     from millstream.server.publishing import Channel
     from millstream.server.session import Session
 
+FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
-WAITING_RESULTS_MAX = 1024  # trains on the bridge at which publishers wait for the loop
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 NS_PER_S = 1_000_000_000
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
@@ -71,6 +72,7 @@ class QueryFeed:
     feed: Feed
     schema: Schema
     streams: tuple[str, ...]
+    waiting: WaitingResults
     shed_class: ClassId | None = None  # the query's class, if it may be shed
 
 
@@ -101,7 +103,7 @@ class Application:
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
-        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.outbox)
+        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, lambda item: item(), self.fault, self.outbox)
         spec = PolicySpec.parse(policy_at_start(self.config))
         config = self.config
         self.host = EngineHost(
@@ -153,18 +155,28 @@ class Application:
         drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)
         self.bridge.drain()
         now_ns = self.now_ns()
-        for found in tuple(self.feeds.values()):
-            found.feed.finish("stopping", "the server is about to stop", {}, now_ns)
+        self.each(self.feeds.values(), lambda found: found.feed.finish("stopping", FAREWELL, {}, now_ns))
         for session in tuple(self.sessions.values()):
-            for subscription in tuple(session.subscriptions.values()):
-                subscription.finish("stopping", "the server is about to stop")
-            session.say_goodbye("the server is about to stop")
+            self.each(session.subscriptions.values(), lambda subscription: subscription.finish("stopping", FAREWELL))
+        self.each(self.sessions.values(), lambda session: session.say_goodbye(FAREWELL))
         self._executor.shutdown(wait=True)
         if self.host.journaling is not None:
             await self.loop.run_in_executor(None, self.host.journaling.stop)
         self.host.close_functions()
         self.store.close()
         return drained
+
+    def fault(self, error: Exception) -> None:
+        """Write down a fault of ours that concerns one peer or query: the others have their turn nevertheless."""
+        self.log.error("fault", exc_info=error)
+
+    def each(self, things: Iterable[Given], deed: Callable[[Given], object]) -> None:
+        """Do something for each of several peers or queries: what goes wrong with one is written down, and the next has its turn."""
+        for thing in tuple(things):
+            try:
+                deed(thing)
+            except Exception as error:
+                self.fault(error)
 
     def now_ns(self) -> int:
         """Return the loop's monotonic clock."""
@@ -277,13 +289,12 @@ class Application:
         self.held[channel] = None
 
     def _release_held(self) -> None:
-        held, self.held = list(self.held), {}
-        for channel in held:
-            channel.release()
+        held, self.held = self.held, {}
+        self.each(held, lambda channel: channel.release())
 
     def is_pressed(self, stream: str) -> bool:
         """Whether results that come from a stream wait for the loop or for a reader that still takes them."""
-        if self.bridge.waiting > WAITING_RESULTS_MAX:
+        if self.bridge.waiting > LOOKED_AT_FROM and are_too_many(f.waiting for f in self.feeds.values() if stream in f.streams):
             return True
         if not self._pressed:
             return False
@@ -301,7 +312,10 @@ class Application:
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
-            self.bridge.post(partial(self._publish, query.name, pieces_of(query.shape, train, query.complete_from_us)))
+            pieces = pieces_of(query.shape, train, query.complete_from_us)
+            size_bytes = sum([rows.nbytes for rows, _ in pieces])
+            query.waiting.add(size_bytes)
+            self.bridge.post(partial(self._publish, query, pieces, size_bytes))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""
@@ -319,7 +333,10 @@ class Application:
             return KeptResults()
         entries = found.feed.log.kept()
         missing = entries[0].rows_before if entries else 0
-        return KeptResults([(e.meta["position"], e.batch.to_arrow()) for e in entries if e.batch is not None], missing)
+        kept = KeptResults([(e.meta["position"], e.batch.to_arrow()) for e in entries if e.batch is not None], missing)
+        for entry in entries:
+            entry.forget_made()
+        return kept
 
     def stream_dropped(self, name: str) -> None:
         """Close the channels into a stream that is gone."""
@@ -340,7 +357,8 @@ class Application:
         self._forget_feed(query.name)
         node = self.host.class_nodes.get(query.planned.physical.options.class_name)
         shed_class = node.id if node is not None and node.may_shed else None
-        self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, base_streams(self.host, query.reads), shed_class)
+        streams = base_streams(self.host, query.reads)
+        self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, streams, query.waiting, shed_class)
         self._share_out_kept()
 
     def _forget_feed(self, name: str) -> None:
@@ -355,13 +373,18 @@ class Application:
         for log in keeping:
             log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
 
-    def _publish(self, name: str, pieces: list[tuple[ResultRows, dict[str, Any]]]) -> None:
+    def _publish(self, query: Query, pieces: list[tuple[ResultRows, dict[str, Any]]], size_bytes: int) -> None:
+        query.waiting.take(size_bytes)
+        name = query.name
         found = self.feeds.get(name)
         if found is not None:
             now_ns = self.now_ns()
-            for result, meta in pieces:
-                found.feed.publish(result, meta, now_ns)
-                result.forget_payload()
+            try:
+                for result, meta in pieces:
+                    found.feed.publish(result, meta, now_ns)
+            except Exception:
+                found.feed.fail()
+                raise
             if found.feed.subscriptions and found.feed.is_pressed(now_ns):
                 (self._pressed if found.shed_class is None else self.pressing.feeds)[name] = found
                 self.pressing.look_again()
@@ -377,10 +400,8 @@ class Application:
             self.loop.create_task(self.call(running.finished, self.host, query, run))
 
     def _revoke_channels(self, name: str) -> None:
-        for session in tuple(self.sessions.values()):
-            for channel in tuple(session.channels.values()):
-                if channel.intake.name == name:
-                    channel.revoke(f"stream {name} was dropped")
+        channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]
+        self.each(channels, lambda channel: channel.revoke(f"stream {name} was dropped"))
 
 
 def _role_for(statement: Statement) -> Role:

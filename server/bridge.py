@@ -15,14 +15,20 @@ Item = TypeVar("Item")
 class Bridge(Generic[Item]):
     """Made on the loop's thread. Any thread posts; `deliver` is called on the loop's with each item, in order, in the context `around`.
 
+    An item that cannot be delivered is told to `failed` and the next has its turn: whoever drains the bridge has nothing to do with it.
     `waiting` counts the items not yet delivered: whoever fills the bridge faster than the loop empties it can be told to wait.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, deliver: Callable[[Item], None], around: AbstractContextManager[None] | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deliver: Callable[[Item], None],
+        failed: Callable[[Exception], None],
+        around: AbstractContextManager[None] | None = None,
     ) -> None:
         self._loop = loop
         self._deliver = deliver
+        self._failed = failed
         self._around = nullcontext() if around is None else around
         self._items: deque[Item] = deque()
         self._woken = False
@@ -44,9 +50,17 @@ class Bridge(Generic[Item]):
                 self._loop.call_soon_threadsafe(self.drain)
 
     def drain(self) -> None:
-        """Deliver what waits. Called by the loop; an item posted while this runs is delivered too or wakes the loop again."""
-        self._woken = False  # before the first pop, so that no item can be left without a wake-up
-        if self._items:
+        """Deliver what waits. Called by the loop; an item posted while this runs wakes the loop again.
+
+        So threads that post faster than the loop delivers do not keep it from its sockets.
+        """
+        self._woken = False  # before items are counted, so that none can be left without a wake-up
+        left = len(self._items)
+        if left:
             with self._around:
-                while self._items:
-                    self._deliver(self._items.popleft())
+                while left and self._items:
+                    left -= 1
+                    try:
+                        self._deliver(self._items.popleft())
+                    except Exception as error:
+                        self._failed(error)

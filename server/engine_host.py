@@ -159,6 +159,8 @@ class EngineHost:
 
     def shed_by_class(self, stream: str, ingested: Ingested) -> dict[str, int]:
         """Return how many rows of a chunk were dropped before each class."""
+        if len(ingested.arrivals) == 1:
+            return {}
         lost = {a.log: a.shed for a in ingested.arrivals if a.shed}
         if not lost:
             return {}

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 class Taken:
     """What became of a publish: rows accepted and refused, (index, reason) of those refused, the last accepted row's arrival number.
 
-    `shed` are rows that were accepted but dropped before the queries of a class, by the class's name.
+    `shed` are rows that were accepted but dropped before the queries of a class, by the class's name; where rows wait for the disk it is
+    empty and filled when they enter, before they are said to be safe.
     """
 
     accepted: int
@@ -122,13 +123,14 @@ class StreamIntake:
         """
         return self._let_in(columns, places)[0]
 
-    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int] | None]:
-        """As `take_columns`; also what was shed, unless the rows wait for the disk first."""
+    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int]]:
+        """As `take_columns`; also what was shed, which is not known yet while the rows wait for the disk."""
         host = self.host
         if host.intakes.get(self.name) is not self:  # dropped, and perhaps made anew with other columns
             raise UnknownName(f"there is no stream {self.name}")
         if self.is_sync:
-            return self._take_sync(columns, places), None
+            found: dict[str, int] = {}
+            return self._take_sync(columns, places, found), found
         with host.network.ingress.lock:
             ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
             if self._places is None:
@@ -136,18 +138,17 @@ class StreamIntake:
             else:
                 self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
-        shed = None if len(ingested.arrivals) == 1 else self.host.shed_by_class(self.name, ingested)
-        return ingested.hi - 1, shed
+        return ingested.hi - 1, self.host.shed_by_class(self.name, ingested)
 
     @property
     def is_sync(self) -> bool:
         """Whether rows enter, and are acked, only once the disk has them."""
         return self.definition.durability == "sync" and self.host.journaling is not None
 
-    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None) -> int:
+    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None, shed: dict[str, int]) -> int:
         assert self.host.journaling is not None
         with self.host.network.ingress.lock:
-            lo, hi = self.host.journaling.take_sync(self, columns)
+            lo, hi = self.host.journaling.take_sync(self, columns, shed)
             self.note_accepted(np.arange(lo, hi, dtype=np.int64), places)
         return hi - 1
 
@@ -190,7 +191,10 @@ class StreamIntake:
                 self.note_refused(coerced.rejected, offered)
                 return self._refuse_all(coerced)
             places = None if coerced.index is None else coerced.index + (offered + 1)
-        at, shed = self._let_in(coerced.columns, places) if coerced.rows else (None, None)
+        at: int | None = None
+        shed: Mapping[str, int] | None = None
+        if coerced.rows:
+            at, shed = self._let_in(coerced.columns, places)
         if coerced.rejected:
             self.note_refused(coerced.rejected, offered)
         return Taken(coerced.rows, rejections, len(rejections), at, shed)

@@ -6,7 +6,7 @@ stands in the stream's log. Credit is held back while the stream's readers are b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.column import Column
@@ -47,6 +47,7 @@ class Channel:
         self._held_rows = 0
         self._held_bytes = 0
         self._unsafe = 0  # acks that wait for the disk
+        self._shed_unsafe: list[Mapping[str, int]] = []  # of rows that wait for it, filled when they enter
         self._when_acked: Callable[[], None] | None = None
         self._reader: PlainReader | None = None
         self._plain: PlainColumns | None = None
@@ -130,7 +131,9 @@ class Channel:
         self._position = taken.position if taken.position is not None else self._position
         self._held_rows += rows
         self._held_bytes += frame_bytes
-        if taken.shed:
+        if taken.shed is not None and self.intake.is_sync:
+            self._shed_unsafe.append(taken.shed)
+        elif taken.shed:
             self._told.shed(taken.shed)
 
     @property
@@ -157,11 +160,16 @@ class Channel:
         loop, journaling = self.session.application.loop, self.intake.host.journaling
         assert journaling is not None
         self._unsafe += 1
+        entered, self._shed_unsafe = self._shed_unsafe, []
 
         def safe() -> None:
             self._unsafe -= 1
+            for shed in entered:
+                if shed:
+                    self._told.shed(shed)
             self.session.send(ack)
             if self._when_acked is not None and not self._unsafe:
+                self._tell_last()
                 self._when_acked()
             else:
                 self.release()
@@ -201,10 +209,13 @@ class Channel:
         for code, message in told:
             self.session.send(Notice(code, message))
 
-    def close(self) -> None:
-        """Leave the stream."""
+    def _tell_last(self) -> None:
         if self._told.has_news and not self.session.closed:
             self._tell(False, last=True)
+
+    def close(self) -> None:
+        """Leave the stream."""
+        self._tell_last()
         if self in self.intake.channels:
             self.intake.channels.remove(self)
 

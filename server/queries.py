@@ -19,6 +19,7 @@ from millstream.engine.planner.plan import PlannedQuery
 from millstream.server.assignment import Assignment
 from millstream.server.lifecycle import QueryState
 from millstream.server.trains import ResultShape
+from millstream.server.waiting_results import WaitingResults
 
 
 class QueryKind(Enum):
@@ -39,7 +40,8 @@ class Query:
     that has ended. `identity` is that of its present results, `earlier` those from before restarts that they continue (store.StoredRun),
     `warnings` what admission had to say of it,
     `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
-    `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for.
+    `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
+    event loop has yet to take.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Query:
     rows_out: int = 0
     rows_before: int = 0
     complete_from_us: int | None = None
+    waiting: WaitingResults = field(default_factory=WaitingResults)
 
     @property
     def is_durable(self) -> bool:

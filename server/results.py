@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.server.trains import cut_receipts
+from millstream.server.trains import ResultRows, cut_receipts
 
 _TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")
 _COMPACT_AT = 1024  # dropped entries before the list is shortened: the cost of shortening is spread over that many
@@ -50,6 +50,11 @@ class Entry:
         self.rows_before = rows_before
         self.bytes_before = bytes_before
         self.recorded_ns = recorded_ns
+
+    def forget_made(self) -> None:
+        """Let go of what was made of the rows for readers: only the rows are kept, and counted."""
+        if isinstance(self.batch, ResultRows):
+            self.batch.forget_made()
 
     def without(self, rows: int) -> Entry:
         """Return the result less its first rows."""

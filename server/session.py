@@ -72,6 +72,7 @@ class Session:
         self.pinged_ns = None
         with self.application.outbox:
             self._handle_read(count, now_ns)
+            self.application.bridge.drain()  # results that were made at once
 
     def _handle_read(self, count: int, now_ns: int) -> None:
         try:
@@ -83,18 +84,15 @@ class Session:
                 handlers.dispatch(self, event)
             if self._holding is not None and not (self._holding.may_wait and self._waiting_bytes()):
                 self._take_held()
+            self._note_partial_frame(now_ns)
+            for channel in tuple(self.channels.values()):
+                if channel.unsettled:
+                    channel.settle()
         except RemoteProtocolError as error:
             self._take_held()
             self.break_off(error.code, error.message)
-            return
         except Exception as error:
-            self._fail(error)
-            return
-        self._note_partial_frame(now_ns)
-        for channel in tuple(self.channels.values()):
-            if channel.unsettled:
-                channel.settle()
-        self.application.bridge.drain()  # results that were made at once
+            self.fail(error)
 
     def waits_for_more(self, channel: Channel) -> None:
         """Note that a channel holds trains, until the socket has no more or something else is said."""
@@ -106,8 +104,12 @@ class Session:
         if holding is not None:
             holding.take_waiting()
 
-    def _fail(self, error: Exception) -> None:
-        """A fault of ours while rows were taken in: what became of them is not known, so the connection cannot go on."""
+    def report(self, error: Exception) -> None:
+        """Write down a fault of ours that ends a subscription."""
+        self.log.error("result_not_sent", exc_info=error)
+
+    def fail(self, error: Exception) -> None:
+        """End the connection after a fault of ours: what became of rows that were taken in, or what the peer was told, is not known."""
         self.log.error("connection_failed", exc_info=error)
         self.break_off("internal", to_wire(error).message)
 
@@ -154,7 +156,12 @@ class Session:
         """Write what was said since the last time, all at once."""
         buffers, self._unsent, self._unsent_bytes = self._unsent, [], 0
         if buffers and not self.transport.is_closing():
-            self.transport.writelines(buffers)
+            try:
+                self.transport.writelines(buffers)
+            except Exception:  # others wait to be written to, after this one
+                self.log.exception("connection_failed")
+                self.closed = True
+                self.transport.abort()
 
     def can_send(self, subscription: int, rows: int) -> bool:
         """Whether a result may go now: the client has granted credit and reads its socket."""

@@ -39,6 +39,14 @@ class Reader(Protocol):
         """Note that the same client subscribed anew over another connection: this one is dead."""
         ...
 
+    def report(self, error: Exception) -> None:
+        """Write down a fault of ours that ends a subscription."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """End the connection, whose peer cannot even be told that its subscription ended."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -71,8 +79,11 @@ class Subscription:
         log = self.feed.log
         return 0 if self.cursor == log.next_number else log.bytes_total - log.bytes_before(self.cursor)
 
-    def pump(self, now_ns: int) -> None:
-        """Send what can be sent; the last message when the feed has ended and all is sent."""
+    def pump(self, now_ns: int, *, shared: Entry | None = None) -> None:
+        """Send what can be sent; the last message when the feed has ended and all is sent.
+
+        What is made of a result for sending is let go of again, save that of `shared`, which others are about to send too.
+        """
         log = self.feed.log
         while not self.ended and self.cursor < log.next_number:
             entry = log.entry(self.cursor)
@@ -85,13 +96,24 @@ class Subscription:
             meta = {"resume_token": log.token_before(self.cursor), **entry.meta}
             try:
                 self.reader.send(Result(self.number, entry.rows, meta=meta, **self.encode(entry)))
-            except LocalProtocolError as error:  # larger than a frame of this reader's: nobody else is to suffer for it
+            except Exception as error:  # nobody else is to suffer for it
                 self.cursor -= 1
-                self.finish("failed", f"a result of {entry.rows} rows cannot be sent to this reader: {error.message}")
+                self._unsendable(entry, error)
                 return
+            finally:
+                if entry is not shared:
+                    entry.forget_made()
         if self.feed.end is not None and not self.ended:
             reason, message, counts = self.feed.end
             self.finish(reason, message, counts)
+
+    def _unsendable(self, entry: Entry, error: Exception) -> None:
+        what = f"a result of {entry.rows} rows cannot be sent to this reader"
+        if isinstance(error, LocalProtocolError):  # larger than a frame of this reader's
+            self.finish("failed", f"{what}: {error.message}")
+            return
+        self.reader.report(error)
+        self.finish("failed", f"{what}: {type(error).__name__}")
 
     def finish(self, reason: str, message: str = "", counts: dict[str, Any] | None = None) -> None:
         """Send the last message, whatever is still waiting."""
@@ -99,7 +121,10 @@ class Subscription:
             return
         self.ended = True
         self.feed.leave(self)
-        self.reader.send(End(self.number, reason, message, counts or {}, self.feed.log.token_before(self.cursor)))
+        try:
+            self.reader.send(End(self.number, reason, message, counts or {}, self.feed.log.token_before(self.cursor)))
+        except Exception as error:
+            self.reader.fail(error)
 
     def forget(self) -> None:
         """Leave without a word: the connection is gone."""
@@ -121,11 +146,12 @@ class Feed:
 
     def publish(self, batch: Any, meta: dict[str, Any], now_ns: int) -> None:
         """Take a result, send it to whoever can take it now, and deal with those who are too slow."""
-        self.log.append(batch, meta, now_ns)
+        entry = self.log.append(batch, meta, now_ns)
         for subscription in tuple(self.subscriptions):
-            subscription.pump(now_ns)
+            subscription.pump(now_ns, shared=entry)
             if not subscription.ended and subscription.waiting_bytes > self.bounds.bytes_max:
                 self._too_slow(subscription, now_ns)
+        entry.forget_made()
         self._trim(now_ns)
 
     def finish(self, reason: str, message: str, counts: dict[str, Any], now_ns: int) -> None:
@@ -182,6 +208,11 @@ class Feed:
         if subscription in self.subscriptions:
             self.subscriptions.remove(subscription)
 
+    def fail(self) -> None:
+        """End all subscriptions: a result was lost before it came to be kept."""
+        for subscription in tuple(self.subscriptions):
+            subscription.finish("failed", "a result was lost by a fault of the server, which its log tells")
+
     def is_pressed(self, now_ns: int) -> bool:
         """Whether a reader that still takes results is more than half of its bound behind."""
         if self.bounds.slow != "disconnect":
@@ -214,7 +245,10 @@ class Feed:
         rows_before = log.rows_before(subscription.cursor)
         while 2 * subscription.waiting_bytes > self.bounds.bytes_max:
             subscription.cursor += 1
-        subscription.reader.send(Gap(subscription.number, log.rows_before(subscription.cursor) - rows_before, "slow"))
+        try:
+            subscription.reader.send(Gap(subscription.number, log.rows_before(subscription.cursor) - rows_before, "slow"))
+        except Exception as error:
+            subscription.reader.fail(error)
 
     def _trim(self, now_ns: int) -> None:
         if self._hold_for_first:

@@ -45,10 +45,8 @@ class Sweep:
         self._handle = application.loop.call_later(SWEEP_S, self._sweep)
         self._round += 1
         now_ns = application.now_ns()
-        for session in tuple(application.sessions.values()):
-            session.is_overdue(now_ns)
-        for found in tuple(application.feeds.values()):
-            found.feed.check(now_ns)
+        application.each(application.sessions.values(), lambda session: session.is_overdue(now_ns))
+        application.each(application.feeds.values(), lambda found: found.feed.check(now_ns))
         self._pass_time()
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)

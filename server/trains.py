@@ -92,9 +92,9 @@ class ResultRows:
             self._payload = self._shape.payload(self.columns, self.num_rows)
         return self._payload
 
-    def forget_payload(self) -> None:
-        """Let go of the payload once those who read along have it: what is kept is counted without it."""
-        self._payload = None
+    def forget_made(self) -> None:
+        """Let go of batch and payload once those who read along have them: what is kept is counted without them."""
+        self._batch = self._payload = None
 
 
 def _buffers_of(column: Column, rows: int) -> tuple[Any, ...] | None:

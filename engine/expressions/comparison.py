@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from millstream.engine import arrow_functions as pc
-from millstream.engine.arrow import mask_from_arrow, validity_of
+from millstream.engine.arrow import mask_from_arrow, plain_values, validity_of
 from millstream.engine.column import Column, Mask
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
 from millstream.engine.expressions.ir import Call, Cast, Expression
@@ -221,7 +221,7 @@ def _scaled_pair_test(function: str, left_scale: int, right_scale: int) -> PairC
 
 def _list_pair_test(function: str) -> PairCore:
     def compare(a: Column, b: Column) -> Mask:
-        equal = np.array([x == y for x, y in zip(a.values.to_pylist(), b.values.to_pylist(), strict=True)], dtype=np.bool_)
+        equal = np.array([x == y for x, y in zip(plain_values(a), plain_values(b), strict=True)], dtype=np.bool_)
         return equal if function == "=" else ~equal
 
     return compare

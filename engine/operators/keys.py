@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.operators.key_maps import Int64Array, IntegerMap, ObjectMap
 from millstream.engine.types import DataType, Kind
@@ -196,8 +197,6 @@ class ObjectKey(KeyEncoder):
         if self._type.kind is Kind.TEXT:
             return [Column(self._type, pa.array(values, type=pa.string()))]
         if self._type.is_arrow:
-            from millstream.engine.arrow import arrow_type
-
             return [Column(self._type, pa.array([None if v is None else list(v) for v in values], type=arrow_type(self._type)))]
         valid = np.array([v is not None for v in values], dtype=np.bool_)
         filled = np.empty(len(values), dtype=np.object_)
@@ -308,7 +307,7 @@ def _sorted_pairs(values: Int64Array, ids: Int64Array) -> tuple[Int64Array, Int6
 
 def _hashable_values(column: Column) -> list[Any]:
     if column.type.is_arrow:
-        return [None if v is None else tuple(v) for v in column.values.to_pylist()]
+        return [None if v is None else tuple(v) for v in plain_values(column)]
     values = column.values.tolist()
     if column.valid is None:
         return list(values)

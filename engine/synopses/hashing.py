@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.arrow import plain_values
 from millstream.engine.column import Column
 from millstream.engine.operators.keys import key_bits
 from millstream.engine.types import Kind
@@ -35,7 +36,7 @@ def hash_column(column: Column) -> Hashes:
     if column.type.kind is Kind.TEXT:
         return _hash_texts(column.values)
     if column.type.is_wide or column.type.kind is Kind.LIST:
-        values = column.values.to_pylist() if column.type.is_arrow else column.values.tolist()
+        values = plain_values(column) if column.type.is_arrow else column.values.tolist()
         return np.fromiter((_digest(repr(v).encode()) for v in values), dtype=np.uint64, count=len(values))
     return mix(key_bits(column).view(np.uint64))
 

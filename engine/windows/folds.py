@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type
+from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, Mask, numpy_dtype
 from millstream.engine.operators.buffered import BufferedRows
 from millstream.engine.operators.recipes import AggregateCall
@@ -265,7 +265,7 @@ def _lift_rows(fold: Fold, rows: BufferedRows, mask: Mask | None, cells: Int64Ar
     which = cells[at]
     states["time"][which], states["ordinal"][which], states["has"][which] = rows.time[at], rows.ordinal[at], True
     valid = column.validity()
-    states["value"][which] = np.fromiter(column.values.to_pylist(), np.object_, len(at)) if column.type.is_arrow else column.values
+    states["value"][which] = np.fromiter(plain_values(column), np.object_, len(at)) if column.type.is_arrow else column.values
     states["valid"][which] = True if valid is None else valid
     return states
 

@@ -45,7 +45,7 @@ def _percentile_cont(call: AggregateCall, column: Column, starts: Int64Array, st
             results.append(None)
             continue
         value = interpolated(np.sort(column.values[a:b]), call.options[0])
-        results.append(value if column.values.dtype == np.float64 else round(float(value)))
+        results.append(value if column.values.dtype == np.float64 else int(value))
     return numbers_column(call, results, column.values.dtype)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.arrow import plain_values
 from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.types import DataType
@@ -148,7 +149,7 @@ class EndRow(Accumulator):
         states: Array = np.zeros(len(at), dtype=self._grid.array.dtype)
         states["time"], states["ordinal"], states["has"] = batch.times()[at], batch.ordinal + at, True
         valid = column.validity()
-        states["value"] = np.fromiter(column.values.to_pylist(), np.object_, len(at)) if self._argument.is_arrow else column.values
+        states["value"] = np.fromiter(plain_values(column), np.object_, len(at)) if self._argument.is_arrow else column.values
         states["valid"] = True if valid is None else valid
         kept, where = self._grid.flat[batch.lo : batch.hi], batch.cells[at]
         kept[where] = self._choose(kept[where], states)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
+from math import isinf
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,12 @@ def interpolated(ordered: npt.NDArray[Any], fraction: float) -> Any:
 
 
 def between(below: Any, above: Any, share: float) -> Any:
-    """Return what lies between two values of a percentile's neighbourhood, `share` of the way up."""
+    """Return what lies between two values of a percentile's neighbourhood, `share` of the way up; of integers, the nearest integer."""
+    if isinstance(below, int | np.integer):  # their difference may exceed 64 bits, and a DOUBLE would round what exceeds 53
+        return round(int(below) + (int(above) - int(below)) * Fraction(share))
     if np.isinf(below):  # the difference would be NaN; from -inf to +inf there is no middle
         return below if above == below or np.isfinite(above) else np.float64("nan")
-    return below + (above - below) * share
+    low, high = float(below), float(above)
+    if isinf(high - low) and not isinf(high):
+        return low * (1.0 - share) + high * share
+    return low + (high - low) * share

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type
+from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.schema import Schema
 from millstream.engine.windows.vectors import Int64Array, Vectors
@@ -31,7 +31,7 @@ class StoredColumns:
         for position in self.positions:
             column = columns[position]
             if column.type.is_arrow:
-                arrays.append(np.fromiter(column.values.to_pylist(), np.object_, rows))
+                arrays.append(np.fromiter(plain_values(column), np.object_, rows))
             else:
                 arrays.append(column.values)
             arrays.append(np.ones(rows, dtype=np.bool_) if column.valid is None else column.valid)

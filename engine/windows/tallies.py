@@ -109,7 +109,7 @@ class Ranked:
             low = int(rank)
             below, share = values[self.place(start, low)], float(rank - low)
             value = below if share == 0.0 else between(below, values[self.place(start, low + 1)], share)
-            results.append(value if values.dtype == np.float64 else round(float(value)))
+            results.append(value if values.dtype == np.float64 else int(value))
         return numbers_column(call, results, values.dtype)
 
     def percentile_disc(self, call: AggregateCall) -> Column:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.arrow import plain_values
 from millstream.engine.column import Column
 from millstream.engine.operators.keys import bits_as_values, key_bits, key_encoder
 from millstream.engine.types import DataType, Kind
@@ -96,8 +97,8 @@ class NumberedCodes(ValueCodes):
         """Return ranks among all values known."""
         if self._order is None:
             known = np.flatnonzero(self._known)
-            values = self._encoder.columns(known)[0].values
-            plain = values.to_pylist() if self._type.is_arrow else values.tolist()
+            column = self._encoder.columns(known)[0]
+            plain = plain_values(column) if self._type.is_arrow else column.values.tolist()
             self._order = known[sorted(range(len(plain)), key=plain.__getitem__)] if len(known) else known
             self._ranks = np.zeros(len(self._known), dtype=np.int64)
             self._ranks[self._order] = np.arange(len(self._order), dtype=np.int64)

@@ -174,7 +174,10 @@ class Journal:
             while self._waiting and self._waiting[0][0] <= target:
                 due.append(self._waiting.popleft()[1])
         for call in due:
-            call()
+            try:
+                call()
+            except Exception as error:  # the rows of the others are on disk too
+                self._report("journal_call_failed", f"what waited for the disk failed: {type(error).__name__}: {error}")
 
     def stop(self) -> None:
         """Force what was written and end the thread."""

@@ -96,8 +96,11 @@ class Journaling:
         fed = self.host.intakes[name].fed
         self.journal.append(Record(ROWS, number, lo, hi, now_us, {} if fed is None else {"fed": list(fed)}, rows_data(schema, columns)))
 
-    def take_sync(self, intake: StreamIntake, columns: Sequence[Column]) -> tuple[int, int]:
-        """Write rows that may enter only once the disk has them; returns their arrival numbers. To be called under the ingress lock."""
+    def take_sync(self, intake: StreamIntake, columns: Sequence[Column], shed: dict[str, int]) -> tuple[int, int]:
+        """Write rows that may enter only once the disk has them; returns their arrival numbers. To be called under the ingress lock.
+
+        `shed` is told, when they enter, how many are dropped before each class.
+        """
         host, name = self.host, intake.name
         source = host.network.sources.get(name)
         if source is None:
@@ -114,15 +117,24 @@ class Journaling:
         except BaseException:
             host.network.ingress.withdraw(source, reservation)
             raise
-        enter = partial(self._let_in, source, columns, reservation, host.runtime.arrival_ns(), host.runtime.now_us())
+        enter = partial(self._let_in, source, columns, reservation, shed, host.runtime.arrival_ns(), host.runtime.now_us())
         self.journal.when_safe(self.journal.written, enter)
         return reservation.lo, reservation.hi
 
-    def _let_in(self, source: Source, columns: Sequence[Column], reservation: Reservation, arrival_ns: int, now_us: int) -> None:
-        host = self.host
-        if host.network.sources.get(source.definition.name) is source:
-            ingested = host.network.ingest(source.definition.name, columns, arrival_ns=arrival_ns, now_us=now_us, reservation=reservation)
+    def _let_in(
+        self,
+        source: Source,
+        columns: Sequence[Column],
+        reservation: Reservation,
+        shed: dict[str, int],
+        arrival_ns: int,
+        now_us: int,
+    ) -> None:
+        host, name = self.host, source.definition.name
+        if host.network.sources.get(name) is source:
+            ingested = host.network.ingest(name, columns, arrival_ns=arrival_ns, now_us=now_us, reservation=reservation)
             host.runtime.arrived(ingested)
+            shed.update(host.shed_by_class(name, ingested))
 
     def when_safe(self, call: Callable[[], None]) -> None:
         """Have `call` called once all that was written before is on disk and has entered."""

@@ -76,3 +76,38 @@ def test_a_row_with_far_times_that_fails_goes_to_the_error_output(days: int) -> 
         assert await rows_of(results, 1) == [{"x": None}]
 
     run(test)
+
+
+LISTS = "(SELECT k, ARRAY_AGG({0}) AS l, ARRAY_AGG({0}) AS m FROM s [RANGE 1 MICROSECONDS SLIDE 1 MICROSECONDS] GROUP BY k)"
+WINDOWS = [
+    "[RANGE 10 MICROSECONDS SLIDE 10 MICROSECONDS]",
+    "[RANGE 10 MICROSECONDS]",
+    "[ROWS 2]",
+    "[SESSION 3 MICROSECONDS]",
+    "EMIT CHANGES",
+]
+
+
+@pytest.mark.parametrize(("column", "value"), [("at", MICROSECONDS), ("d", DAYS[0]), ("d", DAYS[1]), ("at - zero", MICROSECONDS)])
+def test_lists_of_far_times_are_compared_counted_and_kept(column: str, value: int) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(STREAM.format("").replace(", k", ", zero TIMESTAMP, k"))
+        lists = LISTS.format(column)
+        queries = {f"ends{n}": f"SELECT FIRST(l) AS a, LAST(m) AS b FROM {lists} {window}" for n, window in enumerate(WINDOWS)}
+        queries["distinct"] = f"SELECT COUNT(DISTINCT l) AS a, APPROX_COUNT_DISTINCT(l) AS b FROM {lists} {WINDOWS[0]}"
+        queries["equal"] = f"SELECT l AS a, m AS b FROM {lists} WHERE l = m AND NOT l <> m AND l IS NOT DISTINCT FROM m"
+        for name, text in queries.items():
+            await client.submit(text, name=name)
+        read = {name: await client.subscribe(name, format="msgpack") for name in queries}
+        async with await client.publisher("s") as channel:
+            table = rows(value if column == "d" else 0, [5]).append_column("zero", pa.array([0], pa.timestamp("us", "UTC")))
+            await channel.send(table)
+            await channel.flush()
+        await client.finish("s")
+        for name, subscription in read.items():
+            answer = await anext(aiter(subscription))
+            op = {"op": "+"} if "EMIT CHANGES" in queries[name] else {}
+            assert answer == [({"a": 1, "b": 1} if name == "distinct" else {"a": [value], "b": [value]}) | op], name
+
+    run(test)

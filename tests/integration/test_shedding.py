@@ -74,6 +74,29 @@ def test_a_result_states_what_its_window_saw_and_the_publisher_hears_of_it(capfd
     run(test)
 
 
+@pytest.mark.parametrize("level", ["journal", "sync"])
+def test_a_publisher_to_a_durable_stream_is_told_what_of_its_acked_rows_was_shed(tmp_path: Path, level: str) -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        notices: list[tuple[str, str]] = []
+        client.on_notice(lambda code, message: notices.append((code, message)))
+        await client.execute("CREATE CLASS low PRIORITY 1 SHED")
+        await client.execute(f"CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us DURABILITY {level}")
+        await client.submit("SELECT v FROM s WITH (class = 'low')", name="q")
+        shed(harness, 0.5)
+        async with await client.publisher("s") as channel:
+            await channel.send([{"ts": n, "v": n} for n in range(500)])
+            assert (await channel.flush()).accepted == 500
+            for n in range(500, 1000):
+                await channel.send([{"ts": n, "v": n}])
+        lost = harness.server.application.host.counts(harness.server.application.host.queries.get("q"))["shed"]
+        assert 0 < lost < 1000
+        assert {code for code, _ in notices} == {"shed"}
+        assert sum(int(message.split()[3]) for _, message in notices) == lost
+
+    run(test, data_dir=str(tmp_path))
+
+
 def test_a_reader_of_a_class_that_may_be_shed_makes_it_shed_and_never_a_publisher_wait() -> None:
     async def test(harness: Harness) -> None:
         client = await harness.client()

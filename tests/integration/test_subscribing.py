@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.server.trains import ResultRows
 
 from tests.support.live_server import Harness, rows_of, run, until
 
@@ -187,5 +188,50 @@ def test_a_paused_query_keeps_what_waits_and_goes_on() -> None:
         assert (await client.execute("SHOW QUERIES")).rows[0]["state"] == "paused"
         await client.execute("RESUME QUERY everything")
         assert [r["v"] for r in await rows_of(subscription, 3)] == [0, 1, 2]
+
+    run(test)
+
+
+def test_a_result_that_cannot_be_made_ends_no_other_sessions_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever publishes the row, and whoever else reads, has nothing to do with a reader whose results cannot be made."""
+    to_arrow = ResultRows.to_arrow
+
+    def fails_for_all_but_nine(rows: ResultRows) -> Any:
+        if rows.columns[0].values[0] != 9:
+            raise OverflowError("cannot be told")
+        return to_arrow(rows)
+
+    async def test(harness: Harness) -> None:
+        publisher, broken, reader = [await harness.client() for _ in range(3)]
+        await publisher.execute(STREAM)
+        await publisher.submit("SELECT v FROM s", name="everything")
+        doomed = await broken.subscribe("everything", format="msgpack")
+        well = await reader.subscribe("everything")
+        monkeypatch.setattr(ResultRows, "to_arrow", fails_for_all_but_nine)
+        assert (await publisher.publish("s", table(1, 1))).accepted == 1
+        assert await rows_of(well, 1) == [{"v": 1}]
+        assert [row async for rows in doomed for row in rows] == []
+        assert (doomed.end.reason, "OverflowError" in doomed.end.message) == ("failed", True)
+        again = await broken.subscribe("everything", format="msgpack")
+        assert (await publisher.publish("s", table(9, 1))).accepted == 1
+        assert await anext(aiter(again)) == [{"v": 9}]
+        assert await rows_of(well, 1) == [{"v": 9}]
+
+    run(test)
+
+
+def test_a_result_that_is_lost_before_it_is_kept_ends_its_readers_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(harness: Harness) -> None:
+        publisher, reader = await harness.client(), await harness.client()
+        await publisher.execute(STREAM)
+        for name in ("lossy", "sound"):
+            await publisher.submit(f"SELECT v, '{name}' AS name FROM s", name=name)
+        lossy, sound = await reader.subscribe("lossy"), await reader.subscribe("sound")
+        log = harness.server.application.feeds["lossy"].feed.log
+        monkeypatch.setattr(log, "append", lambda *_: 1 / 0)
+        assert (await publisher.publish("s", table(1, 1))).accepted == 1
+        assert await rows_of(sound, 1) == [{"v": 1, "name": "sound"}]
+        assert [batch async for batch in lossy] == []
+        assert (lossy.end.reason, "fault of the server" in lossy.end.message) == ("failed", True)
 
     run(test)

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millstream.engine.column import Column
+from millstream.engine.schema import Schema
 from millstream.engine.types import BIGINT
+from millstream.server.app import Application, QueryFeed
 from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.errors import Denied
@@ -21,7 +23,12 @@ from millstream.server.feeding import DeferredFeeder
 from millstream.server.http import answer
 from millstream.server.logs import configure_logs, logger
 from millstream.server.places import Places
+from millstream.server.results import ResultLog
 from millstream.server.security import Role, require, role_of
+from millstream.server.session import Session
+from millstream.server.store import Store
+from millstream.server.subscriptions import Bounds, Feed
+from millstream.server.waiting_results import LOOKED_AT_FROM, WAITING_BYTES_MAX, WAITING_TRAINS_MAX, WaitingResults
 
 PAGES = {"/x": lambda: (200, "text/plain", b"body\n")}
 
@@ -66,6 +73,7 @@ def test_without_tokens_everybody_is_admin_and_with_them_only_their_holders() ->
 def test_everything_posted_to_the_bridge_arrives_in_order_with_few_wake_ups() -> None:
     async def main() -> None:
         got: list[tuple[int, int]] = []
+        faults: list[Exception] = []
         wakes = 0
         loop = asyncio.get_running_loop()
 
@@ -75,7 +83,7 @@ def test_everything_posted_to_the_bridge_arrives_in_order_with_few_wake_ups() ->
                 wakes += 1
                 loop.call_soon_threadsafe(callback)
 
-        bridge: Bridge[tuple[int, int]] = Bridge(Counting(), got.append)  # type: ignore[arg-type]
+        bridge: Bridge[tuple[int, int]] = Bridge(Counting(), got.append, faults.append)  # type: ignore[arg-type]
         threads = [threading.Thread(target=lambda n=n: [bridge.post((n, i)) for i in range(500)]) for n in range(3)]
         for thread in threads:
             thread.start()
@@ -84,8 +92,61 @@ def test_everything_posted_to_the_bridge_arrives_in_order_with_few_wake_ups() ->
         await asyncio.sleep(0)
         bridge.drain()
         assert len(got) == 1500
+        assert not faults
         assert all([i for m, i in got if m == n] == list(range(500)) for n in range(3))
         assert wakes <= len(got)
+
+    asyncio.run(main())
+
+
+def test_an_item_that_cannot_be_delivered_is_told_and_keeps_none_of_the_others_back() -> None:
+    async def main() -> None:
+        got: list[int] = []
+        faults: list[Exception] = []
+
+        def deliver(item: int) -> None:
+            got.append(12 // item)
+
+        bridge: Bridge[int] = Bridge(asyncio.get_running_loop(), deliver, faults.append)
+        for item in (3, 0, 4, 0):
+            bridge.post(item)
+        bridge.drain()
+        assert (got, [type(f) for f in faults], bridge.waiting) == ([4, 3], [ZeroDivisionError] * 2, 0)
+
+    asyncio.run(main())
+
+
+def test_a_sender_whose_connection_fails_keeps_nobody_from_being_written_to() -> None:
+    deeds: list[str] = []
+
+    class BrokenTransport:
+        def get_extra_info(self, name: str) -> None:
+            return None
+
+        def is_closing(self) -> bool:
+            return False
+
+        def writelines(self, buffers: list[bytes]) -> None:
+            raise OSError("broken")
+
+        def abort(self) -> None:
+            deeds.append("aborted")
+
+    async def main() -> None:
+        configure_logs("error", "json", io.StringIO())
+        application = Application(Config(), Store(None))
+        application.loop = asyncio.get_running_loop()
+        broken = Session(application, BrokenTransport())  # type: ignore[arg-type]
+
+        class Well:
+            def flush(self) -> None:
+                deeds.append("written")
+
+        with application.outbox:
+            application.outbox.add(broken)
+            application.outbox.add(Well())
+            broken._unsent = [b"x"]
+        assert (deeds, broken.closed) == (["aborted", "written"], True)
 
     asyncio.run(main())
 
@@ -115,3 +176,47 @@ def test_held_rows_enter_in_the_order_of_what_caused_them_then_of_the_queries() 
     assert feeder.flush()
     assert pushed == [("a", [9]), ("t", [111, 112, 21, 12, 23])]
     assert not feeder.flush()
+
+
+def test_results_that_wait_hold_the_publishers_of_their_own_stream_alone() -> None:
+    async def main() -> None:
+        application = Application(Config(), Store(None))
+        application.loop = asyncio.get_running_loop()
+        application.bridge = Bridge(application.loop, lambda item: item(), application.fault)
+        busy, calm = WaitingResults(), WaitingResults()
+        for name, waiting in (("busy", busy), ("calm", calm)):
+            feed = Feed(name, ResultLog("a", 0, 0), Bounds(1), hold_for_first=False)
+            application.feeds[name] = QueryFeed(feed, Schema(()), (f"s_{name}", "s_both"), waiting)
+        for _ in range(WAITING_TRAINS_MAX + 1):
+            application.bridge.post(lambda: busy.take(8))
+            busy.add(8)
+        assert [application.is_pressed(name) for name in ("s_busy", "s_calm", "s_both")] == [True, False, True]
+        application.bridge.drain()
+        assert (busy.trains, busy.bytes) == (0, 0)
+        assert not application.is_pressed("s_busy")
+        for _ in range(LOOKED_AT_FROM + 1):
+            application.bridge.post(lambda: None)
+        calm.add(WAITING_BYTES_MAX + 1)
+        assert [application.is_pressed(name) for name in ("s_busy", "s_calm", "s_both")] == [False, True, True]
+
+    asyncio.run(main())
+
+
+def test_what_is_posted_while_the_bridge_is_drained_lets_the_loop_see_to_others_first() -> None:
+    async def main() -> None:
+        loop, seen = asyncio.get_running_loop(), []
+
+        def deliver(item: int) -> None:
+            seen.append(item)
+            if item < 3:
+                bridge.post(item + 1)
+
+        bridge: Bridge[int] = Bridge(loop, deliver, lambda error: None)
+        bridge.post(1)
+        bridge.drain()
+        assert seen == [1]
+        while bridge.waiting:
+            await asyncio.sleep(0)
+        assert seen == [1, 2, 3]
+
+    asyncio.run(main())

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.column import Column
+from millstream.engine.schema import Field, Schema
+from millstream.engine.types import BIGINT, TEXT
 from millstream.protocol.messages import End, Gap, Result
 from millstream.server.results import Entry, ResultLog
 from millstream.server.subscriptions import STALLED_NS, Bounds, Feed, Subscription
+from millstream.server.trains import ResultRows, ResultShape
 
 ROW_BYTES = 8
 
@@ -22,7 +27,8 @@ class FakeReader:
         self.client_id = client_id
         self.credit = credit
         self.told: list[Any] = []
-        self.was_replaced = False
+        self.was_replaced = self.was_cut_off = False
+        self.faults: list[Exception] = []
 
     def can_send(self, subscription: int, rows: int) -> bool:
         return self.credit > 0
@@ -34,6 +40,13 @@ class FakeReader:
 
     def replaced(self) -> None:
         self.was_replaced = True
+
+    def report(self, error: Exception) -> None:
+        self.faults.append(error)
+
+    def fail(self, error: Exception) -> None:
+        self.faults.append(error)
+        self.was_cut_off = True
 
     @property
     def values(self) -> list[int]:
@@ -142,6 +155,64 @@ def test_a_reader_that_stands_still_is_cut_off_with_a_token_and_others_do_not_no
     again = FakeReader()
     subscribe(feed, again, 3, token=slow.end.resume_token)
     assert again.values == list(range(11))
+
+
+def test_a_result_that_cannot_be_made_for_one_reader_ends_its_subscription_alone() -> None:
+    def fails(entry: Entry) -> dict[str, Any]:
+        raise ValueError("cannot be told")
+
+    feed, broken, well = new_feed(kept=100), FakeReader(), FakeReader()
+    feed.join(Subscription(feed, broken, 1, 1, fails, 0), 0, 0)
+    subscribe(feed, well, 2)
+    publish(feed, 1, 2)
+    assert (broken.end.reason, broken.end.message) == ("failed", "a result of 1 rows cannot be sent to this reader: ValueError")
+    assert [type(f) for f in broken.faults] == [ValueError]
+    assert (well.values, broken.was_cut_off) == ([1, 2], False)
+    again = FakeReader()
+    subscribe(feed, again, 3, token=broken.end.resume_token)
+    assert again.values == [1, 2]
+
+
+class MuteReader(FakeReader):
+    """Cannot be told anything but results."""
+
+    def send(self, message: Any) -> None:
+        if not isinstance(message, Result):
+            raise TypeError("no")
+        super().send(message)
+
+
+@pytest.mark.parametrize("slow", ["disconnect", "gap"])
+def test_a_reader_that_cannot_be_told_that_it_was_too_slow_loses_its_connection_and_others_do_not_notice(slow: str) -> None:
+    feed, mute, well = new_feed(bytes_max=2 * ROW_BYTES, slow=slow), MuteReader(credit=0), FakeReader()
+    subscribe(feed, mute)
+    subscribe(feed, well, 2)
+    publish(feed, *range(6))
+    feed.check(STALLED_NS)
+    assert mute.was_cut_off
+    assert well.values == list(range(6))
+
+
+def test_what_was_made_of_a_result_for_a_late_reader_is_let_go_of() -> None:
+    shape = ResultShape(Schema((Field("v", BIGINT), Field("t", TEXT))))
+    columns = [Column(BIGINT, np.full(3, 7)), Column(TEXT, pa.array(["x"] * 3))]
+    feed = new_feed(kept=1000)
+    plain, arrow = ResultRows(shape, columns, 3), ResultRows(shape, columns, 3)
+    early, late = FakeReader(), FakeReader(credit=0)
+
+    def encode_rows(entry: Entry) -> dict[str, Any]:
+        assert entry.batch.payload() is not None
+        return {"values": entry.batch.to_arrow().column(0).to_pylist()}
+
+    for number, reader in enumerate((early, late), 1):
+        feed.join(Subscription(feed, reader, number, 1, encode_rows, 0), 0, 0)
+    for rows in (plain, arrow):
+        feed.publish(rows, {}, 0)
+    late.credit = 6
+    for subscription in feed.subscriptions:
+        subscription.pump(0)
+    assert early.values == late.values == [7] * 6
+    assert [(rows._payload, rows._batch) for rows in (plain, arrow)] == [(None, None)] * 2
 
 
 def test_a_reader_that_takes_results_slowly_is_waited_for() -> None:

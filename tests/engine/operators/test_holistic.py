@@ -80,3 +80,27 @@ def test_groups_and_filters_do_not_mix() -> None:
                 texts = [r[3] for r in values if r[2] > 5]
                 expected[start, k] = (float(np.median([r[2] for r in values])), max(texts, default=None))
     assert sorted(map(str, engine.rows("q"))) == sorted(str((k, *v)) for (_, k), v in expected.items())
+
+
+FAR = 9_150_000_000_000_000_001
+
+
+@pytest.mark.parametrize(
+    ("values", "median"),
+    [([-FAR, FAR], 0), ([FAR], FAR), ([-FAR, FAR, FAR], FAR), ([FAR, FAR - 1], FAR - 1), ([1, 4], 2), ([3, 4], 4), ([-1, 0], 0)],
+)
+@pytest.mark.parametrize("window", ["[RANGE 1 SECOND SLIDE 1 SECOND]", "[RANGE 1 SECOND SLIDE 500 MILLISECONDS]", ""])
+def test_a_percentile_of_intervals_is_exact_to_the_microsecond_however_far_apart_they_are(
+    values: list[int], median: int, window: str
+) -> None:
+    engine = SqlEngine("CREATE STREAM s (ts TIMESTAMP, at TIMESTAMP) TIMESTAMP BY ts")
+    engine.select(f"SELECT MEDIAN(i) AS a FROM (SELECT ts, at - TIMESTAMP '1970-01-01' AS i FROM s) {window} EMIT FINAL")
+    engine.put("s", list(enumerate(values)))
+    engine.end()
+    engine.work()
+    assert engine.rows("q")[0][0] == median
+
+
+def test_a_percentile_between_doubles_whose_difference_is_no_double_is_finite() -> None:
+    assert one("MEDIAN(v) AS a", doubles([-1.5e308, 1.5e308]))[0][0] == 0.0
+    assert one("MEDIAN(v) AS a", doubles([1.0, float("inf")]))[0][0] == float("inf")
