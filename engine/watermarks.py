@@ -131,7 +131,7 @@ class RowsTrack(WatermarkTrack):
         """True when the rows came in order of time, none of them below the start."""
         if self._in_order is None:
             times = self._times
-            self._in_order = len(times) == 0 or (int(times[0]) >= self.start and bool(np.all(times[1:] >= times[:-1])))
+            self._in_order = len(times) == 0 or (int(times[0]) >= self.start and bool((times[1:] >= times[:-1]).all()))
         return self._in_order
 
     def sorted_span(self) -> tuple[int, int] | None:

@@ -459,7 +459,7 @@ class SharedAggregate(WindowAggregate):
         gone = live.unwanted(kept_from)
         for place in gone:
             if self._positions:
-                ids = self._aggregates.rows.present([live.slots[place]])
+                ids = self._aggregates.rows.groups_in(live.slots[place])
                 self._panes_with[ids] -= 1
                 unused = ids[self._panes_with[ids] == 0]
                 if len(unused):

@@ -9,7 +9,7 @@ Answers come by (end, start, first arrival of the group in the window) and carry
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.batch import Batch
@@ -74,6 +74,8 @@ class WindowAggregate(Operator):
         self._dropped_upto: int | None = None  # panes of windows up to this one have been freed
         self._newest_before_us: int | None = None  # greatest event time of rows from before it
         self._only_whole = False  # windows that may hold such rows are not answered
+        self._plain = not self._every and self._empty is None and not self._assigner.has_gaps
+        self._closes_us = TIME_MIN  # the least end of a window above W, where that is known
 
     def began(self, newest_before_us: int | None, *, only_whole: bool) -> None:
         """Learn before the first call how late the rows before it were, and whether to answer only windows that hold none of them."""
@@ -90,6 +92,12 @@ class WindowAggregate(Operator):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Fold the rows, close what W has passed."""
         train = inputs[0]
+        if self._only_folds(train):
+            self._fold(train, self._encode(train), 0, train.rows)
+            self._ordinal += train.rows
+            self._watermark = train.track.end
+            out.emit(self._train_of(train, train.track, []))
+            return
         self._watermark = max(self._watermark, train.track.start)
         track = minimum_track([train.track], self._watermark)
         self._note_span(train, track)
@@ -112,7 +120,14 @@ class WindowAggregate(Operator):
         if train.flush:
             track = self._flush(train, track, answers)
         self._drop_panes()
+        if self._plain and self._watermark not in (TIME_MIN, TIME_MAX):
+            self._closes_us = self._assigner.end(self._assigner.last_closed(self._watermark) + 1)
         out.emit(self._train_of(train, track, answers))
+
+    def _only_folds(self, train: Train) -> bool:
+        """Whether no row of a train is late, W goes on from where it stands, and it closes no window: most trains, most of the time."""
+        track = train.track
+        return self._watermark <= track.start and track.end < self._closes_us and train.rows > 0 and track.in_order and not train.flush
 
     def _timely(self, train: Train, track: WatermarkTrack, out: Emitter) -> tuple[Train, bool]:
         """Take out rows in no window and late ones; say whether some of the rest reach only some of their windows (K4)."""
@@ -150,10 +165,11 @@ class WindowAggregate(Operator):
         else:
             ids = self._keys.encode([rows.column(p) for p in self._positions])
         size = self._keys.size
-        self._aggregates.table.reserve_groups(size)
-        if size > len(self._panes_with):
-            room = max(size, len(self._panes_with))
-            self._panes_with = np.concatenate((self._panes_with, np.zeros(room, dtype=np.int64)))
+        if size > self._aggregates.table.groups:
+            self._aggregates.table.reserve_groups(size)
+            if size > len(self._panes_with):
+                room = max(size, len(self._panes_with))
+                self._panes_with = np.concatenate((self._panes_with, np.zeros(room, dtype=np.int64)))
         return ids
 
     def _fold(self, rows: Train, ids: Int64Array, start: int, stop: int) -> None:
@@ -177,19 +193,19 @@ class WindowAggregate(Operator):
     def _fold_pane(self, rows: Train, ids: Int64Array, start: int, stop: int, pane: int) -> None:
         table = self._aggregates.table
         lo = table.open(pane) * table.capacity
-        self._update(Batch(rows, start, stop, ids[start:stop], lo, lo + table.capacity, self._ordinal + start))
+        cells = ids if stop - start == len(ids) else ids[start:stop]
+        new = self._aggregates.update(Batch(rows, start, stop, cells, lo, lo + table.capacity, self._ordinal + start))
+        if len(new) and self._positions:
+            self._panes_with[new - lo] += 1  # each once, as they are of one pane
 
     def _fold_panes(self, rows: Train, ids: Int64Array, start: int, stop: int, panes: Int64Array) -> None:
         table = self._aggregates.table
         different, place = np.unique(panes, return_inverse=True)
         slots = np.array([table.open(p) for p in different.tolist()], dtype=np.int64)
         cells = slots[place] * table.capacity + ids[start:stop]
-        self._update(Batch(rows, start, stop, cells, 0, table.slot_count * table.capacity, self._ordinal + start))
-
-    def _update(self, batch: Batch) -> None:
-        new = self._aggregates.update(batch)
+        new = self._aggregates.update(Batch(rows, start, stop, cells, 0, table.slot_count * table.capacity, self._ordinal + start))
         if len(new) and self._positions:
-            np.add.at(self._panes_with, new % self._aggregates.table.capacity, 1)
+            np.add.at(self._panes_with, new % table.capacity, 1)
 
     # Closing -----------------------------------------------------------------------------------------------------------
 
@@ -238,17 +254,24 @@ class WindowAggregate(Operator):
         panes = set(self._aggregates.table.slots)
         if rows.rows and not folded:
             panes.update(np.unique(self._assigner.panes(rows.time.array())).tolist())
-        windows: set[int] = set()
-        for pane in panes:
-            first, last = self._assigner.windows_of(pane)
-            windows.update(range(first if after is None else max(first, after + 1), min(last, upto) + 1))
-        ordered = self._whole(windows)
+        ordered = self._whole(self._with_rows(panes, after, upto))
         if self._empty is not None:
             ordered = self._with_empty(ordered, upto)
         if not ordered:
             return []
         ends = np.array([self._assigner.end(w) for w in ordered], dtype=np.int64)
         return list(zip(ordered, track.first_reaching(ends).tolist(), strict=True))
+
+    def _with_rows(self, panes: Collection[int], after: int | None, upto: int) -> set[int]:
+        """Return the windows with rows behind `after` up to `upto`, by what are fewer: windows or panes."""
+        if after is not None and upto - after < len(panes):
+            spans = [(window, self._assigner.panes_of(window)) for window in range(after + 1, upto + 1)]
+            return {window for window, (first, beyond) in spans if any(first <= pane < beyond for pane in panes)}
+        windows: set[int] = set()
+        for pane in panes:
+            first, last = self._assigner.windows_of(pane)
+            windows.update(range(first if after is None else max(first, after + 1), min(last, upto) + 1))
+        return windows
 
     def _whole(self, windows: set[int]) -> list[int]:
         """Return windows in order, without those that began before the query where it asks for whole ones only."""
@@ -321,7 +344,7 @@ class WindowAggregate(Operator):
         gone = [p for p in table.slots if self._assigner.windows_of(p)[1] <= closed]
         for pane in gone:
             if self._positions:
-                ids = self._aggregates.rows.present([table.slots[pane]])
+                ids = self._aggregates.rows.groups_in(table.slots[pane])
                 self._panes_with[ids] -= 1
                 unused = ids[self._panes_with[ids] == 0]
                 if len(unused):
@@ -333,21 +356,21 @@ class WindowAggregate(Operator):
             empty = empty_train(self.schemas[0], train.lo, train.hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
             empty.idle, empty.flush, empty.notes = train.idle, train.flush, train.notes
             return empty
-        sizes = np.array([len(a.ids) for a in answers])
-        ends = np.repeat(np.array([self._assigner.end(a.window) for a in answers], dtype=np.int64), sizes)
-        starts = np.repeat(np.array([self._assigner.start(a.window) for a in answers], dtype=np.int64), sizes)
-        seqs = np.repeat(np.array([a.seq for a in answers], dtype=np.int64), sizes)
         columns = [concat_columns(list(parts)) for parts in zip(*((*a.keys, *a.aggregates) for a in answers), strict=True)]
-        rows = len(seqs)
+        starts = _spread(answers, [self._assigner.start(a.window) for a in answers])
+        ends = _spread(answers, [self._assigner.end(a.window) for a in answers])
+        seqs = _spread(answers, [a.seq for a in answers])
+        arrived = train.rows == 0 or train.arrival.is_constant
+        arrival = Numbers(seqs.rows, start=train.arrival.start) if arrived else Numbers(seqs.rows, array=train.arrivals_at(seqs.array()))
         return Train(
             self.schemas[0],
-            [*columns, Column(TIMESTAMP, starts), Column(TIMESTAMP, ends)],
-            rows=rows,
+            [*columns, Column(TIMESTAMP, starts.array()), Column(TIMESTAMP, ends.array())],
+            rows=seqs.rows,
             lo=train.lo,
             hi=train.hi,
-            seq=Numbers(rows, array=seqs),
-            time=Numbers(rows, array=ends - 1),
-            arrival=Numbers(rows, array=train.arrivals_at(seqs)),
+            seq=seqs,
+            time=_spread(answers, [self._assigner.end(a.window) - 1 for a in answers]),
+            arrival=arrival,
             track=track,
             ended=train.ended,
             idle=train.idle,
@@ -371,3 +394,16 @@ class WindowAggregate(Operator):
     def state_bytes(self) -> int:
         """Return the bytes of all grids."""
         return self._aggregates.nbytes()
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Take up a snapshot."""
+        super().restore(state)
+        self._closes_us = TIME_MIN
+
+
+def _spread(answers: Sequence[WindowAnswer], values: Sequence[int]) -> Numbers:
+    """Return a value of each answer for all of its rows."""
+    if len(answers) == 1 or all(value == values[0] for value in values):
+        return Numbers(sum([len(a.ids) for a in answers]), start=values[0])
+    spread = np.repeat(np.array(values, dtype=np.int64), [len(a.ids) for a in answers])
+    return Numbers(len(spread), array=spread)

@@ -26,7 +26,12 @@ Request = tuple[int, Int64Array]  # how many of the panes, which groups
 
 
 class Accumulator(ABC):
-    """State of one aggregate over all panes. `type` is the type of the answer."""
+    """State of one aggregate over all panes. `type` is the type of the answer.
+
+    One that reads what others keep, and has nothing to fold by itself, says so with `folds` False.
+    """
+
+    folds: bool = True
 
     def __init__(self, type_: DataType) -> None:
         self.type = type_
@@ -65,7 +70,7 @@ class RowCounts:
         counts, first = self.counts.flat[batch.lo : batch.hi], self.first.flat[batch.lo : batch.hi]
         slot = batch.lo // self._table.capacity if batch.hi - batch.lo == self._table.capacity else None
         if slot is not None and self._filled.get(slot) == self._table.groups:
-            counts += batch.counts()  # every group has been here: as a pane fills up that is the rule
+            counts += np.bincount(batch.cells, minlength=len(counts))  # every group has been here: the rule as a pane fills up
             return _NONE
         if batch.is_sparse:
             new = np.unique(batch.cells[counts[batch.cells] == 0])
@@ -83,7 +88,7 @@ class RowCounts:
     def _note_first(self, batch: Batch, first: Int64Array, new: Int64Array) -> None:
         """Keep the ordinal of the first row of each new cell. Written from the last row to the first, so that the first one's stays."""
         if not batch.is_sparse and len(new) == np.count_nonzero(batch.counts()):
-            first[batch.cells[::-1]] = np.arange(batch.ordinal + batch.rows - 1, batch.ordinal - 1, -1, dtype=np.int64)
+            np.minimum.at(first, batch.cells, np.arange(batch.ordinal, batch.ordinal + batch.rows, dtype=np.int64))
             return
         if batch.is_sparse:
             rows = np.flatnonzero(first[batch.cells] == NEVER)
@@ -103,8 +108,12 @@ class RowCounts:
         first = self.first.array[slots[0]]
         for place, slot in enumerate(slots[1:]):
             first = np.minimum(first, self.first.array[slot], out=None if place == 0 else first)
-        ids = np.flatnonzero(first != NEVER)
-        return ids[np.argsort(first[ids], kind="stable")]
+        return _by_first(first)
+
+    def groups_in(self, slot: int) -> Int64Array:
+        """Return the groups that have rows in a pane, in no order that means anything."""
+        ids: Int64Array = (self.first.array[slot] != NEVER).nonzero()[0]
+        return ids
 
     def total(self, slots: Sequence[int], ids: Int64Array) -> Int64Array:
         """Return rows per group over panes."""
@@ -115,10 +124,15 @@ class RowCounts:
         firsts = Passed(self.first, slots, counts, np.minimum)
         found: dict[int, Int64Array] = {}
         for count in set(counts):
-            first = firsts.upto(count)
-            ids = np.flatnonzero(first != NEVER)
-            found[count] = ids[np.argsort(first[ids], kind="stable")]
+            found[count] = _by_first(firsts.upto(count))
         return [found[count] for count in counts]
+
+
+def _by_first(first: Int64Array) -> Int64Array:
+    """Return the groups that have a first row, by its ordinal; no two groups have the same one."""
+    ids: Int64Array = (first != NEVER).nonzero()[0]
+    order: Int64Array = first[ids].argsort()
+    return ids[order]
 
 
 def sum_panes(grid: Grid, slots: Sequence[int], ids: Int64Array) -> Int64Array:
@@ -137,6 +151,11 @@ class ValueCounts:
         self._table, self._rows = table, rows
         self._position, self._filter = position, filter_
         self._grid: Grid | None = None
+
+    @property
+    def are_always_row_counts(self) -> bool:
+        """No row can ever be left out."""
+        return self._position is None and self._filter is None
 
     @property
     def are_row_counts(self) -> bool:
@@ -173,6 +192,8 @@ class ValueCounts:
 
 class Count(Accumulator):
     """COUNT(*) and COUNT(x), with or without FILTER. The counting itself is done by the shared `ValueCounts`."""
+
+    folds = False
 
     def __init__(self, type_: DataType, counts: ValueCounts) -> None:
         super().__init__(type_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from millstream.engine.column import Column
 from millstream.engine.errors import Unsupported
@@ -50,18 +51,32 @@ class Aggregates:
         self._sums: dict[tuple[int, int | None], SharedSums] = {}
         self._tallies: dict[tuple[int, int | None], ValueTallies] = {}
         self._accumulators = [self._accumulator(call) for call in calls]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Note what a batch has to be folded into, in turn: those that only read what others keep are left out."""
+        kept = [counts for counts in self._counts.values() if not counts.are_always_row_counts]
+        own = [accumulator for accumulator in self._accumulators if accumulator.folds]
+        self._folding: list[ValueCounts | SharedSums | ValueTallies | Accumulator] = [
+            *kept,
+            *self._sums.values(),
+            *self._tallies.values(),
+            *own,
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was prepared is not state."""
+        return {name: value for name, value in vars(self).items() if name != "_folding"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._prepare()
 
     def update(self, batch: Batch) -> Int64Array:
         """Fold rows in; return the flat cells that had no row before."""
         new = self.rows.update(batch)
-        for counts in self._counts.values():
-            counts.update(batch)
-        for sums in self._sums.values():
-            sums.update(batch)
-        for tallies in self._tallies.values():
-            tallies.update(batch)
-        for accumulator in self._accumulators:
-            accumulator.update(batch)
+        for one in self._folding:
+            one.update(batch)
         return new
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> list[Column]:
@@ -87,6 +102,7 @@ class Aggregates:
         """Keep one more aggregate from now on; panes that exist already know nothing of it."""
         made = self._accumulator(call)
         self._accumulators.append(made)
+        self._prepare()
         return made
 
     def exclude(self, accumulator: Accumulator, left: Sequence[AggregateCall]) -> None:
@@ -98,6 +114,7 @@ class Aggregates:
         gone: list[object] = [accumulator]
         gone.extend(self._counts.pop(k) for k in [k for k in self._counts if k not in keys])
         gone.extend(self._sums.pop(k).sums for k in [k for k in self._sums if k not in keys])
+        self._prepare()
         held = {id(v) for owner in gone for v in vars(owner).values() if isinstance(v, Grid)}
         self.table.grids = [g for g in self.table.grids if id(g) not in held]
 

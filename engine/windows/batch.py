@@ -20,7 +20,7 @@ class Batch:
     `ordinal` counts rows of the operator's input: the first row of the batch has it, the next one more.
     """
 
-    __slots__ = ("_chosen", "_counts", "cells", "hi", "lo", "ordinal", "start", "stop", "train")
+    __slots__ = ("_chosen", "_counts", "_values", "cells", "hi", "lo", "ordinal", "start", "stop", "train")
 
     def __init__(self, train: Train, start: int, stop: int, cells: Int64Array, lo: int, hi: int, ordinal: int) -> None:
         self.train = train
@@ -29,7 +29,8 @@ class Batch:
         self.lo, self.hi = lo, hi
         self.ordinal = ordinal
         self._counts: Int64Array | None = None
-        self._chosen: dict[tuple[int, int | None], Mask | None] = {}
+        self._chosen: dict[tuple[int | None, int | None], Mask | None] = {}
+        self._values: dict[tuple[int, int | None], tuple[Int64Array, npt.NDArray[Any]]] = {}
 
     @property
     def rows(self) -> int:
@@ -60,7 +61,7 @@ class Batch:
 
     def chosen(self, position: int | None, filter_: int | None) -> Mask | None:
         """Return which rows count: argument not NULL and FILTER true. None when all do."""
-        key = (-1 if position is None else position, filter_)
+        key = (position, filter_)
         if key not in self._chosen:
             self._chosen[key] = self._choose(position, filter_)
         return self._chosen[key]
@@ -74,7 +75,11 @@ class Batch:
         return mask
 
     def values(self, position: int, filter_: int | None) -> tuple[Int64Array, npt.NDArray[Any]]:
-        """Return (cells, values) of the rows that count, for a NumPy-stored argument."""
-        mask = self.chosen(position, filter_)
-        values = self.column(position).values
-        return (self.cells, values) if mask is None else (self.cells[mask], values[mask])
+        """Return (cells, values) of the rows that count, for a NumPy-stored argument; made once for all that fold it."""
+        key = (position, filter_)
+        found = self._values.get(key)
+        if found is None:
+            mask = self.chosen(position, filter_)
+            values = self.column(position).values
+            found = self._values[key] = (self.cells, values) if mask is None else (self.cells[mask], values[mask])
+        return found

@@ -129,6 +129,8 @@ class ValueTallies:
 class Frequencies(Accumulator):
     """One such aggregate over all panes; the values are the tallies'."""
 
+    folds = False
+
     def __init__(self, call: AggregateCall, tallies: ValueTallies) -> None:
         super().__init__(call.type)
         self._call = replace(call, arguments=(0,), filter=None, distinct=False)

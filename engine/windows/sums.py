@@ -150,6 +150,8 @@ class SharedSums:
 class Sum(Accumulator):
     """SUM: NULL when no row counts; BIGINT widens to DECIMAL(38, 0) (K13)."""
 
+    folds = False
+
     def __init__(self, type_: DataType, sums: SharedSums, counts: ValueCounts) -> None:
         super().__init__(type_)
         self._sums, self._counts = sums, counts
@@ -173,6 +175,8 @@ class Sum(Accumulator):
 
 class Average(Accumulator):
     """AVG: DOUBLE of integers and DOUBLE; of DECIMAL with more digits, rounded once, half away from zero (K13)."""
+
+    folds = False
 
     def __init__(self, type_: DataType, argument: DataType, sums: SharedSums, counts: ValueCounts) -> None:
         super().__init__(type_)
