@@ -19,6 +19,7 @@ from millstream.engine.expressions.contract import EvaluationContext, Kernel, Pr
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform, walk
 from millstream.engine.operators.evaluate import context_of
 from millstream.engine.operators.recipes import ProjectRecipe, Recipe, SelectRecipe
+from millstream.engine.row_program import ROWS_MAX, RowChain
 from millstream.engine.schema import Schema
 from millstream.engine.train import Selection, Slot, Train
 
@@ -30,12 +31,16 @@ COMPACT_BELOW = 8  # gather early when fewer than one row in eight is left
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One thing to do: a computed column that a condition needs, a condition, or neither (a projection's place in the counts)."""
+    """One thing to do: computed columns that conditions need, a condition, or neither (a projection's place in the counts).
+
+    `computed` and `condition` are what `virtual` and `predicate` were compiled from.
+    """
 
     virtual: tuple[Kernel, ...] = ()
     predicate: Predicate | None = None
     cheap: bool = True
-    counts: bool = False
+    computed: tuple[Expression, ...] = ()
+    condition: Expression | None = None
 
 
 def can_fuse(recipe: Recipe) -> bool:
@@ -97,28 +102,31 @@ class FusedProgram:
         self._outputs: list[int | Kernel] = [e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in self._columns]
         self._gathers_only = all(isinstance(output, int) for output in self._outputs)
         self._empty: list[Slot] = [null_column(f.type, 0) for f in self._schema.fields]
+        self._rows = RowChain([(s.computed, s.condition) for s in self._stages], self._columns, self._width, self._schema)
 
     def _stage(self, recipe: Recipe, following: Sequence[Recipe]) -> Stage:
         if isinstance(recipe, SelectRecipe):
             condition = self._over_entering(recipe.condition)
-            return Stage(predicate=compile_predicate(condition), cheap=is_cheap(condition))
+            return Stage(predicate=compile_predicate(condition), cheap=is_cheap(condition), condition=condition)
         assert isinstance(recipe, ProjectRecipe)
         columns = [self._over_entering(e) for e in recipe.columns]
-        kernels: list[Kernel] = []
+        computed: list[Expression] = []
         if any(isinstance(r, SelectRecipe) for r in following):
             for i, e in enumerate(columns):
                 if not isinstance(e, ColumnRef | Literal) and is_cheap(e) and _is_tested(i, following):
-                    kernels.append(compile_expression(e))
+                    computed.append(e)
                     columns[i] = ColumnRef(e.type, self._width + self._virtual_count)
                     self._virtual_count += 1
         self._columns = columns
-        return Stage(virtual=tuple(kernels))
+        return Stage(virtual=tuple(compile_expression(e) for e in computed), computed=tuple(computed))
 
     def _over_entering(self, expression: Expression) -> Expression:
         return transform(expression, lambda e: self._columns[e.position] if isinstance(e, ColumnRef) else e)
 
     def run(self, train: Train) -> tuple[Train, list[int]]:
         """Run the chain over one train."""
+        if 0 < train.rows <= ROWS_MAX and (found := self._rows.run(train)) is not None:
+            return found
         counts: list[int] = []
         if train.rows == 0:
             return train.replace_columns(self._schema, self._empty), [0] * len(self._stages)

@@ -62,7 +62,8 @@ class LogNode:
         self.rows = train.rows
         if train.rows:
             self.bytes = train.nbytes() if log is None else log.bytes_of(train)
-            self.arrival_ns = oldest_arrival(train)
+            arrival = train.arrival
+            self.arrival_ns = arrival.start if arrival.is_constant else oldest_arrival(train)
         else:
             self.bytes = self.track_bytes = STEP_BYTES * train.track.step_count
             self.controls = int(train.is_mark or train.track.end > train.track.start)
@@ -135,7 +136,8 @@ class OutputLog:
 
     def push(self, node: LogNode) -> None:
         """Append a train that begins where the log ends."""
-        train = _train(node)
+        train = node.train
+        assert train is not None
         assert train.lo == self.hi or (self.quiet and train.lo > self.hi), (self.id, self.hi, train.lo)
         with self._lock:
             node.readers = len(self.cursors)
@@ -149,7 +151,8 @@ class OutputLog:
                 self._append(node)
             self.rows_total += node.rows
             self.controls_total += node.controls
-            self.watermark_us = max(self.watermark_us, train.track.end)
+            if train.track.end > self.watermark_us:
+                self.watermark_us = train.track.end
             self.ended = self.ended or train.ended
             if train.idle is not None:
                 self.idle = train.idle
@@ -185,7 +188,7 @@ class OutputLog:
     def _append(self, node: LogNode) -> None:
         self._tail.next = node
         before, tail = self._before_tail, self._tail
-        if before is not None and _mergeable(before, tail):
+        if before is not None and before.rows == 0 and _mergeable(before, tail):
             # Readers that have passed both keep the tail, which now points to the new node; the others see one merged node.
             self.bytes_held -= before.bytes + tail.bytes
             before.merge(tail)

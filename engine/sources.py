@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from millstream.engine import limits
-from millstream.engine.column import Column
+from millstream.engine.column import CellColumn, Column
 from millstream.engine.event_time import event_times, moving_times, time_position
 from millstream.engine.graph import ClassId, LogId, OperatorId
 from millstream.engine.queues import LogNode, OutputLog
@@ -25,9 +25,11 @@ from millstream.engine.relations import TableContent
 from millstream.engine.schema import StreamDefinition
 from millstream.engine.shedding import ShedKey, ShedLog
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, StepTrack, WatermarkTrack, jump_track
+from millstream.engine.types import Kind
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, RowsTrack, RowTrack, StepTrack, WatermarkTrack, jump_track
 
 NOTHING_RESERVED = 1 << 62
+_NO_TIMES: Int64Array = np.empty(0, dtype=np.int64)
 Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None], None]
 """Writes down (lo, hi, rows or None, a control item's arguments or None) before they enter; what it raises keeps them out."""
 
@@ -94,12 +96,15 @@ class Source:
     keep_origin: bool = False
     table: TableContent | None = None
     time_position: int | None = None
+    by_timestamp: bool = False
     open_reservations: deque[int] = field(default_factory=deque)
     reserved_lo: int = NOTHING_RESERVED
     recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         self.time_position = time_position(self.definition)
+        if self.time_position is not None:
+            self.by_timestamp = self.definition.schema.fields[self.time_position].type.kind is Kind.TIMESTAMP
         self.keep_origin = self.definition.late_into is not None or self.definition.errors_into is not None
 
     def frontier(self, log: OutputLog) -> int:
@@ -171,21 +176,26 @@ class Ingress:
     ) -> Ingested:
         """Let rows in: give them arrival numbers, unless reserved, and append them to the source's logs."""
         rows = len(columns[0])
-        times = None
-        skewed = 0
-        if source.time_position is not None:
-            times = event_times(columns[source.time_position], source.definition.time)
-            moving, skewed = moving_times(times, source.definition.time.skew_us, now_us)
+        instant = _one_instant(source, columns[source.time_position]) if rows == 1 and source.time_position is not None else None
+        if instant is not None:
+            times: Int64Array | None = None
+            skewed = _is_ahead(source, instant, now_us)
+        else:
+            times, moving, skewed = _given_times(source, columns, now_us)
         with self.lock:
             woken = self._wake(source, now_us, arrival_ns) if source.idle and reservation is None else ()
             lo, hi = self._numbers(rows, reservation)
             if source.recorder is not None and reservation is None:
                 source.recorder(lo, hi, columns, None)
-            if times is None:
-                times, moving = _arrival_times(source, rows, now_us)
-            start = source.log.hi
-            track = RowsTrack(start, hi, source.watermark_us, moving, source.definition.time.delay_us, first=lo)
-            train = _rows_train(source, columns, rows, lo, hi, times, arrival_ns, track)
+            start, watermark_us, delay_us = source.log.hi, source.watermark_us, source.definition.time.delay_us
+            if instant is not None:
+                track: WatermarkTrack = RowTrack(start, hi, watermark_us, TIME_MIN if skewed else instant, delay_us, lo)
+                time = Numbers(1, start=instant)
+            else:
+                if times is None:
+                    times, moving = _arrival_times(source, rows, now_us)
+                track, time = RowsTrack(start, hi, watermark_us, moving, delay_us, first=lo), Numbers(rows, array=times)
+            train = _rows_train(source, columns, rows, lo, hi, time, arrival_ns, track)
             arrivals = self._append(source, train, arrival_ns)
             source.watermark_us = track.end
             source.last_arrival_us = now_us
@@ -213,7 +223,7 @@ class Ingress:
         seqs = part.positions + lo
         reached = np.maximum.accumulate(np.maximum(moving, TIME_MIN + rule.delay_us)) - rule.delay_us
         track = StepTrack(source.log.hi, hi, source.watermark_us, seqs, np.maximum(reached, source.watermark_us))
-        train = _rows_train(source, part.columns, len(seqs), lo, hi, times, arrival_ns, track)
+        train = _rows_train(source, part.columns, len(seqs), lo, hi, Numbers(len(seqs), array=times), arrival_ns, track)
         train.seq = Numbers(len(seqs), array=seqs)
         arrivals = self._append_to_logs(source, train, arrival_ns)
         source.watermark_us = track.end
@@ -303,9 +313,27 @@ class Ingress:
 
 
 def _push(log: OutputLog, train: Train, arrival_ns: int, shed: int = 0) -> LogArrival:
-    node = LogNode(train.over(log.hi, train.hi), log)
+    node = LogNode(train if train.lo == log.hi else train.over(log.hi, train.hi), log)
     log.push(node)
     return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed)
+
+
+def _one_instant(source: Source, column: Column) -> int | None:
+    """Return the event time of a row that came alone, None where it has to be made out of the column."""
+    return column.cells[0] if source.by_timestamp and type(column) is CellColumn else None
+
+
+def _is_ahead(source: Source, instant_us: int, now_us: int) -> int:
+    skew_us = source.definition.time.skew_us
+    return int(skew_us is not None and instant_us > now_us + skew_us)
+
+
+def _given_times(source: Source, columns: Sequence[Column], now_us: int) -> tuple[Int64Array | None, Int64Array, int]:
+    """Return the rows' event times (None: by arrival), those that may move W, and how many may not."""
+    if source.time_position is None:
+        return None, _NO_TIMES, 0
+    times = event_times(columns[source.time_position], source.definition.time)
+    return times, *moving_times(times, source.definition.time.skew_us, now_us)
 
 
 def _arrival_times(source: Source, rows: int, now_us: int) -> tuple[Int64Array, Int64Array]:
@@ -321,7 +349,7 @@ def _rows_train(
     rows: int,
     lo: int,
     hi: int,
-    times: Int64Array,
+    time: Numbers,
     arrival_ns: int,
     track: WatermarkTrack,
 ) -> Train:
@@ -332,7 +360,7 @@ def _rows_train(
         lo=track.lo,
         hi=hi,
         seq=Numbers(rows, start=lo, step=1),
-        time=Numbers(rows, array=times),
+        time=time,
         arrival=Numbers(rows, start=arrival_ns),
         track=track,
     )

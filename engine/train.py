@@ -62,9 +62,12 @@ Slot = Column | Deferred
 
 
 class Numbers:
-    """An int64 per row that is often simple: one constant (step 0), or a range (step 1), or an array; perhaps selected."""
+    """An int64 per row that is often simple: one constant (step 0), or a range (step 1), or an array; perhaps selected.
 
-    __slots__ = ("_array", "_known", "_selection", "_start", "_step", "rows")
+    `is_constant`: all rows have the value `start`. `start` is the first value of a constant or a range.
+    """
+
+    __slots__ = ("_array", "_known", "_selection", "_step", "is_constant", "rows", "start")
 
     def __init__(
         self,
@@ -76,21 +79,12 @@ class Numbers:
         selection: Selection | None = None,
     ) -> None:
         self.rows = rows
-        self._start = start
+        self.start = start
         self._step = step
         self._array = array
         self._selection = selection
         self._known: Int64Array | None = array if selection is None else None
-
-    @property
-    def is_constant(self) -> bool:
-        """All rows have the value `start`."""
-        return self._array is None and self._step == 0
-
-    @property
-    def start(self) -> int:
-        """The first value of a constant or a range."""
-        return self._start
+        self.is_constant = step == 0 and array is None
 
     def array(self) -> Int64Array:
         """Return the values, one a row. Computed once; threads that race compute the same and the last one's is kept."""
@@ -101,26 +95,26 @@ class Numbers:
     def _compute(self) -> Int64Array:
         if self._selection is not None:
             index = self._selection.index
-            return self._array[index] if self._array is not None else index * self._step + self._start
+            return self._array[index] if self._array is not None else index * self._step + self.start
         if self._step:
-            return np.arange(self._start, self._start + self.rows, dtype=np.int64)
-        return np.full(self.rows, self._start, dtype=np.int64)
+            return np.arange(self.start, self.start + self.rows, dtype=np.int64)
+        return np.full(self.rows, self.start, dtype=np.int64)
 
     def select(self, selection: Selection) -> Numbers:
         """Return the numbers of the selected rows."""
         rows = len(selection.index)
         if self.is_constant:
-            return Numbers(rows, start=self._start)
+            return Numbers(rows, start=self.start)
         if self._selection is not None:
-            return Numbers(rows, start=self._start, step=self._step, array=self._array, selection=self._selection.then(selection))
-        return Numbers(rows, start=self._start, step=self._step, array=self._array, selection=selection)
+            return Numbers(rows, start=self.start, step=self._step, array=self._array, selection=self._selection.then(selection))
+        return Numbers(rows, start=self.start, step=self._step, array=self._array, selection=selection)
 
     def slice(self, start: int, stop: int) -> Numbers:
         """Return the numbers of rows start to stop (excluded)."""
         if self.is_constant:
-            return Numbers(stop - start, start=self._start)
+            return Numbers(stop - start, start=self.start)
         if self._array is None and self._selection is None:
-            return Numbers(stop - start, start=self._start + start * self._step, step=self._step)
+            return Numbers(stop - start, start=self.start + start * self._step, step=self._step)
         return Numbers(stop - start, array=self.array()[start:stop])
 
 
@@ -135,7 +129,6 @@ class Train:
     """
 
     __slots__ = (
-        "_slots",
         "arrival",
         "ended",
         "flush",
@@ -148,6 +141,7 @@ class Train:
         "rows",
         "schema",
         "seq",
+        "slots",
         "tally",
         "time",
         "track",
@@ -174,7 +168,7 @@ class Train:
         receipts: RowShares | None = None,
     ) -> None:
         self.schema = schema
-        self._slots = list(slots)
+        self.slots = list(slots)
         self.rows = rows
         self.lo = lo
         self.hi = hi
@@ -201,19 +195,19 @@ class Train:
 
     def column(self, position: int) -> Column:
         """Return a column, gathered now if it was not yet."""
-        slot = self._slots[position]
+        slot = self.slots[position]
         if isinstance(slot, Deferred):
             slot = slot.base.take(slot.selection.index)
-            self._slots[position] = slot
+            self.slots[position] = slot
         return slot
 
     def slot(self, position: int) -> Slot:
         """Return a column as it stands, perhaps deferred, to be passed on without gathering."""
-        return self._slots[position]
+        return self.slots[position]
 
     def columns(self) -> list[Column]:
         """Return all columns, gathered."""
-        return [self.column(i) for i in range(len(self._slots))]
+        return [self.column(i) for i in range(len(self.slots))]
 
     def select(self, mask: Mask) -> Train:
         """Return the train of the rows where `mask` is true; itself when that is all of them."""
@@ -225,11 +219,11 @@ class Train:
     def take(self, index: Index) -> Train:
         """Return the train of the rows at the increasing positions `index`, columns deferred, same interval."""
         selection = Selection(index)
-        return self.picked(selection, self.schema, [self.deferred(i, selection) for i in range(len(self._slots))])
+        return self.picked(selection, self.schema, [self.deferred(i, selection) for i in range(len(self.slots))])
 
     def deferred(self, position: int, selection: Selection) -> Deferred:
         """Return a column of the selected rows, not gathered yet."""
-        slot = self._slots[position]
+        slot = self.slots[position]
         return Deferred(slot.base, slot.selection.then(selection)) if isinstance(slot, Deferred) else Deferred(slot, selection)
 
     def picked(self, selection: Selection, schema: Schema, slots: Sequence[Slot]) -> Train:
@@ -323,7 +317,7 @@ class Train:
     def _part(self, start: int, stop: int, lo: int, hi: int, track: WatermarkTrack) -> Train:
         slots: list[Slot] = []
         shared: dict[int, Selection] = {}
-        for s in self._slots:
+        for s in self.slots:
             if isinstance(s, Deferred):
                 key = id(s.selection)
                 if key not in shared:
@@ -348,11 +342,11 @@ class Train:
 
     def nbytes(self) -> int:
         """Return an estimate of the bytes that the rows occupy once gathered."""
-        return 24 * self.rows + sum(self.slot_nbytes(i) for i in range(len(self._slots)))
+        return 24 * self.rows + sum(self.slot_nbytes(i) for i in range(len(self.slots)))
 
     def slot_nbytes(self, position: int) -> int:
         """Return an estimate of the bytes that one column occupies once gathered."""
-        slot = self._slots[position]
+        slot = self.slots[position]
         if isinstance(slot, Deferred):
             return slot.base.nbytes() * self.rows // max(1, len(slot.base))
         return slot.nbytes()

@@ -164,6 +164,40 @@ class RowsTrack(WatermarkTrack):
         return np.searchsorted(self._values, values, side="left") + self._first
 
 
+class RowTrack(WatermarkTrack):
+    """The track of one source row by itself: what `RowsTrack` says, without an array. `time_us` is TIME_MIN where it may not move W."""
+
+    __slots__ = ("_delay_us", "_seq", "_time_us")
+
+    def __init__(self, lo: int, hi: int, start: int, time_us: int, delay_us: int, seq: int) -> None:
+        self.lo = lo
+        self.hi = hi
+        self.start = start
+        reached = time_us - delay_us
+        self.end = reached if reached > start else start
+        self._seq = seq
+        self._time_us = time_us
+        self._delay_us = delay_us
+
+    @property
+    def in_order(self) -> bool:
+        """True when the row is not below the start."""
+        return self._time_us >= self.start
+
+    def sorted_span(self) -> tuple[int, int] | None:
+        """Known from `in_order`."""
+        return (self._time_us, self._time_us) if self.in_order else None
+
+    @property
+    def step_count(self) -> int:
+        """One."""
+        return 1
+
+    def steps(self) -> Steps:
+        """Return the one step."""
+        return np.array([self._seq], dtype=np.int64), np.array([self.end], dtype=np.int64)
+
+
 class LazyTrack(WatermarkTrack):
     """Base of tracks made of others, whose steps are computed when first asked for."""
 

@@ -1,4 +1,4 @@
-"""The short way for rows whose values are all just what their columns hold: a column is made at once and nothing needs to be looked up.
+"""The short way for rows whose values are all just what their columns hold: they become columns as they are (`CellColumn`).
 
 Made once per stream. It says None for rows with anything else in them (NULL, text for a time, a number out of range), and for streams whose
 columns always need a closer look; then the long way (coerce.py) finds out what is what. What it accepts it gives as the long way would.
@@ -7,19 +7,15 @@ columns always need a closer look; then the long way (coerce.py) finds out what 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
-from struct import pack
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-from millstream.engine.column import Column, numpy_dtype
+from millstream.engine.column import CELLS_MAX, CellColumn, Column
 from millstream.engine.expressions.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from millstream.engine.ingest.checks import EVENT_TIME_MAX_US
 from millstream.engine.schema import Schema
 from millstream.engine.types import DataType, Kind
 
-QUICK_ROWS_MAX = 64  # with more, the long way's passes over whole columns cost as little
+QUICK_ROWS_MAX = CELLS_MAX
 
 _TYPES: dict[Kind, type] = {
     Kind.BIGINT: int,
@@ -33,8 +29,8 @@ _TYPES: dict[Kind, type] = {
 }
 _NO_RANGE = (0, 0)
 
-# (the column's type, the one Python type of its values, NumPy dtype or None for text, least and greatest integer)
-_Plan = tuple[DataType, type, Any, tuple[int, int]]
+# (the column's type, the one Python type of its values, least and greatest integer)
+_Plan = tuple[DataType, Any, int, int]
 
 
 class QuickRows:
@@ -49,8 +45,7 @@ class QuickRows:
             if type_.kind not in _TYPES or (is_time and (type_.kind is not Kind.TIMESTAMP or unit is not None)):
                 self._plans = None
                 return
-            dtype = None if type_.is_arrow else np.dtype(numpy_dtype(type_))
-            self._plans.append((type_, _TYPES[type_.kind], dtype, _range_of(type_, is_time)))
+            self._plans.append((type_, _TYPES[type_.kind], *_range_of(type_, is_time)))
 
     def columns(self, rows: Sequence[Any]) -> list[Column] | None:
         """Return the columns of a few rows, None where that is not simple."""
@@ -62,29 +57,19 @@ class QuickRows:
                 return None
         columns: list[Column] = []
         try:
-            for values, (type_, wanted, dtype, (least, greatest)) in zip(zip(*rows, strict=True), self._plans, strict=True):
+            for values, (type_, wanted, least, greatest) in zip(zip(*rows, strict=True), self._plans, strict=True):
                 for value in values:
                     if type(value) is not wanted:
                         return None
-                if dtype is None:
-                    columns.append(Column(type_, _texts(values)))
-                elif wanted is int:
-                    low, high = (values[0], values[0]) if len(values) == 1 else (min(values), max(values))
-                    if low < least or high > greatest:
-                        return None
-                    columns.append(Column(type_, np.array(values, dtype), None, (low, high)))
-                else:
-                    columns.append(Column(type_, np.array(values, dtype)))
+                    if wanted is int:
+                        if not least <= value <= greatest:
+                            return None
+                    elif wanted is str and not value.isascii():
+                        value.encode()
+                columns.append(CellColumn(type_, values))
         except UnicodeEncodeError:  # half of a surrogate pair: the long way says where
             return None
         return columns
-
-
-def _texts(values: Sequence[str]) -> Any:
-    """Return a few strings as an Arrow array, in half of the time that `pa.array` takes. UnicodeEncodeError for half a surrogate pair."""
-    encoded = [value.encode() for value in values]
-    ends = [0, *accumulate(map(len, encoded))]
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(pack(f"={len(ends)}i", *ends)), pa.py_buffer(b"".join(encoded)))
 
 
 def _range_of(type_: DataType, is_time: bool) -> tuple[int, int]:
