@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ class FusedChain:
             tuple([o.inputs[0].edge for o in operators]),
             tuple([o.outputs[0].id if o.outputs else None for o in operators]),
             tuple([o.outputs[0].row_bytes if o.outputs else 0 for o in operators]),
-            [0.0] * len(operators),
+            (0.0,) * len(operators),
         )
         self._ends: set[OperatorId] = set()
         self._untold: deque[tuple[int, list[int], int]] = deque()  # rows in, rows out of each operator, cost
@@ -93,8 +94,9 @@ class FusedChain:
         place = self.ids.index(receipt.operator)
         rows = sum(c.rows for c in receipt.consumed)
         cost = receipt.cost_ns / max(1, rows)
-        known = self.shape.costs[place]
-        self.shape.costs[place] = cost if known == 0.0 else SHARE_FADE * known + (1.0 - SHARE_FADE) * cost
+        costs = list(self.shape.costs)
+        costs[place] = cost if costs[place] == 0.0 else SHARE_FADE * costs[place] + (1.0 - SHARE_FADE) * cost
+        self.shape = replace(self.shape, costs=tuple(costs))
 
     def run(self, rows_max: int, to_sinks: Callable[[Made], Made] | None = None) -> ChainOutcome | None:
         """Take one train at the head and carry it to the end. None when something waits in between, or nothing at the head.

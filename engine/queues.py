@@ -399,7 +399,9 @@ class Cursor:
                 part, rest = _cut(train, max(0, rows_max - rows), limit)
                 parts.append(part)
                 rows += part.rows
-                taken_bytes += node.bytes * part.rows // node.rows if node.rows else 0
+                if node.rows:  # parts of one train add up to its bytes, whatever they are rounded to
+                    left = 0 if rest is None else rest.rows
+                    taken_bytes += node.bytes * train.rows // node.rows - node.bytes * left // node.rows
                 self._rest = rest
                 if rest is not None:
                     node.cut = True

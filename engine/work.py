@@ -87,19 +87,20 @@ class StepReceipt:
     blocked: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChainShape:
-    """Operators that run as one, the first one first, with the edge before each and the log behind each; shared by all their receipts.
+    """Operators that run as one, the first one first, with the edge before each and the log behind each; shared by receipts.
 
     The last one may have no log, or several. `row_bytes` is what a row in each log counts, `costs` what a row costs each of them (ns, as
-    last sampled; 0.0 where nothing was): how a receipt's cost is shared out.
+    last sampled; 0.0 where nothing was): how a receipt's cost is shared out. A chain gets another shape with each sample, so that a receipt
+    that is read again says what it said.
     """
 
     operators: tuple[OperatorId, ...]
     edges: tuple[EdgeId, ...]
     logs: tuple[LogId | None, ...]
     row_bytes: tuple[int, ...]
-    costs: list[float]
+    costs: tuple[float, ...]
 
     def shares(self, rows_in: Sequence[int]) -> list[float]:
         """Return each operator's part of the cost of a run that brought so many rows to each."""

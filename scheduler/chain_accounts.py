@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
+from millstream.engine.graph import OperatorId
 from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, ChainShape
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
@@ -40,7 +41,8 @@ class ChainAccounts:
     def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
         self._ledger = ledger
         self._estimates = estimates
-        self._known: dict[ChainShape, _Chain] = {}
+        self._known: dict[ChainShape, _Chain] = {}  # by the very shape of the last receipt: found without a look at its operators
+        self._of_operators: dict[tuple[OperatorId, ...], _Chain] = {}
         self._chains: list[_Chain] = []
         self._version = -1
         self._late: list[tuple[_Chain, ChainReceipt]] = []  # what is not counted yet
@@ -201,7 +203,7 @@ class ChainAccounts:
 
     def _forget(self) -> None:
         """The network changed, and a slot may be another operator's from now on. The ledger had us settle before it did."""
-        self._known, self._chains = {}, []
+        self._known, self._of_operators, self._chains = {}, {}, []
         self._runs = 0
         self._version = self._ledger.network.version
 
@@ -211,12 +213,23 @@ class ChainAccounts:
             self._forget()
         found = self._known.get(shape)
         if found is None:
-            found = self._known[shape] = _Chain(
-                len(self._chains),
-                shape,
-                [network.operators.slot_of[one] for one in shape.operators],
-                [network.edges.slot_of[one] for one in shape.edges],
-                [network.logs.slot_of[one] for one in shape.logs[:-1] if one is not None],
-            )
-            self._chains.append(found)
+            found = self._of_operators.get(shape.operators)
+            if found is None:
+                found = self._of_operators[shape.operators] = self._new(shape)
+            else:  # sampled anew, or read from a story, where each receipt has a shape of its own
+                del self._known[found.shape]
+                found.shape = shape
+            self._known[shape] = found
+        return found
+
+    def _new(self, shape: ChainShape) -> _Chain:
+        network = self._ledger.network
+        found = _Chain(
+            len(self._chains),
+            shape,
+            [network.operators.slot_of[one] for one in shape.operators],
+            [network.edges.slot_of[one] for one in shape.edges],
+            [network.logs.slot_of[one] for one in shape.logs[:-1] if one is not None],
+        )
+        self._chains.append(found)
         return found

@@ -25,8 +25,10 @@ from millstream.scheduler.events import (
     QueryPaused,
     QueryRemoved,
     QueryResumed,
+    QueryReweighed,
     RelationPolled,
     Spliced,
+    SumsWanted,
     Tick,
     TimerDue,
     WorkDone,
@@ -75,7 +77,7 @@ class SchedulerCore:
         self._came: list[QueryId] = []
         self._now_ns = 0
         self._next_order = 1
-        self._draining = False
+        self._draining = self._sums_wanted = False
         self._single_orders = 0
         self._unit_ns = 0.0  # what a unit of an order takes, about
         self._units_version = -1
@@ -91,10 +93,12 @@ class SchedulerCore:
             Arrived: self._take_arrived,
             TimerDue: self._take_timer,
             WorkDone: self._take_work,
-            QueryAdded: self._take_added,
+            QueryAdded: lambda event, now_ns: self._splices.add(event),
             QueryRemoved: self._take_removed,
-            QueryPaused: self._take_paused,
-            QueryResumed: self._take_resumed,
+            QueryPaused: lambda event, now_ns: self._marks.pause(event.query),
+            QueryResumed: lambda event, now_ns: self._marks.resume(event.query),
+            QueryReweighed: lambda event, now_ns: self.ledger.reweigh(event.query, event.weight),
+            SumsWanted: self._take_wanted,
             Spliced: self._take_spliced,
             PolicyChanged: self._take_policy,
             Tick: self._take_nothing,
@@ -117,7 +121,7 @@ class SchedulerCore:
             instructions.extend(self._splices.due({slot for one in self._outstanding.values() for slot in one.locked}))
         if self.load is not None:
             self._manage_load(self.load, now_ns, instructions)
-        if len(self._outstanding) < self.settings.orders_max:
+        if len(self._outstanding) < self.settings.orders_max or self._sums_wanted:
             self._decide(now_ns, instructions)
         if self._draining and self.idle:
             self._draining = False
@@ -310,18 +314,12 @@ class SchedulerCore:
                 self._marks.fail(query, failure.message)
                 self._reports.append(Report("query_failed", failure.message, query, failure.operator))
 
-    def _take_added(self, event: QueryAdded, now_ns: int) -> None:
-        self._splices.add(event)
-
     def _take_removed(self, event: QueryRemoved, now_ns: int) -> None:
         self._splices.add(event)
         self._marks.leave(event.query)
 
-    def _take_paused(self, event: QueryPaused, now_ns: int) -> None:
-        self._marks.pause(event.query)
-
-    def _take_resumed(self, event: QueryResumed, now_ns: int) -> None:
-        self._marks.resume(event.query)
+    def _take_wanted(self, event: SumsWanted, now_ns: int) -> None:
+        self._sums_wanted = True
 
     def _take_spliced(self, event: Spliced, now_ns: int) -> None:
         self._reports.append(self._splices.settle(event))
@@ -434,8 +432,9 @@ class SchedulerCore:
         self._moved = []
 
     def _decide(self, now_ns: int, instructions: list[Instruction]) -> None:
-        if self._splices.in_flight or (self._units_version != self.network.version and not self.ledger.anything_waits):
+        if self._splices.in_flight or not (self._sums_wanted or self._units_version == self.network.version or self.ledger.anything_waits):
             return
+        self._sums_wanted = False
         while True:
             try:
                 self._bring_up_to_date(now_ns)

@@ -1,6 +1,7 @@
 """What the scheduler can be told. Plain facts, with the time they happened where it matters.
 
-A driver hands a list of these to `SchedulerCore.handle`; nothing else changes what the scheduler believes.
+A driver hands a list of these to `SchedulerCore.handle`; nothing else changes what the scheduler believes, so that a story of them can be
+told again.
 """
 
 from __future__ import annotations
@@ -68,6 +69,19 @@ class QueryResumed:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryReweighed:
+    """A query counts more or less from now on, for policies that rank by weights."""
+
+    query: QueryId
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class SumsWanted:
+    """Somebody is about to read the sums of the estimates: what was put off because nothing waited is done now."""
+
+
+@dataclass(frozen=True, slots=True)
 class Spliced:
     """The driver carried out a `Splice`.
 
@@ -130,6 +144,8 @@ Event = (
     | QueryRemoved
     | QueryPaused
     | QueryResumed
+    | QueryReweighed
+    | SumsWanted
     | Spliced
     | WorkDone
     | PolicyChanged

@@ -157,6 +157,11 @@ class Ledger:
         self.edge_rows[edge] = known - start
         self.rows[self.network.edge_consumer[edge]] += known - start
 
+    def reweigh(self, query: QueryId, weight: float) -> None:
+        """Give a query another weight, if it is still here."""
+        self.settle()  # the network counts as changed, and what was put off is known by the old one
+        self.network.reweigh(query, weight)
+
     def remove(self, query: QueryId, gone: tuple[OperatorId, ...]) -> list[int]:
         """Take a query out; rows before its operators are dropped and counted in `rows_discarded`. Returns the slots now free."""
         self.settle()
@@ -190,7 +195,8 @@ class Ledger:
         self._unread[log] = self._unread.get(log, 0) + rows
 
     def append(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
-        """Count rows and control items appended to a log, for every edge that reads it."""
+        """Count rows and control items appended to a log, for every edge that reads it. Only bytes of rows count: no others are taken."""
+        size_bytes = size_bytes if rows else 0
         self._log_rows[log] += rows
         self._log_bytes[log] += size_bytes
         readers = self.network.log_readers[log]

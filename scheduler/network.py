@@ -263,7 +263,9 @@ class Network:
         return operators, edges
 
     def reweigh(self, query: QueryId, weight: float) -> None:
-        """Give a query another weight; units are cut anew, since rankings remember weights."""
+        """Give a query another weight, if it is still here; units are cut anew, since rankings remember weights."""
+        if query not in self.queries:
+            return
         self.queries[query] = replace(self.queries[query], weight=weight)
         self.version += 1
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.graph import ClassNode, GraphDelta, OperatorId
 from millstream.engine.planner.plan import PlannedQuery
 from millstream.scheduler.core import SchedulerCore
+from millstream.scheduler.events import SumsWanted
 from millstream.scheduler.optimiser.admission import Admission, Answer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
 from millstream.scheduler.optimiser.prediction import AddedLoad, added_load, class_loads
 from millstream.server.errors import Refused
@@ -61,10 +62,10 @@ def _answer(host: EngineHost, planned: PlannedQuery, delta: GraphDelta) -> Admis
     node = host.class_node(options)
 
     def look(core: SchedulerCore) -> tuple[AddedLoad, dict[int, float]]:
-        _ = core.view  # sums that were put off because nothing waited
         loads = class_loads(core.network, core.estimates, rates)
         return added_load(core.network, core.estimates, rates, delta), {int(one): load for one, load in loads.items()}
 
+    runtime.scheduler.post(SumsWanted())
     added, loads = runtime.scheduler.ask(look)
     classes = [ClassFacts(c.id, c.name, c.priority, c.target_ns, loads.get(int(c.id), 0.0)) for c in host.class_nodes.values()]
     candidate = Candidate(node.id, added, options.qos, _target_ns(options.latency_target_ns, node))

@@ -184,6 +184,8 @@ class StreamIntake:
             position, shed = self._let_in(coerced.columns, None)
             return Taken(coerced.rows, position=position, shed=shed)
         rejections = [(r.index, r.reason) for r in coerced.rejected]
+        at: int | None = None
+        lost: Mapping[str, int] | None = None
         offered = self.accepted_total + self.refused_total
         places = None
         if coerced.rejected:
@@ -191,13 +193,11 @@ class StreamIntake:
                 self.note_refused(coerced.rejected, offered)
                 return self._refuse_all(coerced)
             places = None if coerced.index is None else coerced.index + (offered + 1)
-        at: int | None = None
-        shed: Mapping[str, int] | None = None
         if coerced.rows:
-            at, shed = self._let_in(coerced.columns, places)
+            at, lost = self._let_in(coerced.columns, places)
         if coerced.rejected:
             self.note_refused(coerced.rejected, offered)
-        return Taken(coerced.rows, rejections, len(rejections), at, shed)
+        return Taken(coerced.rows, rejections, len(rejections), at, lost)
 
     def note_refused(self, rejected: Sequence[Rejection], offered: int) -> None:
         """Count refused rows and pass them to the error output; `offered` rows were offered before the block they are of."""

@@ -16,6 +16,7 @@ from millstream.engine.operators.recipes import Recipe, TableJoinRecipe
 from millstream.engine.planner.alternatives import NOTHING, Did, Measured, alternatives
 from millstream.engine.planner.logical import Node
 from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.events import QueryReweighed
 from millstream.scheduler.optimiser.contract import (
     Decision,
     Facts,
@@ -173,7 +174,7 @@ class RuntimeOptimiser:
             self.host.policy = action.after
         elif isinstance(action, SetWeight):
             weight, query = action.after, action.query
-            runtime.scheduler.ask(lambda core: core.network.reweigh(query, weight))
+            runtime.scheduler.post(QueryReweighed(query, weight))
             running = self.host.network.queries[query]
             running.node = replace(running.node, weight=weight)
         elif isinstance(action, Shed):

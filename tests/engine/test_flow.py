@@ -10,7 +10,8 @@ from millstream.engine.expressions.ir import Call, Literal
 from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.operators.recipes import ProjectRecipe, SelectRecipe, SplitRecipe, UnionRecipe
 from millstream.engine.planner.physical import InputRef, PhysicalNode
-from millstream.engine.types import BIGINT, TIMESTAMP
+from millstream.engine.types import BIGINT, TEXT, TIMESTAMP
+from millstream.engine.work import Step
 
 from tests.support.engine_run import Engine, compare, node, ref, schema_of
 
@@ -208,3 +209,23 @@ def test_a_budget_leaves_the_other_steps_undone() -> None:
     receipt = engine.run_order(*steps, budget_ns=1)
     assert len(list(receipt.each_step())) == 1
     assert receipt.unfinished == tuple(steps[1:])
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_the_bytes_of_the_parts_of_trains_of_texts_add_up_to_those_of_the_trains(parts: int) -> None:
+    schema = schema_of(ts=TIMESTAMP, t=TEXT)
+    engine = Engine(train=parts, fuse=False)
+    first = node(SelectRecipe(schema, compare("<", ref(schema, "ts"), 400)), engine.stream("s", schema))
+    delta = engine.query("q", node(SelectRecipe(schema, compare("<", ref(schema, "ts"), 300)), first))
+    engine.put("s", [(n, "x" * (n % 2)) for n in range(500)], chunk=33)
+    engine.train = 33
+    engine.run_order(Step(delta.operators[1].id))
+    engine.train = parts
+    engine.work()
+    steps = [step for receipt in engine.receipts for step in receipt.each_step()]
+    produced = {edge.id: sum(p.bytes for step in steps for p in step.produced if p.log == edge.log and p.rows) for edge in delta.edges}
+    consumed = {edge.id: [c.bytes for step in steps for c in step.consumed if c.edge == edge.id] for edge in delta.edges}
+    inner = [edge.id for edge in delta.edges if produced[edge.id]]
+    assert len(inner) == 2
+    assert [sum(consumed[edge]) for edge in inner] == [produced[edge] for edge in inner]
+    assert max(len(consumed[edge]) for edge in inner) > 400 // (parts + 1)

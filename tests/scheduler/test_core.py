@@ -18,7 +18,9 @@ from millstream.scheduler.events import (
     QueryPaused,
     QueryRemoved,
     QueryResumed,
+    QueryReweighed,
     Spliced,
+    SumsWanted,
     TimerDue,
     WorkDone,
     WorkFailure,
@@ -96,6 +98,27 @@ def test_a_timer_makes_its_operator_run_once(policy: str) -> None:
     assert bench.done(order, StepReceipt(bench.builder.operator(bench.b), (), (), 1)) == []
     assert bench.core.idle
     validate(bench.core.ledger)
+
+
+@pytest.mark.parametrize("readers", [1, 20])
+def test_bytes_of_control_items_count_for_nothing_as_taking_them_tells_none(readers: int) -> None:
+    bench = Bench()
+    for number in range(1, readers):
+        bench.add(Box(10, 1.0, bench.source, label=f"more{number}"))
+    log = bench.builder.log(bench.source)
+    waiting = bench.handle(Arrived(log, 0, 16, 1, 1))
+    bench.handle(Arrived(log, 3, 24, 1, 0))
+    validate(bench.core.ledger)
+    assert orders(waiting)
+    assert bench.core.ledger.bytes_total == 24 * readers
+
+
+def test_a_query_that_is_weighed_anew_leaves_the_counts_of_chains_right_and_one_that_has_left_is_no_fault() -> None:
+    bench = Bench()
+    query = bench.add(Box(10, 1.0, bench.source, label="c"))
+    bench.handle(QueryReweighed(query, 7.0), QueryReweighed(QueryId(99), 2.0), SumsWanted())
+    assert bench.core.network.queries[query].weight == 7.0
+    assert QueryId(99) not in bench.core.network.queries
 
 
 def test_a_step_that_takes_nothing_waits_until_something_moves_above() -> None:
