@@ -19,7 +19,7 @@ from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
-SHORT_SPAN = 1 << 16  # ordinals that differ by less are sorted as 16 bits
+SHORT_SPAN = 1 << 16  # ordinals that differ by less are sorted as 16 bits, by radix
 
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 
@@ -133,11 +133,8 @@ def _by_first(first: Int64Array) -> Int64Array:
         return ids
     first = first[ids]
     least = np.minimum.reduce(first)
-    if np.maximum.reduce(first) - least < SHORT_SPAN:
-        first, kind = (first - least).astype(np.uint16), "stable"  # sorted by radix
-    else:
-        kind = "quicksort"
-    order: Int64Array = first.argsort(kind=kind)
+    short = np.maximum.reduce(first) - least < SHORT_SPAN
+    order: Int64Array = (first - least).astype(np.uint16).argsort(kind="stable") if short else first.argsort()
     return ids[order]
 
 

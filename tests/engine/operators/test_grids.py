@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -43,6 +44,6 @@ def test_panes_that_come_and_go_in_turn_lie_side_by_side_but_for_the_end_of_the_
             table.close(pane - live)
         if pane > 4 * live:
             slots = [table.slots[p] for p in range(pane - live + 1, pane + 1)]
-            steps = [(b - a) % table.slot_count for a, b in zip(slots, slots[1:], strict=False)]
+            steps = [(b - a) % table.slot_count for a, b in pairwise(slots)]
             assert steps == [1] * (live - 1)
     assert table.slot_count <= max(SLOTS_MIN, 2 * (live + 1))
