@@ -147,6 +147,9 @@ class RowsTrack(WatermarkTrack):
 
     def steps(self) -> Steps:
         """Compute the running maximum once."""
+        return np.arange(self._first, self._first + len(self._times), dtype=np.int64), self._reached()
+
+    def _reached(self) -> Int64Array:
         if self._values is None:
             if self.in_order and self._delay_us == 0:
                 self._values = self._times
@@ -154,14 +157,11 @@ class RowsTrack(WatermarkTrack):
                 floor = TIME_MIN + self._delay_us
                 running = np.maximum.accumulate(np.maximum(self._times, floor)) - self._delay_us
                 self._values = np.maximum(running, self.start)
-        return np.arange(self._first, self._first + len(self._times), dtype=np.int64), self._values
+        return self._values
 
     def first_reaching(self, values: Int64Array) -> Int64Array:
         """As the base says, without making the seqs."""
-        if self._values is None:
-            self.steps()
-        assert self._values is not None
-        return np.searchsorted(self._values, values, side="left") + self._first
+        return self._reached().searchsorted(values, side="left") + self._first
 
 
 class RowTrack(WatermarkTrack):

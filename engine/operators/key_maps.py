@@ -33,7 +33,7 @@ class IdPool:
         if not self._free:
             self.size += count
             return np.arange(self.size - count, self.size, dtype=np.int64)
-        reused = self._free[-count:] if count else []
+        reused = sorted(self._free[-count:]) if count else []  # so that a row of values that comes back is one again
         if reused:
             del self._free[-count:]
         fresh = count - len(reused)
@@ -52,7 +52,13 @@ class IdPool:
 
 
 class IntegerMap:
-    """int64 values to ids."""
+    """int64 values to ids.
+
+    Where the known values are neighbours and were given ids in their order (sensors 1 to 1,000), an id is a difference: nothing is looked
+    up, and only the greatest difference of a train says whether all of its values are known.
+    """
+
+    _row: tuple[int, int] | None = None  # (least, how many), while the values known are a row without holes that has its ids in order
 
     def __init__(self) -> None:
         self.pool = IdPool()
@@ -61,19 +67,38 @@ class IntegerMap:
         self._hash: HashTable | None = None
 
     def encode(self, values: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return (ids of all values, new values, their ids); unknown values get ids."""
+        """Return (ids of all values, new values, their ids); unknown values get ids. The ids may be the values themselves."""
+        if len(values) == 0:
+            return values, _NONE, _NONE
+        if self._row is not None:
+            first, size = self._row
+            ids = values - first if first else values
+            if np.maximum.reduce(ids.view(np.uint64)) < size:  # what is below the row wraps around
+                return ids, _NONE, _NONE
         ids = self._find(values)
-        if len(ids) == 0 or int(ids.min()) >= 0:
+        if np.minimum.reduce(ids) >= 0:
             return ids, _NONE, _NONE
         unknown = ids < 0
         new = np.unique(values[unknown])
         new_ids = self.pool.take(len(new))
         self._insert(new, new_ids)
         ids[unknown] = new_ids[np.searchsorted(new, values[unknown])]
+        self._note_row(int(new[0]) - int(new_ids[0]))
         return ids, new, new_ids
+
+    def _note_row(self, first: int) -> None:
+        """Note whether the values known are the row that begins with `first`. What costs more is looked at only where that is likely."""
+        self._row = None
+        at, size = first - self._base, self.pool.size
+        if self._table is None or self.pool.alive < size or not 0 < at <= len(self._table) - size:
+            return
+        ids = self._table[at : at + size]
+        if ids[0] == 0 and ids[-1] == size - 1 and np.array_equal(ids, np.arange(size, dtype=np.int64)):
+            self._row = first, size
 
     def free(self, values: Int64Array, ids: Int64Array) -> None:
         """Forget values; their ids may be given out again."""
+        self._row = None
         if self._table is not None:
             self._table[values - self._base] = MISSING
         else:

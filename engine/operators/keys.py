@@ -58,7 +58,7 @@ class KeyEncoder(ABC):
 
     @abstractmethod
     def encode(self, columns: Sequence[Column]) -> Int64Array:
-        """Return an id a row."""
+        """Return an id a row; not to be written to, as they may be the column's own values."""
 
     @abstractmethod
     def columns(self, ids: Int64Array) -> list[Column]:
@@ -97,8 +97,11 @@ class NoKeys(KeyEncoder):
 class NumberKey(KeyEncoder):
     """One fixed-width column."""
 
+    _is_bits = False  # its values are their own `key_bits`
+
     def __init__(self, type_: DataType) -> None:
         self._type = type_
+        self._is_bits = numpy_dtype(type_) == np.dtype(np.int64)
         self._map = IntegerMap()
         self._bits: Int64Array = np.zeros(16, dtype=np.int64)
         self._null_id: int | None = None
@@ -116,7 +119,7 @@ class NumberKey(KeyEncoder):
     def encode(self, columns: Sequence[Column]) -> Int64Array:
         """Look values up; NULL rows get the id of NULL."""
         column = columns[0]
-        bits = key_bits(column)
+        bits = column.values if self._is_bits else key_bits(column)
         if column.valid is None:
             return self._encode_bits(bits)
         ids = np.empty(len(bits), dtype=np.int64)

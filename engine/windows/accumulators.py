@@ -14,11 +14,12 @@ import numpy.typing as npt
 from millstream.engine.column import Column
 from millstream.engine.types import DataType
 from millstream.engine.windows.batch import Batch
-from millstream.engine.windows.grids import Grid, PaneTable
+from millstream.engine.windows.grids import Grid, PaneTable, combined
 from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
+SHORT_SPAN = 1 << 16  # ordinals that differ by less are sorted as 16 bits, by radix
 
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 
@@ -77,7 +78,7 @@ class RowCounts:
             np.add.at(counts, batch.cells, 1)
         else:
             added = batch.counts()
-            new = np.flatnonzero((counts == 0) & (added > 0))
+            new = (added if slot is not None and slot not in self._filled else (counts == 0) & (added > 0)).nonzero()[0]
             counts += added
         if len(new):
             self._note_first(batch, first, new)
@@ -87,7 +88,7 @@ class RowCounts:
 
     def _note_first(self, batch: Batch, first: Int64Array, new: Int64Array) -> None:
         """Keep the ordinal of the first row of each new cell. Written from the last row to the first, so that the first one's stays."""
-        if not batch.is_sparse and len(new) == np.count_nonzero(batch.counts()):
+        if not batch.is_sparse and 2 * len(new) > len(first):
             np.minimum.at(first, batch.cells, np.arange(batch.ordinal, batch.ordinal + batch.rows, dtype=np.int64))
             return
         if batch.is_sparse:
@@ -105,10 +106,7 @@ class RowCounts:
 
     def present(self, slots: Sequence[int]) -> Int64Array:
         """Return the groups that have rows in any of the panes, by the arrival of their first row there."""
-        first = self.first.array[slots[0]]
-        for place, slot in enumerate(slots[1:]):
-            first = np.minimum(first, self.first.array[slot], out=None if place == 0 else first)
-        return _by_first(first)
+        return _by_first(combined(self.first, slots, np.minimum))
 
     def groups_in(self, slot: int) -> Int64Array:
         """Return the groups that have rows in a pane, in no order that means anything."""
@@ -131,16 +129,18 @@ class RowCounts:
 def _by_first(first: Int64Array) -> Int64Array:
     """Return the groups that have a first row, by its ordinal; no two groups have the same one."""
     ids: Int64Array = (first != NEVER).nonzero()[0]
-    order: Int64Array = first[ids].argsort()
+    if len(ids) < 2:
+        return ids
+    first = first[ids]
+    least = np.minimum.reduce(first)
+    short = np.maximum.reduce(first) - least < SHORT_SPAN
+    order: Int64Array = (first - least).astype(np.uint16).argsort(kind="stable") if short else first.argsort()
     return ids[order]
 
 
 def sum_panes(grid: Grid, slots: Sequence[int], ids: Int64Array) -> Int64Array:
     """Return integer sums over panes; order does not matter."""
-    total = grid.array[slots[0]]
-    for place, slot in enumerate(slots[1:]):
-        total = total + grid.array[slot] if place == 0 else np.add(total, grid.array[slot], out=total)
-    answer: Int64Array = total[ids]
+    answer: Int64Array = combined(grid, slots, np.add)[ids]
     return answer
 
 

@@ -12,7 +12,7 @@ from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.types import DataType, Kind
 from millstream.engine.windows.accumulators import Accumulator, Request, ValueCounts
 from millstream.engine.windows.batch import Batch
-from millstream.engine.windows.grids import PaneTable
+from millstream.engine.windows.grids import PaneTable, combined
 from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
@@ -37,10 +37,8 @@ class Extreme(Accumulator):
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the extremes, NULL where no row counts."""
-        best = self._grid.array[slots[0]]
-        for slot in slots[1:]:
-            best = self._pick(best, self._grid.array[slot])
-        return self._column(best[ids], None if self._counts.are_row_counts else self._counts.total(slots, ids))
+        best = combined(self._grid, slots, self._pick)[ids]
+        return self._column(best, None if self._counts.are_row_counts else self._counts.total(slots, ids))
 
     def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
         """Return the extremes in one pass."""

@@ -6,6 +6,7 @@ rows in and how to combine panes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ Int64Array = npt.NDArray[np.int64]
 
 GROUPS_MIN = 1
 SLOTS_MIN = 2
+STRETCH_MIN = 3  # fewer panes side by side are put together one by one
+STRETCH_GROUPS_MIN = 16  # so are panes of few groups: NumPy sums a single column in an order of its own
 
 
 class Block(NamedTuple):
@@ -67,7 +70,12 @@ class Grid:
 
 
 class PaneTable:
-    """Slots of the live panes. `slots` maps a pane's number to its row."""
+    """Slots of the live panes. `slots` maps a pane's number to its row.
+
+    A new pane gets the row behind that of the last one if it can, so that panes that follow one another mostly lie side by side.
+    """
+
+    _newest = -1  # the slot given out last
 
     def __init__(self) -> None:
         self.slots: dict[int, int] = {}
@@ -100,8 +108,9 @@ class PaneTable:
             if not self._free:
                 self._free.extend(range(self.slot_count, 2 * self.slot_count))
                 self._resize(2 * self.slot_count, self.capacity)
-            slot = self._free.pop()
-            self.slots[pane] = slot
+            wanted = (self._newest + 1) % self.slot_count
+            slot = self._free.pop(self._free.index(wanted)) if wanted in self._free else self._free.pop()
+            self.slots[pane] = self._newest = slot
         self.versions[slot] += 1
         return slot
 
@@ -121,3 +130,35 @@ class PaneTable:
     def nbytes(self) -> int:
         """Return the bytes of all grids."""
         return sum(g.array.nbytes for g in self.grids)
+
+
+def combined(grid: Grid, slots: Sequence[int], operation: np.ufunc) -> npt.NDArray[Any]:
+    """Return one value a group: the panes' values put together in turn, in memory of its own.
+
+    Panes that lie side by side are put together by one call; of sums of DOUBLEs only those that come first, as the others must be added
+    to what these came to.
+    """
+    array = grid.array
+    stretches = array.shape[1] >= STRETCH_GROUPS_MIN
+    stop = _stretch_end(slots, 0) if stretches else 1
+    total: npt.NDArray[Any] = _together(array, slots[0], stop, operation) if stop > 1 else array[slots[0]].copy()
+    if operation is np.add and array.dtype == np.float64:
+        stretches = False
+    while stop < len(slots):
+        start, stop = stop, _stretch_end(slots, stop) if stretches else stop + 1
+        operation(total, _together(array, slots[start], stop - start, operation), out=total)
+    return total
+
+
+def _together(array: npt.NDArray[Any], slot: int, panes: int, operation: np.ufunc) -> npt.NDArray[Any]:
+    """Return the panes in so many neighbouring slots put together, from the first to the last."""
+    found: npt.NDArray[Any] = array[slot] if panes == 1 else operation.reduce(array[slot : slot + panes], axis=0)
+    return found
+
+
+def _stretch_end(slots: Sequence[int], start: int) -> int:
+    """Return the place where slots that lie side by side from `start` on end; the next place when that are few."""
+    stop = start + 1
+    while stop < len(slots) and slots[stop] == slots[stop - 1] + 1:
+        stop += 1
+    return stop if stop - start >= STRETCH_MIN else start + 1

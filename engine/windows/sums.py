@@ -15,7 +15,7 @@ from millstream.engine.column import Column
 from millstream.engine.types import DataType, Kind
 from millstream.engine.windows.accumulators import Accumulator, Request, ValueCounts, sum_panes
 from millstream.engine.windows.batch import Batch
-from millstream.engine.windows.grids import Grid, PaneTable
+from millstream.engine.windows.grids import Grid, PaneTable, combined
 from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
@@ -38,11 +38,7 @@ class DoubleSums:
 
     def total(self, slots: Sequence[int], ids: Int64Array) -> npt.NDArray[np.float64]:
         """Add panes in order of time."""
-        array = self._grid.array
-        total: npt.NDArray[np.float64] = array[slots[0]].copy()
-        for slot in slots[1:]:
-            total += array[slot]
-        answer: npt.NDArray[np.float64] = total[ids]
+        answer: npt.NDArray[np.float64] = combined(self._grid, slots, np.add)[ids]
         return answer
 
     def totals(self, slots: Sequence[int], requests: Sequence[Request]) -> list[npt.NDArray[Any]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.operators.key_maps import HashTable
-from millstream.engine.operators.keys import KeyEncoder, key_encoder
+from millstream.engine.operators.keys import KeyEncoder, NumberKey, key_encoder
 from millstream.engine.schema import Field, Schema
 from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, DataType, decimal
 
@@ -18,6 +18,7 @@ from tests.support.engine_run import columns_of, values_of
 
 VALUES: dict[str, tuple[DataType, st.SearchStrategy[Any]]] = {
     "small": (BIGINT, st.integers(0, 20) | st.none()),
+    "row": (BIGINT, st.integers(5, 9) | st.sampled_from([4, 10, -(2**63), 2**63 - 1]) | st.none()),
     "wide": (BIGINT, st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)]) | st.none()),
     "int": (INT, st.integers(-100_000, 100_000) | st.none()),
     "double": (DOUBLE, st.floats() | st.sampled_from([0.0, -0.0, math.nan, math.inf]) | st.none()),
@@ -69,6 +70,34 @@ def test_ids_are_reused_so_that_tables_do_not_grow_with_passing_keys() -> None:
         encoder.free(np.array(ids))
     assert encoder.size <= 2_000
     assert encoder.alive == 0
+
+
+@pytest.mark.parametrize("first", [0, 1, -3, 1_700_000_000_000_000])
+def test_values_in_a_row_are_not_looked_up_until_another_one_comes(first: int) -> None:
+    encoder = NumberKey(BIGINT)
+    row = [(first + i,) for i in range(20)]
+    assert encode(encoder, [BIGINT], row[::-1]) == list(range(19, -1, -1))
+    find, looked_up = encoder._map._find, []
+    encoder._map._find = lambda values: looked_up.append(len(values)) or find(values)  # type: ignore[method-assign,func-returns-value]
+    assert encode(encoder, [BIGINT], row) == list(range(20))
+    assert encode(encoder, [BIGINT], [row[0], row[-1]]) == [0, 19]
+    assert looked_up == []
+    assert encode(encoder, [BIGINT], [(first + 20,), (first + 21,), (first + 3,)]) == [20, 21, 3]
+    assert encode(encoder, [BIGINT], [(first + 21,)]) == [21]
+    assert looked_up == [3]  # the row has grown
+    assert encode(encoder, [BIGINT], [(first,), (first - 1,), (first + 19,)]) == [0, 22, 19]
+    assert encode(encoder, [BIGINT], [(first - 1,), (first + 1,)]) == [22, 1]
+    assert len(looked_up) == 3
+
+
+def test_a_row_of_values_with_null_or_a_freed_one_is_told_apart_all_the_same() -> None:
+    encoder = NumberKey(BIGINT)
+    assert encode(encoder, [BIGINT], [(0,), (1,), (2,)]) == [0, 1, 2]
+    assert encode(encoder, [BIGINT], [(None,), (2,)]) == [3, 2]
+    assert encode(encoder, [BIGINT], [(3,), (None,), (0,)]) == [4, 3, 0]  # 3 is NULL's
+    encoder.free(np.array([1]))
+    assert encode(encoder, [BIGINT], [(2,), (7,), (0,)]) == [2, 1, 0]
+    assert encode(encoder, [BIGINT], [(1,)]) == [5]
 
 
 @pytest.mark.parametrize("spread", [1, 1_000_003])
