@@ -5,9 +5,8 @@ A driver hands a list of these to `SchedulerCore.handle`; nothing else changes w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
+from millstream.engine.records import dataclass
 from millstream.engine.work import WorkReceipt
 from millstream.scheduler.spec import PolicySpec
 
