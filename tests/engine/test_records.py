@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, fields, replace
 from typing import ClassVar
 
@@ -52,6 +53,54 @@ def standard(record: type) -> type:
     """Return the same class as the standard library makes it."""
     namespace = {"__annotations__": {"x": "int", "y": "int"}, "y": 2, "__module__": __name__}
     return dataclasses.dataclass(frozen=True, slots=True)(type(record.__name__, (), namespace))
+
+
+SHAPES: list[dict[str, object]] = [
+    {},
+    {"a": ...},
+    {"a": ..., "b": 3, "c": field(default=4)},
+    {"a": ..., "made": field(default_factory=list), "kept": field(default_factory=dict, init=False), "fixed": field(default=9, init=False)},
+    {"a": 1, "name": field(kw_only=True), "other": field(default=2, kw_only=True)},
+    {"a": ..., "aside": field(default=1, compare=False), "hidden": field(default=2, repr=False), "odd": field(default=3, hash=False)},
+]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("kw_only", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=[", ".join(shape) or "nothing" for shape in SHAPES])
+def test_a_record_of_any_shape_does_what_the_standard_one_does(shape: dict[str, object], kw_only: bool, frozen: bool) -> None:
+    def made(maker: Callable[..., Callable[[type], type]]) -> type:
+        namespace = {"__annotations__": dict.fromkeys(shape, "int"), "__module__": __name__, "__doc__": "A shape."}
+        values = {name: value for name, value in shape.items() if value is not ...}
+        return maker(frozen=frozen, slots=True, kw_only=kw_only)(type("Shape", (), namespace | values))
+
+    ours, theirs = made(dataclass), made(dataclasses.dataclass)
+    for arguments, named in [
+        ((), {}),
+        ((5,), {}),
+        ((5, 6), {}),
+        ((), {"a": 5}),
+        ((), {"a": 5, "name": 6}),
+        ((5,), {"name": 7, "other": 8}),
+    ]:
+        one, other = outcome(ours, arguments, named), outcome(theirs, arguments, named)
+        assert one == other
+    assert [(f.name, f.init, f.kw_only) for f in fields(ours)] == [(f.name, f.init, f.kw_only) for f in fields(theirs)]
+    assert ours.__match_args__ == theirs.__match_args__  # type: ignore[attr-defined]
+
+
+def outcome(kind: type, arguments: tuple[int, ...], named: dict[str, int]) -> tuple[object, ...]:
+    """Return what one sees of a record and its twin: text, equality, hash; or the error."""
+    try:
+        record, twin = kind(*arguments, **named), kind(*arguments, **named)
+    except TypeError as error:
+        return (str(error).replace("test_a_record_of_any_shape_does_what_the_standard_one_does.<locals>.", ""),)
+    seen: list[object] = [repr(record), record == twin, record == (), list(dataclasses.asdict(record).values())]
+    try:
+        seen.append(hash(record))
+    except TypeError as error:
+        seen.append(str(error))
+    return tuple(seen)
 
 
 def test_a_record_is_made_compared_hashed_and_shown_like_a_data_class() -> None:
