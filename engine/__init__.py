@@ -3,5 +3,5 @@
 Knows: what a query means and how to compute it. Must not know: sockets, asyncio, the protocol, which policy runs, what time
 it is (time is always an argument), randomness. Start reading at `train.py`, then `operators/contract.py`.
 
-Imports nothing, so that `engine.graph` and `engine.work` can be had without pyarrow.
+Imports nothing, so that `engine.graph`, `engine.work` and `engine.records` can be had without pyarrow.
 """

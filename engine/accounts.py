@@ -7,11 +7,12 @@ ones where operators meet them; so the sum can fail, and the server can watch th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from millstream.engine import limits
 from millstream.engine.queues import Cursor
+from millstream.engine.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from millstream.engine.frontier import edge_frontier
@@ -21,6 +21,7 @@ from millstream.engine.graph import OperatorId
 from millstream.engine.operators.build import STATELESS_KINDS, kind_of
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.queues import Cursor
+from millstream.engine.records import dataclass
 from millstream.engine.running import RunningOperator
 from millstream.engine.train import Int64Array, Train
 

@@ -7,7 +7,7 @@ streams and tables share one space, as any of them may stand in FROM. Queries ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, UnknownName
@@ -24,6 +24,7 @@ from millstream.engine.plain import (
     table_from_plain,
     table_to_plain,
 )
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema, StreamDefinition, TableDefinition
 
 CATALOG_VERSION = 1

@@ -10,7 +10,6 @@ Of a query that gives changes the copy answers with the rows that stand: all tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from millstream.engine.operators.recipes import AggregateRecipe, EmitKind, Recip
 from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.queues import Cursor, LogNode, OutputLog
+from millstream.engine.records import dataclass
 from millstream.engine.running import ALL_ROWS, RunningOperator, emitted
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train, empty_train

@@ -9,7 +9,6 @@ that an earlier condition has dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from millstream.engine.column import Column, Index, Mask, null_column
@@ -19,6 +18,7 @@ from millstream.engine.expressions.contract import EvaluationContext, Kernel, Pr
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform, walk
 from millstream.engine.operators.evaluate import context_of
 from millstream.engine.operators.recipes import ProjectRecipe, Recipe, SelectRecipe
+from millstream.engine.records import dataclass
 from millstream.engine.row_program import ROWS_MAX, RowChain
 from millstream.engine.schema import Schema
 from millstream.engine.train import Selection, Slot, Train

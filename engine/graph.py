@@ -9,8 +9,10 @@ ever received less the rows this edge has consumed. A source is an operator with
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NewType
+
+from millstream.engine.records import dataclass
 
 OperatorId = NewType("OperatorId", int)
 LogId = NewType("LogId", int)

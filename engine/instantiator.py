@@ -7,7 +7,7 @@ Nothing runs and nothing is attached until `Blueprint.attach`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.graph import ClassNode, Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryId, QueryNode
@@ -18,6 +18,7 @@ from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.queues import Cursor, OutputLog
 from millstream.engine.receipts.build import keeper_for, lineages_of
+from millstream.engine.records import dataclass
 from millstream.engine.running import RunningOperator
 from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
 from millstream.engine.sharing.ports import Port, Subscription, Wire

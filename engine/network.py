@@ -11,7 +11,7 @@ force at an arrival number s: it sees every row with seq >= s. `remove_query` ta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from millstream.engine.accounts import StreamAccount, StreamLedger
 from millstream.engine.branches import Branches, branches_of
@@ -25,6 +25,7 @@ from millstream.engine.instantiator import Blueprint, Ids, Instantiator
 from millstream.engine.operators.recipes import SinkRecipe
 from millstream.engine.planner.physical import PhysicalQuery, ShedBy
 from millstream.engine.queues import OutputLog
+from millstream.engine.records import dataclass
 from millstream.engine.relations import TableContent, change_schema
 from millstream.engine.running import RunningOperator
 from millstream.engine.schema import StreamDefinition, TableDefinition

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import copy
 import threading
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from millstream.engine import limits
 from millstream.engine.graph import EdgeId, LogId
 from millstream.engine.receipts.tally import Tally, follow, summed
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train, concat_trains, empty_train
 from millstream.engine.types import Kind

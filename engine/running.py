@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from millstream.engine.frontier import edge_frontier, interval_end
@@ -18,6 +18,7 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.recipes import Recipe
 from millstream.engine.queues import Cursor, LogNode, OutputLog, Taken
 from millstream.engine.receipts.keepers import Keeper
+from millstream.engine.records import dataclass
 from millstream.engine.train import Train
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from millstream.engine.records import dataclass
 from millstream.engine.types import DataType
 
 

@@ -13,7 +13,6 @@ The greater of the two holds for a chunk. Unless it is 1, every row is kept with
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from millstream.engine import limits
 from millstream.engine.graph import ClassId
 from millstream.engine.queues import OutputLog
 from millstream.engine.receipts.tally import Part, Tally
+from millstream.engine.records import dataclass
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.utility import UtilityOrder
 

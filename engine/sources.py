@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from millstream.engine.column import CellColumn, Column
 from millstream.engine.event_time import event_times, moving_times, time_position
 from millstream.engine.graph import ClassId, LogId, OperatorId
 from millstream.engine.queues import LogNode, OutputLog
+from millstream.engine.records import dataclass
 from millstream.engine.relations import TableContent
 from millstream.engine.schema import StreamDefinition
 from millstream.engine.shedding import ShedKey, ShedLog

@@ -20,8 +20,10 @@ Strings stay Arrow because encoding ten thousand of them costs about as much as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
+
+from millstream.engine.records import dataclass
 
 DECIMAL_PRECISION_MAX = 38
 DECIMAL_NARROW_PRECISION_MAX = 18  # what an int64 holds with every digit free

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NewType
 
 from millstream.engine.graph import EdgeId, LogId, OperatorId
+from millstream.engine.records import dataclass
 
 # Counts and receipts are not frozen: several are made per operator and train, and freezing triples what that costs.
 OrderId = NewType("OrderId", int)

@@ -7,7 +7,6 @@ whoever measures brings the clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.column import Column
+from millstream.engine.records import dataclass
 from millstream.engine.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
 
 Float64Array = npt.NDArray[np.float64]

@@ -6,8 +6,9 @@ To add a policy: a file in `policies/` with the equation, a row here, a test of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from millstream.engine.records import dataclass
 from millstream.scheduler.contracts import Cutter, Ranking, Selector, Traversal, Turns
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.policies.balance_response_time import BalanceResponseTime

@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from millstream.engine.graph import OperatorNode, QueryId
+from millstream.engine.records import dataclass
 from millstream.scheduler.ideal_paths import IdealPaths, is_join, sums_at
 from millstream.scheduler.limits import AGING, COST_NS_MIN, SELECTIVITY_MIN, WINDOW_TUPLES
 from millstream.scheduler.network import Network

@@ -6,9 +6,8 @@ told again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
+from millstream.engine.records import dataclass
 from millstream.engine.work import WorkReceipt
 from millstream.scheduler.spec import PolicySpec
 

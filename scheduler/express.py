@@ -11,11 +11,11 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from millstream.engine.graph import LogId, OperatorId, OperatorNode
+from millstream.engine.records import dataclass
 from millstream.scheduler.contracts import Ranking, Selector, Turns
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.estimates import Estimates

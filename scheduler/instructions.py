@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.graph import ClassId, GraphDelta, LogId, OperatorId, QueryId
+from millstream.engine.records import dataclass
 from millstream.engine.work import WorkOrder
 from millstream.scheduler.events import QueryRemoved
 

@@ -16,10 +16,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
 from millstream.engine.graph import GraphDelta, OperatorId, QueryId
+from millstream.engine.records import dataclass
 from millstream.scheduler import catalog
 from millstream.scheduler.core import FALLBACK, CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.errors import GraphError, SchedulerError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from millstream.engine.graph import ClassId
+from millstream.engine.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ operator did too little, the estimates stand in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from millstream.engine.graph import Edge, GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.engine.records import dataclass
 from millstream.scheduler.estimates import CostLine, Estimates
 from millstream.scheduler.ideal_paths import is_join
 from millstream.scheduler.network import Network

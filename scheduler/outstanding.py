@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from millstream.engine.records import dataclass
 from millstream.engine.work import WorkOrder, WorkReceipt
 from millstream.scheduler.unit_set import UnitSet
 from numpy.typing import NDArray

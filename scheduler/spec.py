@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from millstream.engine.records import dataclass
 from millstream.scheduler.errors import PolicyError
 
 OptionValue = str | int | float | bool

@@ -7,14 +7,15 @@ again from a fresh core. Entries are written as JSON, one a line.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
 
 from millstream.engine import graph, work
+from millstream.engine.records import dataclass
 from millstream.scheduler import events as event_words
 from millstream.scheduler import instructions as instruction_words
 from millstream.scheduler import spec as spec_words
@@ -24,13 +25,6 @@ from millstream.scheduler.instructions import Instruction
 from millstream.scheduler.limits import STORY_ENTRIES_MAX
 
 STORY_VERSION = 1
-
-_WORDS: dict[str, type[Any]] = {
-    name: kind
-    for module in (graph, work, event_words, instruction_words, spec_words)
-    for name, kind in vars(module).items()
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,12 @@ class Story:
         return story
 
 
-_WORDS["Entry"] = Entry
+@functools.cache
+def _words() -> dict[str, type[Any]]:
+    """Return the kinds of records that may stand in a story, by name. To ask is to have all their methods written, so only reading does."""
+    modules = (graph, work, event_words, instruction_words, spec_words)
+    kinds = (item for module in modules for item in vars(module).items())
+    return {name: kind for name, kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)} | {"Entry": Entry}
 
 
 def _check_heading(value: Any) -> None:
@@ -116,5 +115,5 @@ def _decode(value: Any) -> Any:
         return tuple(_decode(one) for one in value)
     if isinstance(value, dict):
         fields = {name: _decode(one) for name, one in value.items() if name != "is"}
-        return _WORDS[value["is"]](**fields)
+        return _words()[value["is"]](**fields)
     return value

@@ -10,7 +10,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +19,7 @@ from millstream.engine.graph import ClassId
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_script, parse_statement, placed_in_script
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.protocol.messages import Submit

@@ -11,10 +11,11 @@ import dataclasses
 import ipaddress
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from millstream.engine.records import dataclass
 from millstream.scheduler.load.names import DEFAULT as LOADS_DEFAULT
 from millstream.scheduler.load.names import NAMES as LOADS
 from millstream.scheduler.sharing.names import DEFAULT, NAMES

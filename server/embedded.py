@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from millstream.engine.errors import EngineError
 from millstream.engine.expressions.durations import parse_duration
 from millstream.engine.language.parse import parse_script, placed_in_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
+from millstream.engine.records import dataclass
 from millstream.engine.sources import MergedPart
 from millstream.engine.train import Int64Array
 from millstream.scheduler.errors import SchedulerError

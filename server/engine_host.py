@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +25,7 @@ from millstream.engine.language.statements import ClassDefinition, Recorded, Sta
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.planner.physical import QueryOptions
+from millstream.engine.records import dataclass
 from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.sources import Ingested, MergedPart
 from millstream.engine.train import Int64Array, Train

@@ -5,9 +5,8 @@ Codes are the closed list of docs/errors.md. A `ServerError` says whose fault it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.errors import EngineError
+from millstream.engine.records import dataclass
 from millstream.scheduler.errors import PolicyError, SchedulerError
 
 

@@ -8,11 +8,11 @@ what `millstream run` answers does not depend on trains, policies or workers (K1
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
+from millstream.engine.records import dataclass
 from millstream.engine.train import Int64Array
 
 Push = Callable[[str, Sequence[Column], tuple[int, int] | None], None]

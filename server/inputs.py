@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -13,6 +12,7 @@ import numpy as np
 from millstream.engine.column import Column, concat_columns
 from millstream.engine.event_time import event_times, time_position
 from millstream.engine.ingest.readers import file_format, read_stream
+from millstream.engine.records import dataclass
 from millstream.engine.schema import OnError
 from millstream.engine.train import Int64Array
 from millstream.server.errors import BadInput

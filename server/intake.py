@@ -7,7 +7,7 @@ with it (ON ERROR FAIL).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from millstream.engine.ingest.checks import finish
 from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.ingest.plain_columns import PlainColumns
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.train import Int64Array
 from millstream.engine.types import TEXT

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from millstream.engine.errors import EngineError, Unsupported
@@ -15,6 +15,7 @@ from millstream.engine.graph import ClassId, OperatorId
 from millstream.engine.operators.recipes import Recipe, TableJoinRecipe
 from millstream.engine.planner.alternatives import NOTHING, Did, Measured, alternatives
 from millstream.engine.planner.logical import Node
+from millstream.engine.records import dataclass
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import QueryReweighed
 from millstream.scheduler.optimiser.contract import (

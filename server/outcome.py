@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.server.render import NamedResult
 

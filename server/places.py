@@ -7,9 +7,9 @@ output, and only for the last pushes: an error is met soon after its row came.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
+from millstream.engine.records import dataclass
 from millstream.engine.train import Int64Array
 
 PUSHES_REMEMBERED_MAX = 10_000

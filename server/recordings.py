@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from millstream.engine.graph import LogId, OperatorId
 from millstream.engine.network import Network
+from millstream.engine.records import dataclass
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE

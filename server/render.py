@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 from millstream.engine.arrow import arrow_schema
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.protocol.text import csv_header, csv_lines, display_columns, json_lines
 

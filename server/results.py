@@ -8,9 +8,9 @@ number of the last result, and the rows up to it, so that a gap can be told exac
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from millstream.engine.records import dataclass
 from millstream.server.trains import ResultRows, cut_receipts
 
 _TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from millstream.engine.records import dataclass
 from millstream.server.errors import StoreError
 
 FORMAT_VERSION = 1

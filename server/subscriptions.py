@@ -12,9 +12,9 @@ No socket and no clock in here: a `Reader` sends, and time is an argument. All c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from millstream.engine.records import dataclass
 from millstream.protocol.errors import LocalProtocolError
 from millstream.protocol.messages import End, Gap, Result
 from millstream.server.results import Entry, ResultLog, ResumePoint, read_token

@@ -11,11 +11,11 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from millstream.engine.records import dataclass
 from millstream.server.errors import BadInput
 
 

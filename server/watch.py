@@ -5,12 +5,13 @@ Looks are made on the thread that executes statements; verdicts are read from an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from millstream.engine.graph import ClassNode, QueryId
 from millstream.engine.planner.physical import QueryOptions
 from millstream.engine.queues import Cursor
+from millstream.engine.records import dataclass
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, Observation, State, Target, Verdict
 from millstream.scheduler.optimiser.monitor import Monitor
 from millstream.server.lifecycle import QueryState

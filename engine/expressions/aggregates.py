@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from millstream.engine.errors import TypeProblem, UnknownName
 from millstream.engine.expressions.coercion import average_type
 from millstream.engine.expressions.signature import expect_count, refuse_argument
+from millstream.engine.records import dataclass
 from millstream.engine.types import (
     BIGINT,
     DECIMAL_PRECISION_MAX,

@@ -8,9 +8,10 @@ too: "+", "-", "*", "/", "%", "neg", "=", "<>", "<", "<=", ">", ">=", "and", "or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from millstream.engine.records import dataclass
 from millstream.engine.types import DataType
 
 

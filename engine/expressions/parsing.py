@@ -5,7 +5,7 @@ Rows in the plain spelling go through Arrow's parsers at once; only the others a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from millstream.engine.arrow import arrow_type, column_from_arrow, mask_from_arr
 from millstream.engine.column import Column, Mask, numpy_dtype
 from millstream.engine.expressions.values import parse_value
 from millstream.engine.expressions.zones import zone as named_zone
+from millstream.engine.records import dataclass
 from millstream.engine.types import DataType, Kind
 
 _CLOCK = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"

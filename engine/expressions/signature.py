@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from millstream.engine.errors import TypeProblem
 from millstream.engine.expressions.coercion import common_type_of_all
+from millstream.engine.records import dataclass
 from millstream.engine.types import NULL, DataType
 
 

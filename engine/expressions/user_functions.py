@@ -9,7 +9,7 @@ where an argument is NULL the value is, and the function never sees the row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from millstream.engine.expressions.ir import Call, Expression, Literal
 from millstream.engine.expressions.kernel import Compiler, both_valid
 from millstream.engine.expressions.signature import refuse_argument
 from millstream.engine.language.durations import duration_text
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Field
 from millstream.engine.types import DataType
 

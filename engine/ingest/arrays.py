@@ -7,7 +7,6 @@ decimal must fit exactly. Text is not taken for numbers or booleans (save DECIMA
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from millstream.engine.expressions.values import SPECIAL_DOUBLES, format_decimal
 from millstream.engine.expressions.zones import zone as named_zone
 from millstream.engine.ingest.outcome import Converted, Failed, failed_at
 from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
+from millstream.engine.records import dataclass
 from millstream.engine.types import DOUBLE, INTERVAL, TEXT, TIMESTAMP, DataType, Kind, decimal
 
 FLOAT_EXACT_MAX = 2**53  # beyond it a float no longer tells which integer was meant

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +25,7 @@ from millstream.engine.ingest.outcome import Coerced, Converted, Reasons
 from millstream.engine.ingest.plain_columns import PlainColumns, is_plain
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.ingest.quick_rows import QuickRows
+from millstream.engine.records import dataclass
 from millstream.engine.schema import StreamDefinition, TimeRule
 from millstream.engine.types import TIMESTAMP, DataType
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.records import dataclass
 
 QUOTE, LINE_FEED, CARRIAGE_RETURN = 34, 10, 13
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # a quoted field longer than this counts as never closed

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column, Mask
+from millstream.engine.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

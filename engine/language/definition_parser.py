@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from millstream.engine.errors import InvalidDefinition
@@ -20,6 +20,7 @@ from millstream.engine.language.statements import (
 )
 from millstream.engine.language.syntax import Name, Option
 from millstream.engine.language.time_rules import checked_time_rule
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
 from sqlglot.tokenizer_core import TokenType
 

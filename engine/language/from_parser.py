@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.language.syntax import FromItem, JoinItem, Name, NamedItem, Place, Query, SubqueryItem, WindowClause
 from millstream.engine.language.window_parser import WindowParser
 from millstream.engine.operators.recipes import JoinKind
+from millstream.engine.records import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 

@@ -6,10 +6,11 @@ derived stream likewise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from millstream.engine.language.syntax import Name, Option, Place, Query
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Field, StreamDefinition, TableDefinition
 from millstream.engine.types import DataType
 from sqlglot import exp

@@ -6,9 +6,10 @@ microseconds. Names are already folded to lower case unless they were quoted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from millstream.engine.operators.recipes import EmitSpec, JoinKind, WindowKind
+from millstream.engine.records import dataclass
 from sqlglot import exp
 
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from millstream.engine.arrow import column_to_arrow, plain_values
 from millstream.engine.column import Column
 from millstream.engine.errors import InvalidDefinition
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train, original_rows
 

@@ -6,13 +6,13 @@ Rows wait in runs, each in order; runs of like size are merged, so a row is move
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from millstream.engine.column import concat_columns
 from millstream.engine.operators.buffered import BufferedRows, buffered, no_rows
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.outputs import take_out_late
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track

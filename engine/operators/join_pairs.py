@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns, null_column
 from millstream.engine.expressions.contract import EvaluationContext, Predicate
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 from millstream.engine.operators.join_state import RowStore
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Numbers, Train
 from millstream.engine.watermarks import WatermarkTrack

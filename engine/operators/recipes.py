@@ -7,11 +7,11 @@ All times in microseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from millstream.engine.expressions.ir import Expression
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.types import DataType
 

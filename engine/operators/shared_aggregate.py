@@ -10,7 +10,6 @@ Answers are those of `window_aggregate.py`, which each query would have alone: s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -18,6 +17,7 @@ from millstream.engine.column import Column
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.recipes import AggregateCall, AggregateRecipe, EmitKind, WindowKind, WindowSpec
 from millstream.engine.operators.window_aggregate import WindowAggregate
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
 from millstream.engine.synopses.frames import Due, Frame, Frames, common_step

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.operators.recipes import EmitKind, EmitSpec
 from millstream.engine.operators.row_clock import RankClock, TimeClock
+from millstream.engine.records import dataclass
 from millstream.engine.train import Int64Array
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.windows.early import moments_after

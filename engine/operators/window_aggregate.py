@@ -10,13 +10,13 @@ Answers come by (end, start, first arrival of the group in the window) and carry
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from millstream.engine.column import Column, Mask, concat_columns
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.types import TIMESTAMP

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +17,7 @@ from millstream.engine.planner.logical import Aggregate, AggregateItem, Attribut
 from millstream.engine.planner.over import PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.planner.scope import Scope, located
 from millstream.engine.planner.window_binder import output_time_known
+from millstream.engine.records import dataclass
 from millstream.engine.types import BIGINT, TEXT, TIMESTAMP, Kind
 from sqlglot import exp
 

@@ -12,7 +12,7 @@ expected to cost is Σ c_i · s_1 … s_(i-1), as if conditions were independent
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.fused_program import is_cheap
@@ -26,6 +26,7 @@ from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.planner.rules.rewriting import bottom_up
 from millstream.engine.planner.rules.selection_reordering import rank as guessed_rank
 from millstream.engine.planner.text import attribute_names, expression_text
+from millstream.engine.records import dataclass
 
 ROWS_MIN = 1_000
 """Rows an operator must have taken before its selectivity counts as measured."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.column import Column
 from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.folding import NOT_CONSTANT
 from millstream.engine.expressions.ir import Call, Expression, Literal, children
 from millstream.engine.expressions.user_functions import user_function_of
+from millstream.engine.records import dataclass
 from millstream.engine.types import Kind
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from millstream.engine.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.errors import EngineError, TypeProblem, Unsupported
@@ -18,6 +18,7 @@ from millstream.engine.planner.logical import Attribute, Attributes, Node, Role,
 from millstream.engine.planner.scope import Scope
 from millstream.engine.planner.using_binder import before_merging, equalities, merged, shared_columns
 from millstream.engine.planner.window_binder import bind_window, bounds_of
+from millstream.engine.records import dataclass
 from millstream.engine.schema import StreamDefinition, TableDefinition
 from millstream.engine.types import Kind
 from sqlglot import exp

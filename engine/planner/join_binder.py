@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from millstream.engine.catalog import TimeOffset
 from millstream.engine.errors import InvalidDefinition, Unsupported
@@ -29,6 +29,7 @@ from millstream.engine.planner.logical import (
 )
 from millstream.engine.planner.window_binder import bounds_of, windowed_times
 from millstream.engine.planner.window_kinds import AT_INSTANT, FORMED_FIRST
+from millstream.engine.records import dataclass
 from millstream.engine.windows.calendar_assigners import LONGEST_DAY_US, US_PER_DAY
 
 

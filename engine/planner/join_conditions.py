@@ -5,7 +5,7 @@ Positions refer to the left item's attributes, then the right's. The bound is lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from millstream.engine.errors import TypeProblem
 from millstream.engine.expressions.coercion import common_type
@@ -13,6 +13,7 @@ from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, 
 from millstream.engine.planner.expression_binder import conjuncts
 from millstream.engine.planner.logical import Attributes
 from millstream.engine.planner.rules.constant_folding import fold
+from millstream.engine.records import dataclass
 from millstream.engine.types import DataType, Kind
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}

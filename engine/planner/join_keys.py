@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.planner.join_binder import moved
 from millstream.engine.planner.logical import AsofJoin, Attribute, Join, Node, Project, TableJoin, passing
+from millstream.engine.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

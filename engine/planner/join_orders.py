@@ -9,13 +9,14 @@ them back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.operators.recipes import JoinKind
 from millstream.engine.planner.logical import Attribute, Filter, Node, Project, TableJoin, TableScan, with_inputs
 from millstream.engine.planner.rules.rewriting import is_movable, remapped
+from millstream.engine.records import dataclass
 
 Place = tuple[int, int]
 """A column by who brings it: (-1, position) in the rows below the run, (step, position) in the table of a join."""

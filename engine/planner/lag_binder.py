@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.catalog import TimeOffset
 from millstream.engine.errors import TypeProblem, Unsupported
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
@@ -11,6 +9,7 @@ from millstream.engine.planner.expression_binder import ExpressionBinder
 from millstream.engine.planner.logical import Attribute, Lag, Node, Project, change_position, passing
 from millstream.engine.planner.over import PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.planner.scope import Scope
+from millstream.engine.records import dataclass
 from millstream.engine.types import BIGINT, DataType
 from sqlglot import exp
 

@@ -7,7 +7,7 @@ aggregate above. All times are microseconds. Nodes are plain immutable data with
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from millstream.engine.catalog import TimeOffset
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.operators.recipes import EmitSpec, JoinKind, WindowSpec
 from millstream.engine.planner.physical import QueryOptions
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Field, Schema
 from millstream.engine.types import DataType
 

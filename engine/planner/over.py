@@ -7,12 +7,12 @@ PARTITION BY a column of an inner query that is a bound of its windows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from millstream.engine.catalog import TimeOffset
 from millstream.engine.errors import TypeProblem, Unsupported
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.planner.logical import Attribute, Attributes, Node, OrderKey, Project, Rank, Role, change_position, passing
+from millstream.engine.records import dataclass
 from millstream.engine.types import BIGINT, TIMESTAMP, Kind
 from sqlglot import exp
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.graph import DEFAULT_QOS, NS_PER_S
 from millstream.engine.operators.recipes import EmitSpec, Recipe
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 
 

@@ -11,7 +11,7 @@ Raises the errors of `engine/errors.py` and nothing else: SyntaxProblem, Unknown
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from millstream.engine.catalog import Catalog, DerivedStream, TimeOffset
@@ -28,6 +28,7 @@ from millstream.engine.planner.physical import PhysicalQuery
 from millstream.engine.planner.plan_objects import bind_plan_object
 from millstream.engine.planner.state import unbounded_state
 from millstream.engine.planner.user_functions import functions_of
+from millstream.engine.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

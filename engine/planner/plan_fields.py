@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from millstream.engine.errors import EngineError, InvalidDefinition
 from millstream.engine.language.names import did_you_mean
+from millstream.engine.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.errors import EngineError, UnknownName
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.syntax import Place
 from millstream.engine.planner.logical import Attribute, Attributes, Role
+from millstream.engine.records import dataclass
 from sqlglot import exp
 
 WINDOW_TIME = "window_time"

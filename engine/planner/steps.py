@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.expressions.ir import Expression, Literal
@@ -11,6 +11,7 @@ from millstream.engine.operators.recipes import EmitSpec, WindowSpec
 from millstream.engine.planner.aggregate_binder import AggregateBinder, projected
 from millstream.engine.planner.expression_binder import conjunction
 from millstream.engine.planner.logical import Aggregate, Attribute, Filter, Node, OrderKey, Project, Role, Top, Window
+from millstream.engine.records import dataclass
 from millstream.engine.types import BOOLEAN, TEXT
 
 WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)

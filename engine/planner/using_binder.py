@@ -7,7 +7,7 @@ merged columns first; both sides' own can still be called by their qualifier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from millstream.engine.errors import EngineError, SyntaxProblem
 from millstream.engine.expressions import build
@@ -18,6 +18,7 @@ from millstream.engine.planner.join_binder import Side
 from millstream.engine.planner.join_conditions import KeyExpressions, key_type, shifted
 from millstream.engine.planner.logical import Attribute, Attributes, Project
 from millstream.engine.planner.scope import Scope
+from millstream.engine.records import dataclass
 from millstream.engine.types import DataType
 
 

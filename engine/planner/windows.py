@@ -6,7 +6,7 @@ the same; in a ROWS window or a session a row that WHERE drops keeps its place, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from millstream.engine.errors import Unsupported
 from millstream.engine.expressions import build
@@ -14,6 +14,7 @@ from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.operators.recipes import WindowSpec
 from millstream.engine.planner.logical import Aggregate, Attribute, Filter, Node, Project, Window
 from millstream.engine.planner.window_kinds import FORMED_FIRST
+from millstream.engine.records import dataclass
 from millstream.engine.types import BOOLEAN
 
 

@@ -14,10 +14,10 @@ A tally has one part a lineage: a join's output has those of both sides, and the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.records import dataclass
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]

@@ -7,12 +7,12 @@ the bills of all queries sum to what all operators used, what queries used that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.engine.graph import OperatorId, QueryId
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.operators.window_aggregate import WindowAggregate
+from millstream.engine.records import dataclass
 from millstream.engine.running import RunningOperator
 
 if TYPE_CHECKING:

@@ -8,13 +8,14 @@ Windows made of panes are the exception: their synopsis can tell (`synopses/pane
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.graph import ClassId
 from millstream.engine.operators.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.planner.physical import InputRef, PhysicalNode, SourceNode
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.sharing.containment import looser_filter, wider_projection
 from millstream.engine.sharing.normal_form import normal_recipe

@@ -7,9 +7,9 @@ do, so that one pass over the panes answers all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from millstream.engine.operators.shared_aggregate import SharedAggregate
+from millstream.engine.records import dataclass
 from millstream.engine.running import RunningOperator
 from millstream.engine.synopses.late_runs import LateRule
 

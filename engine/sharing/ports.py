@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.graph import EdgeId, OperatorId
 from millstream.engine.operators.recipes import AggregateRecipe
 from millstream.engine.queues import OutputLog
+from millstream.engine.records import dataclass
 from millstream.engine.running import RunningOperator
 from millstream.engine.sources import Source
 from millstream.engine.synopses.answers import Shown

@@ -6,12 +6,13 @@ Changed only where the network changes (attach, remove).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from millstream.engine.graph import ClassId, LogId, OperatorId
 from millstream.engine.operators.recipes import Recipe
 from millstream.engine.queues import OutputLog
+from millstream.engine.records import dataclass
 from millstream.engine.running import RunningOperator
 from millstream.engine.sharing.ports import Port
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from millstream.engine.column import Column, concat_columns
 from millstream.engine.operators.recipes import AggregateRecipe
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.synopses.frames import Due, Frame
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column
+from millstream.engine.records import dataclass
 from millstream.engine.types import DataType
 
 Int64Array = npt.NDArray[np.int64]

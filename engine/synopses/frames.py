@@ -6,12 +6,13 @@ looked at once. All frames together are looked at in one NumPy call, so those th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import gcd
 from typing import NamedTuple
 
 import numpy as np
 from millstream.engine.operators.recipes import WindowKind, WindowSpec
+from millstream.engine.records import dataclass
 from millstream.engine.synopses.pane_layers import VisiblePanes
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack

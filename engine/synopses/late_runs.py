@@ -8,10 +8,10 @@ period from there. While nobody is late every window is answered. So the bound o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import lcm
 
 import numpy as np
+from millstream.engine.records import dataclass
 from millstream.engine.synopses.frames import Due, Frame
 from millstream.engine.synopses.pane_layers import Layer, VisiblePanes
 from millstream.engine.train import Train

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from millstream.engine.records import dataclass
 from millstream.engine.train import Int64Array
 from millstream.engine.watermarks import TIME_MIN
 from millstream.engine.windows.assigners import Hopping

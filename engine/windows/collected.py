@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column, concat_columns, null_column
 from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.records import dataclass
 from millstream.engine.types import DataType
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.batch import Batch

@@ -10,7 +10,6 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, Mask, numpy_dtype
 from millstream.engine.operators.buffered import BufferedRows
 from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.types import DataType, Kind
 from millstream.engine.windows.extremes import object_column, worst_value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from millstream.engine.column import Column
 from millstream.engine.operators.buffered import BufferedRows
 from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.windows.folds import Folds
 from millstream.engine.windows.timers import Timers

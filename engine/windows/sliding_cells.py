@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from millstream.engine.column import Column
 from millstream.engine.operators.buffered import BufferedRows
 from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.windows.folds import Fold, Folds, foldable
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges, reduce_ranges

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, null_column
 from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.records import dataclass
 from millstream.engine.windows.holistic import numbers_column, with_nulls
 from millstream.engine.windows.percentiles import between, exact_rank
 

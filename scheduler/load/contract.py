@@ -6,10 +6,11 @@ Loads, headrooms and shares are in seconds of work a second, so that 1.0 is one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from millstream.engine.graph import ClassId
+from millstream.engine.records import dataclass
 
 CYCLE_NS: Final = 150_000_000
 """Load management cycle (Pham 2013, V)."""

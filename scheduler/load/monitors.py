@@ -9,10 +9,11 @@ behind it is taken off the other one's account. The backlog is Σ rows · Cbar o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from millstream.engine.graph import ClassId, ClassNode, LogId, OperatorId
+from millstream.engine.records import dataclass
 from millstream.engine.work import RUN_FIELDS, ChainRuns, Emission
 from millstream.scheduler.classes import classes_in_use
 from millstream.scheduler.estimates import Estimates

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from millstream.engine.graph import ClassId
+from millstream.engine.records import dataclass
 from millstream.scheduler.optimiser.prediction import AddedLoad
 from millstream.scheduler.qos import Graph, utility
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from millstream.engine.graph import ClassId, QueryId
+from millstream.engine.records import dataclass
 from millstream.scheduler.spec import PolicySpec
 
 TOLERANCE_PERCENT: Final = 10.0

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Final
 
 from millstream.engine.graph import QueryId
+from millstream.engine.records import dataclass
 from millstream.scheduler.optimiser.actions import ACTIONS
 from millstream.scheduler.optimiser.actions.shed import give_back
 from millstream.scheduler.optimiser.contract import Action, Decision, Facts, Outcome, Proposal, SetPolicy, Shed, State, Subject, UsePlan

@@ -11,10 +11,10 @@ declares nothing is taken to put out one row a row. Operators that run already a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from millstream.engine.graph import ClassId, Edge, GraphDelta, OperatorId, OperatorNode
+from millstream.engine.records import dataclass
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.limits import COST_NS_MIN
 from millstream.scheduler.network import Network

@@ -12,9 +12,9 @@ hybrid-late-pending  shortened      the same, and once any is late all that are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from millstream.engine.records import dataclass
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery, Periods, ScanCost, SubGroup, comparisons, sub_groups
 from millstream.scheduler.sharing.periods import aggressive, conservative, hybrid

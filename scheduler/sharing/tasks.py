@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
+
+from millstream.engine.records import dataclass
 
 
 class Together(Enum):

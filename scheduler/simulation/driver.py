@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from millstream.engine.graph import LogId
+from millstream.engine.records import dataclass
 from millstream.engine.work import WorkReceipt
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.errors import SchedulerError

@@ -11,10 +11,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.engine.records import dataclass
 from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.executor import ClockNs

@@ -9,8 +9,6 @@ A box that is used in several queries is one shared operator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from millstream.engine.graph import (
     DEFAULT_CLASS,
     DEFAULT_QOS,
@@ -26,6 +24,7 @@ from millstream.engine.graph import (
     QueryId,
     QueryNode,
 )
+from millstream.engine.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

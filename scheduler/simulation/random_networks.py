@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from millstream.engine.graph import GraphDelta
+from millstream.engine.records import dataclass
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
 
 import numpy as np
+from millstream.engine.records import dataclass
 from millstream.scheduler.errors import SimulationError
 from numpy.typing import NDArray
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from millstream.engine.column import Column
 from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Field, Schema
 from millstream.engine.train import Numbers, Train
 from millstream.engine.types import BIGINT, DOUBLE, list_of

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import pickle
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine import fork
 from millstream.engine.fork import OperatorState
+from millstream.engine.records import dataclass
 from millstream.server.errors import StoreError
 from millstream.server.journal.segments import sync_directory
 

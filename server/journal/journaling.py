@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.errors import InvalidDefinition, UnknownName
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema, StreamDefinition
 from millstream.server.fed_streams import base_streams
 from millstream.server.journal import checkpoints

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from millstream.engine import fork
 from millstream.engine.errors import EngineError
+from millstream.engine.records import dataclass
 from millstream.server import running
 from millstream.server.feeding import DirectFeeder
 from millstream.server.journal import checkpoints

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from millstream.engine.records import dataclass
 from millstream.server.errors import StoreError
 from millstream.server.journal.records import HEAD_BYTES, Corrupt, Record, Torn, decode
 

@@ -7,7 +7,7 @@ stand at the last result of their query: `HeldRows.position` says where.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.arrow import column_from_arrow
@@ -15,6 +15,7 @@ from millstream.engine.catalog import DerivedStream, TimeOffset
 from millstream.engine.column import Column
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.planner.plan import derived_stream
+from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema, StreamDefinition, TimeRule
 from millstream.engine.types import Kind
 from millstream.server.net_rows import net_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.errors import InvalidDefinition
@@ -10,6 +10,7 @@ from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
 from millstream.engine.planner.plan import PlannedQuery
+from millstream.engine.records import dataclass
 from millstream.server import running
 from millstream.server.assignment import Assignment
 from millstream.server.fed_streams import base_streams
