@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from millstream.engine.network import Network
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
+SAMPLED_OFTEN = 1_024  # runs, after which shares are known well and one in SAMPLE_SELDOM will do: it takes as long as ten rows alone
+SAMPLE_SELDOM = 256
 TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
 CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share
@@ -84,7 +86,7 @@ class FusedChain:
     def due_to_fuse(self) -> bool:
         """Return False for the runs that are to go step by step, so that costs per operator stay known."""
         self.runs += 1
-        return self.runs % SAMPLE_EVERY != 1
+        return self.runs % (SAMPLE_EVERY if self.runs <= SAMPLED_OFTEN else SAMPLE_SELDOM) != 1
 
     def sample(self, receipt: StepReceipt) -> None:
         """Learn an operator's share of the cost from a run by itself."""
