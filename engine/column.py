@@ -158,9 +158,8 @@ class CellColumn(Column):
     def nbytes(self) -> int:
         """Return the bytes that the array occupies, or would."""
         rows = len(self.cells)
-        width = _CELL_BYTES.get(self.type.kind)
-        if width is not None:
-            return width * rows
+        if not self.type.is_arrow:
+            return _CELL_BYTES[self.type.kind] * rows
         return 4 * rows + sum([len(cell) if cell.isascii() else len(cell.encode()) for cell in self.cells])
 
 

@@ -18,7 +18,7 @@ from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
 from millstream.engine.queues import Cursor, LogNode, Taken
 from millstream.engine.running import ALL_ROWS, Appended, Call, RunningOperator, emitted
-from millstream.engine.sharing.direct import pass_to_sinks
+from millstream.engine.sharing.direct import Made, pass_to_sinks
 from millstream.engine.side_rows import pass_side_rows, settle_watchers, tell_watchers
 from millstream.engine.train import Train
 from millstream.engine.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
@@ -36,8 +36,23 @@ class Executor:
 
     def run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         """Do the steps in order until they are done or the budget is used up; at least one step is done."""
+        chain = self._chains.find(order.steps, 0) if self._chains is not None else None
+        if chain is not None and chain.ends_in_sink and chain.length == len(order.steps):
+            receipt = self._run_alone(chain, order, clock_ns)
+            if receipt is not None:
+                return receipt
         with np.errstate(all="ignore"):  # infinities and NaN are values (K7); what is an error is found by looking (K8)
             return self._run(order, clock_ns)
+
+    def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock) -> WorkReceipt | None:
+        """Run an order that is one chain up to its sink, whose kernels see to warnings themselves; None when it must go step by step."""
+        if chain.has_nothing or not chain.due_to_fuse():
+            return None
+        receipts: Receipts = []
+        emissions: list[Emission] = []
+        started = clock_ns()
+        now = self._run_chain(chain, order.steps, started, clock_ns, receipts, emissions)
+        return None if now is None else WorkReceipt(order.id, tuple(receipts), (), tuple(emissions), started, now)
 
     def _run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         started = now = clock_ns()
@@ -50,15 +65,16 @@ class Executor:
             chain = self._chains.find(order.steps, at) if self._chains is not None else None
             if chain is not None and chain.has_nothing:
                 receipts.extend([StepReceipt(o, (), (), 0) for o in chain.ids])
-                at += len(chain)
+                at += chain.length
                 continue
             if chain is not None and chain.due_to_fuse():
-                done = self._run_chain(chain, order.steps[at : at + len(chain)], clock_ns, receipts, emissions)
-                if done:
-                    at += len(chain)
-                    now = clock_ns()
+                steps = order.steps if chain.length == len(order.steps) else order.steps[at : at + chain.length]
+                done = self._run_chain(chain, steps, now, clock_ns, receipts, emissions)
+                if done is not None:
+                    at += chain.length
+                    now = done
                     continue
-            for step in order.steps[at : at + (1 if chain is None else len(chain))]:
+            for step in order.steps[at : at + (1 if chain is None else chain.length)]:
                 receipt = self._run_step(step, clock_ns, emissions)
                 receipts.append(receipt)
                 if chain is not None:
@@ -118,64 +134,66 @@ class Executor:
             self._network.hooks.query_failed(query.node.id, running.id, error)
 
     def _run_chain(
-        self,
-        chain: FusedChain,
-        steps: Sequence[Step],
-        clock_ns: Clock,
-        receipts: Receipts,
-        emissions: list[Emission],
-    ) -> bool:
-        """Run a whole chain fused; False when it must be run step by step this time."""
+        self, chain: FusedChain, steps: Sequence[Step], started: int, clock_ns: Clock, receipts: Receipts, emissions: list[Emission]
+    ) -> int | None:
+        """Run a whole chain fused, from `started` on; return when it ended, None when it must be run step by step this time."""
         rows_max = steps[0].rows_max
-        for step in steps[1:]:
+        for step in steps:
             if step.rows_max is not None and (rows_max is None or step.rows_max < rows_max):
-                return False
+                return None
         rows_left = ALL_ROWS if rows_max is None else rows_max
-
-        def left(sink: RunningOperator, train: Train) -> None:
-            emissions.append(emission_of(sink.id, train, clock_ns()))
-
-        head = chain.operators[0].inputs[0]
+        to_sinks = self._to_sinks(emissions, clock_ns) if chain.is_sparse else None
+        head, tail = chain.operators[0].inputs[0], chain.operators[-1]
         target = head.log.hi
+        now = started
         done = False
         while rows_left > 0 or not done:
-            started = clock_ns()
-            tail = chain.operators[-1]
-            tail.watch(1, 0)
+            if tail.watchers:
+                tail.watch(1, 0)
             try:
-                outcome = chain.run(min(rows_left, limits.TRAIN_ROWS_MAX), lambda made: pass_to_sinks(made, left, self._fail))
+                outcome = chain.run(rows_left if rows_left < limits.TRAIN_ROWS_MAX else limits.TRAIN_ROWS_MAX, to_sinks)
             except Exception as error:
                 self._fail(chain.operators[0], error)
-                return True
+                return clock_ns()
             if outcome is None:
-                tail.watch(-1, 0)
-                return done
+                if tail.watchers:
+                    tail.watch(-1, 0)
+                return now if done else None
             done = True
-            finished = clock_ns()
-            plain = self._add_run(chain, outcome, finished - started, finished, receipts)
-            if outcome.side is not None and outcome.side.has_side_rows:
-                pass_side_rows(self._network, tail, outcome.side)
-            if tail.watchers:
-                self._tell_of_chain(tail, outcome)
-            if not plain and chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
-                emissions.append(emission_of(chain.ids[-1], outcome.to_tail, finished))
+            began, now = now, clock_ns()
+            self._count_run(chain, outcome, now - began, now, receipts, emissions)
             rows_left -= outcome.taken.rows
             if head.position >= target:
                 break
-        return True
+        return now
 
-    @staticmethod
-    def _add_run(chain: FusedChain, outcome: ChainOutcome, cost_ns: int, finished_ns: int, receipts: Receipts) -> bool:
-        """Add the run to those before it in the order, in columns, where it is plain; with a receipt of its own else."""
+    def _to_sinks(self, emissions: list[Emission], clock_ns: Clock) -> Callable[[Made], Made]:
+        def left(sink: RunningOperator, train: Train) -> None:
+            emissions.append(emission_of(sink.id, train, clock_ns()))
+
+        return lambda made: pass_to_sinks(made, left, self._fail)
+
+    def _count_run(
+        self, chain: FusedChain, outcome: ChainOutcome, cost_ns: int, now_ns: int, receipts: Receipts, emissions: list[Emission]
+    ) -> None:
+        """Add the run to the receipts: in columns with those before it in the order where it is plain, else with one of its own."""
         runs = receipts[-1] if receipts else None
-        if not isinstance(runs, ChainRuns):
+        known = type(runs) is ChainRuns
+        if not known:
             runs = ChainRuns()
-        if not chain.add_run(outcome, cost_ns, finished_ns, runs):
+        assert isinstance(runs, ChainRuns)
+        plain = chain.add_run(outcome, cost_ns, now_ns, runs)
+        if not plain:
             receipts.append(chain.receipt(outcome, cost_ns))
-            return False
-        if len(runs.shapes) == 1:
+        elif not known:
             receipts.append(runs)
-        return True
+        tail = chain.operators[-1]
+        if outcome.side is not None and outcome.side.has_side_rows:
+            pass_side_rows(self._network, tail, outcome.side)
+        if tail.watchers:
+            self._tell_of_chain(tail, outcome)
+        if not plain and chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
+            emissions.append(emission_of(chain.ids[-1], outcome.to_tail, now_ns))
 
     def _tell_of_chain(self, tail: RunningOperator, outcome: ChainOutcome) -> None:
         if outcome.to_tail is not None and outcome.side is not None:

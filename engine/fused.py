@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from millstream.engine.network import Network
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
+SAMPLED_OFTEN = 1_024  # runs, after which shares are known well and one in SAMPLE_SELDOM will do: it takes as long as ten rows alone
+SAMPLE_SELDOM = 256
 TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
 CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share
@@ -58,6 +60,8 @@ class FusedChain:
         self._program = FusedProgram([o.recipe for o in working], self._head.inputs[0].log.schema)
         self._inner = [o.inputs[0] for o in self.operators[1:]]
         self.ends_in_sink = isinstance(self._tail, Sink)
+        self.is_sparse = self._tail is not None and self._tail.sparse
+        self.length = len(self.operators)
         self.shape = ChainShape(
             self.ids,
             tuple([o.inputs[0].edge for o in operators]),
@@ -71,10 +75,6 @@ class FusedChain:
             running.chains.append(self)
         self.runs = 0
 
-    def __len__(self) -> int:
-        """Return the number of operators."""
-        return len(self.operators)
-
     def ends_before(self, following: OperatorId | None) -> bool:
         """Whether the chain is known to go no further when this operator, or none, comes next in an order."""
         return self._tail is not None or following is None or following in self._ends
@@ -87,7 +87,7 @@ class FusedChain:
     def due_to_fuse(self) -> bool:
         """Return False for the runs that are to go step by step, so that costs per operator stay known."""
         self.runs += 1
-        return self.runs % SAMPLE_EVERY != 1
+        return self.runs % (SAMPLE_EVERY if self.runs <= SAMPLED_OFTEN else SAMPLE_SELDOM) != 1
 
     def sample(self, receipt: StepReceipt) -> None:
         """Learn an operator's share of the cost from a run by itself."""
@@ -132,25 +132,43 @@ class FusedChain:
     def _carry(self, taken: Taken, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         train, counts = self._program.run(taken.train)
         side: Emitter | None = None
-        if self._tail is None:
-            made = [(self._last.outputs[0], train)]
-        else:
-            side = Emitter(len(self._last.outputs))
-            self._tail.process((train,), side)
-            made = emitted(self._last, (train,), side)
-            if to_sinks is not None and self._tail.sparse:
-                made = to_sinks(made)
         nodes: list[Appended] = []
-        for log, one in made:
-            node = LogNode(one, log)
-            log.push(node)
-            nodes.append((log, node))
-        if self._tail is not None:
-            counts.append(sum([n.rows for _, n in nodes]) if nodes else 0)
-        for cursor, rows in zip(self._inner, counts, strict=False):
-            cursor.log.bypass(cursor, train, rows)
+        if self._tail is not None and self.ends_in_sink:
+            side = _NO_SIDE
+            self._tail.process((train,), side)
+            counts.append(0)
+        else:
+            made: Made = [(self._last.outputs[0], train)]
+            if self._tail is not None:
+                side = Emitter(len(self._last.outputs))
+                self._tail.process((train,), side)
+                made = emitted(self._last, (train,), side)
+                if to_sinks is not None:
+                    made = to_sinks(made)
+            for log, one in made:
+                node = LogNode(one, log)
+                log.push(node)
+                nodes.append((log, node))
+            if self._tail is not None:
+                counts.append(sum([n.rows for _, n in nodes]) if nodes else 0)
+        self._pass_by(train, counts)
         self._head.finished += 1
         return ChainOutcome(taken, counts, nodes, None if self._tail is None else train, side)
+
+    def _pass_by(self, train: Train, counts: Sequence[int]) -> None:
+        """Note in each inner log what went past it to its one reader, as `OutputLog.bypass` does."""
+        hi, watermark_us, ended, idle = train.hi, train.track.end, train.ended, train.idle
+        for cursor, rows in zip(self._inner, counts, strict=False):
+            log = cursor.log
+            log.rows_total += rows
+            if watermark_us > log.watermark_us:
+                log.watermark_us = watermark_us
+            if ended:
+                log.ended = True
+            if idle is not None:
+                log.idle = idle
+            log.hi = cursor.position = hi
+            cursor.rows_taken += rows
 
     @property
     def has_nothing(self) -> bool:
@@ -176,11 +194,11 @@ class FusedChain:
         taken, left = outcome.taken, outcome.to_tail
         if not self.ends_in_sink or taken.controls or not taken.rows or left is None or not left.arrival.is_constant:
             return False
-        head_ns = self._head.inputs[0].head_arrival_ns()
+        head = self._head.inputs[0]
+        head_ns = None if head.node.next is None else head.head_arrival_ns()
         runs.shapes.append(self.shape)
-        runs.taken.extend(
-            (taken.rows, taken.bytes, -1 if head_ns is None else head_ns, cost_ns, finished_ns, left.arrival.start, left.rows)
-        )
+        arrival_ns = left.arrival.start
+        runs.taken.extend((taken.rows, taken.bytes, -1 if head_ns is None else head_ns, cost_ns, finished_ns, arrival_ns, left.rows))
         runs.rows_out.extend(outcome.counts)
         self._note(taken.rows, outcome.counts, cost_ns)
         return True
@@ -211,6 +229,9 @@ class FusedChain:
 
 
 _OPERATOR = attrgetter("operator")
+_LENGTH = attrgetter("length")
+_NO_ORDER: tuple[tuple[Step, ...], FusedChain | None] = ((), None)
+_NO_SIDE = Emitter(0)  # what a sink puts out
 
 
 class ChainCache:
@@ -221,19 +242,31 @@ class ChainCache:
         self._known: dict[OperatorId, list[FusedChain]] = {}
         self._none: set[OperatorId | tuple[OperatorId, ...]] = set()  # operators, and pairs of steps, where no chain begins
         self._version = network.version
+        self._last: tuple[tuple[Step, ...], FusedChain | None] = _NO_ORDER  # the steps of the last order and the chain that starts them
 
     def _forget(self) -> None:
         for chain in [chain for known in self._known.values() for chain in known]:
             chain.leave()
         self._known, self._none, self._version = {}, set(), self._network.version
+        self._last = _NO_ORDER
 
     def find(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
         """Return the chain that starts at a step, None when there are not two operators to fuse.
 
-        Looked up by its first two operators, since what follows it in an order are often other queries' steps.
+        Looked up by its first two operators, since what follows it in an order are often other queries' steps. The steps of a small order
+        are often the very ones of the order before.
         """
         if self._version != self._network.version:  # a log may have got a second reader
             self._forget()
+        last_steps, last_chain = self._last
+        if steps is last_steps and at == 0:
+            return last_chain
+        found = self._look_up(steps, at)
+        if at == 0:
+            self._last = (steps, found)
+        return found
+
+    def _look_up(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
         head = steps[at].operator
         for chain in self._known.get(head, ()):
             end = at + len(chain.ids)
@@ -261,7 +294,7 @@ class ChainCache:
         made = FusedChain(operators)
         made.note_end(following)
         known.append(made)
-        known.sort(key=len, reverse=True)
+        known.sort(key=_LENGTH, reverse=True)
         return made
 
     def _reach(self, steps: Sequence[Step]) -> list[RunningOperator]:

@@ -35,7 +35,7 @@ Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None
 """Writes down (lo, hi, rows or None, a control item's arguments or None) before they enter; what it raises keeps them out."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogArrival:
     """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know.
 
@@ -51,7 +51,7 @@ class LogArrival:
     shed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ingested:
     """What became of one chunk: its arrival numbers [lo, hi), what went into which log, rows too far ahead of the clock (SKEW)."""
 

@@ -26,7 +26,7 @@ class Step:
     rows_max: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkOrder:
     """A list of steps to be done in order by one worker. `budget_ns` is checked between steps; what is not done comes back."""
 
@@ -166,7 +166,7 @@ class ChainRuns:
             first = last
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkReceipt:
     """What one order did: receipts of the steps done, those not done, results that left, start and end on the worker's clock."""
 

@@ -24,12 +24,15 @@ from millstream.protocol.messages import KIND_OF, KINDS, Ack, Credit, Hello, Mes
 _ROW_KINDS = ("row", "rows")
 
 
+_TEXT_ALONE = {str}
+
+
 def _is_number(value: object) -> bool:
     return type(value) is int and 0 <= value <= limits.NUMBER_MAX
 
 
 def _is_text_map(value: object) -> bool:
-    return type(value) is dict and all(type(key) is str for key in value)
+    return type(value) is dict and set(map(type, value)) <= _TEXT_ALONE
 
 
 def _is_number_list(value: object) -> bool:

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from millstream.protocol import limits
-from millstream.protocol.codec import Encoder, decode, unpack
+from millstream.protocol.codec import FORMS, Encoder, decode, unpack
 from millstream.protocol.dialogue import Breach, Dialogue
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.flow import Window
 from millstream.protocol.framing import ReceiveBuffer, build_frame, prefix
-from millstream.protocol.messages import KIND_OF, BytesLike, Message, Row, Welcome
+from millstream.protocol.messages import KIND_OF, BytesLike, Failure, Message, Row, Welcome
 from millstream.protocol.states import TRANSITIONS, Role, State, word_of
 
 
@@ -47,6 +47,7 @@ class RowsChunk:
 
 
 Event: TypeAlias = Message | RowsChunk
+WITH_PAYLOAD = frozenset(form.message_class for form in FORMS.values() if form.takes_payload)
 
 
 class Connection:
@@ -115,18 +116,20 @@ class Connection:
     def send(self, message: Message) -> list[BytesLike]:
         """Return the buffers to write for `message`. LocalProtocolError, with nothing changed, if it is not allowed now."""
         kind = KIND_OF[type(message)]
-        next_state = self._may_say.get(word_of(kind, message))
+        next_state = self._may_say.get(kind if type(message) is not Failure else word_of(kind, message))
         if next_state is None:
             raise LocalProtocolError(f"the {self.role.value} may not say {kind} in state {self.state.value}")
         if type(message) is Row:
             return self._send_row(message)
         header = self._encoder.encode(message)
-        buffers, length = build_frame(header, getattr(message, "payload", None), self._peer_frame_bytes_max)
+        payload = message.payload if type(message) in WITH_PAYLOAD else None  # type: ignore[union-attr]
+        buffers, length = build_frame(header, payload, self._peer_frame_bytes_max)
         try:
             self._dialogue.apply(message, length, heard=False)
         except Breach as breach:
             raise LocalProtocolError(breach.message, breach.code) from None
-        self._enter(next_state, message, said=True)
+        if next_state is not self.state or type(message) is Welcome:
+            self._enter(next_state, message, said=True)
         return buffers
 
     def _send_row(self, row: Row) -> list[BytesLike]:

@@ -218,10 +218,12 @@ class Dialogue:
         return True
 
     def _result(self, message: Result, frame_bytes: int, _heard: bool) -> bool:
-        window = self._subscription(message.subscription)
-        if not window.allows(message.rows):
+        window = self.subscriptions.get(message.subscription) or self._subscription(message.subscription)
+        rows = message.rows
+        if window.bytes <= 0 or (window.rows <= 0 and rows):
             raise Breach(f"a result for subscription {message.subscription} was sent without credit ({window})", "flow")
-        window.spend(message.rows, frame_bytes)
+        window.rows -= rows
+        window.bytes -= frame_bytes
         return True
 
     def _gap(self, message: Gap, _bytes: int, _heard: bool) -> bool:

@@ -59,18 +59,26 @@ def build_frame(header: bytes, payload: Payload | None, frame_bytes_max: int) ->
         length = limits.PREFIX_BYTES + len(header)
         if length - _LENGTH.size <= frame_bytes_max:
             return [_PREFIX.pack(length - _LENGTH.size, len(header)) + header], length
-    pieces: list[BytesLike] = []
-    if payload is not None:
-        pieces = [piece for piece in (payload if isinstance(payload, list) else [payload]) if len(piece)]
-    payload_length = 0
-    for piece in pieces:
-        payload_length += len(piece) if type(piece) is bytes else memoryview(piece).nbytes
+    pieces, payload_length = _pieces_of(payload)
     start = payload_start(len(header)) if payload_length else limits.PREFIX_BYTES + len(header)
     length = start + payload_length
     if length - 4 > frame_bytes_max:
         raise LocalProtocolError(f"frame of {length - 4} bytes is over the limit of {frame_bytes_max}", "limit")
     padding = _ZEROS[: start - limits.PREFIX_BYTES - len(header)]
-    return [prefix(length, len(header)) + header + padding, *pieces], length
+    return [_PREFIX.pack(length - _LENGTH.size, len(header)) + header + padding, *pieces], length
+
+
+def _pieces_of(payload: Payload | None) -> tuple[list[BytesLike], int]:
+    """Return the buffers of a payload that hold anything, and how much they hold."""
+    if payload is None:
+        return [], 0
+    if type(payload) is list and len(payload) == 1 and type(payload[0]) is bytes and payload[0]:
+        return payload, len(payload[0])
+    pieces = [piece for piece in (payload if isinstance(payload, list) else [payload]) if len(piece)]
+    total = 0
+    for piece in pieces:
+        total += len(piece) if type(piece) is bytes else memoryview(piece).nbytes
+    return pieces, total
 
 
 def _memory(size: int) -> memoryview:

@@ -1,4 +1,6 @@
-"""What can be said: one frozen class a message. On the wire a message is a map of its fields plus `kind` (`KINDS` below).
+"""What can be said: one class a message, frozen save the two that answer every row (freezing triples what making one costs).
+
+On the wire a message is a map of its fields plus `kind` (`KINDS` below).
 
 Conventions:
 
@@ -280,7 +282,7 @@ class ChannelClosed:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ack:
     """All trains of the channel with a number up to `through` are settled; counts are since the `Ack` before.
 
@@ -307,7 +309,7 @@ class Subscribed:
     payload: Payload | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
     """`rows` rows of a subscription: a bare Arrow IPC record batch as payload, or `values`.
 

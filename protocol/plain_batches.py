@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OFFSET_BYTES = 4
 ALIGNMENT_BYTES = 8  # of each buffer within the body, as Arrow's own writer has it
 JOINED_BYTES_MAX = 64 * 1024  # below, one copy is cheaper than handing over each buffer by itself
+FORMS_KEPT_MAX = 256  # of payloads of one row: texts of so many lengths
 HEAD_BYTES_MAX = 64 * 1024  # of a form that is remembered: some hundreds of columns
 _I64 = Struct("<q")
 _U32 = Struct("<I")
@@ -136,6 +137,19 @@ class PlainReader:
         return found
 
 
+def _code_of(data_type: pa.DataType) -> str | None:
+    """Return how `struct` writes one value of a plain type as a buffer of a batch, text as its two offsets; None for odd widths."""
+    import pyarrow as pa
+
+    if pa.types.is_float64(data_type):
+        return "d"
+    if pa.types.is_int64(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
+        return "q"
+    if pa.types.is_int32(data_type) or pa.types.is_date32(data_type):
+        return "i4x"
+    return "ii" if pa.types.is_string(data_type) else None
+
+
 class PlainWriter:
     """Buffers of plain columns to payloads of one schema, all of whose types are plain (`width_of`)."""
 
@@ -155,6 +169,43 @@ class PlainWriter:
         self._places = places
         self._nodes = Struct(f"<{2 * places.node_count}q")
         self._buffers = Struct(f"<{2 * count}q")
+        self._codes = [_code_of(field.type) for field in schema]
+        self._texts = [place for place, code in enumerate(self._codes) if code == "ii"]
+        self._forms: dict[tuple[int, ...], tuple[bytes, Struct]] = {}  # of payloads of one row, by the bytes of its texts
+
+    def write_row(self, values: Sequence[Any]) -> list[BytesLike] | None:
+        """Return the payload of one row of numbers and bytes of text, None where a type has no short way. It is what `write` gives."""
+        lengths: tuple[int, ...] = ()
+        if self._texts:
+            lengths = tuple([len(values[place]) for place in self._texts])
+            values = [one for value in values for one in ((0, len(value), value) if type(value) is bytes else (value,))]
+        form = self._forms.get(lengths)
+        if form is None:
+            if None in self._codes:
+                return None
+            form = self._form_of(lengths)
+        head, row = form
+        return [head + row.pack(*values)]
+
+    def _form_of(self, lengths: tuple[int, ...]) -> tuple[bytes, Struct]:
+        left = iter(lengths)
+        codes = ["<"]
+        buffers: list[tuple[bytes, ...]] = []
+        for code in self._codes:
+            assert code is not None
+            codes.append(code)
+            if code == "ii":
+                length = next(left)
+                codes.append(f"{length}s{-length % ALIGNMENT_BYTES}x")
+                buffers.append((bytes(2 * OFFSET_BYTES), bytes(length)))
+            else:
+                buffers.append((bytes(Struct(f"<{code.removesuffix('4x')}").size),))
+        row = Struct("".join(codes))
+        payload = b"".join(self.write(1, buffers))
+        if len(self._forms) >= FORMS_KEPT_MAX:
+            self._forms.clear()
+        form = self._forms[lengths] = (payload[: len(payload) - row.size], row)
+        return form
 
     def write(self, rows: int, buffers: Sequence[tuple[Any, ...]]) -> list[BytesLike]:
         """Return the payload in pieces. `buffers`: of each column its values, of text offsets and characters; at least one row.

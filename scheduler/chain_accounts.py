@@ -20,6 +20,10 @@ from numpy.typing import NDArray
 IntColumn = NDArray[np.int64]
 
 
+RUNS_ALIKE_MAX = 2 * CHAIN_RUNS_TOGETHER
+"""Up to so many runs a loop over them costs less than NumPy's calls."""
+
+
 class _Chain:
     """Where the ledger keeps what belongs to a chain."""
 
@@ -136,10 +140,14 @@ class ChainAccounts:
             self.settle()
 
     def settle(self) -> None:
-        """Count everything that has not been counted yet, chains of one length together."""
-        late_runs, self._late_runs, self._waiting = self._late_runs, [], 0
-        by_length = self._by_length(late_runs)
+        """Count everything that has not been counted yet: few runs by what they did, many in columns, chains of one length together."""
+        late_runs, self._late_runs = self._late_runs, []
         late, self._late = self._late, []
+        waiting, self._waiting = self._waiting, 0
+        if waiting <= RUNS_ALIKE_MAX:
+            self._count_alike(late_runs, late)
+            return
+        by_length = self._by_length(late_runs)
         for one, receipt in late:
             row = [one.number, receipt.consumed.rows, receipt.cost_ns, *receipt.rows_out]
             by_length.setdefault(len(one.operators), []).append(np.array([row], dtype=np.int64))
@@ -147,6 +155,38 @@ class ChainAccounts:
             runs = np.concatenate(parts)
             runs = runs[np.argsort(runs[:, 0], kind="stable")]
             self._count(length, runs[:, 0], np.concatenate((runs[:, 1:2], runs[:, 3:]), axis=1), runs[:, 2])
+
+    def _count_alike(self, late_runs: Sequence[tuple[ChainRuns, list[_Chain]]], late: Sequence[tuple[_Chain, ChainReceipt]]) -> None:
+        """Count runs of which most brought the same rows to every operator: what a stream does whose rows come one by one."""
+        alike: dict[tuple[int, ...], list[int]] = {}  # number of the chain, rows in, rows out of each operator: runs, cost
+        for runs, chains in late_runs:
+            taken, rows_out, first = runs.taken, runs.rows_out, 0
+            for place, one in enumerate(chains):
+                last = first + len(one.operators)
+                at = place * RUN_FIELDS
+                _add(alike, (one.number, taken[at], *rows_out[first:last]), taken[at + 3])
+                first = last
+        for one, receipt in late:
+            _add(alike, (one.number, receipt.consumed.rows, *receipt.rows_out), receipt.cost_ns)
+        by_chain: dict[int, list[tuple[tuple[int, ...], int, int]]] = {}
+        for (number, *rows), (count, cost_ns) in alike.items():
+            by_chain.setdefault(number, []).append((tuple(rows), count, cost_ns))
+        for number in sorted(by_chain):
+            self._count_chain(self._chains[number], by_chain[number])
+
+    def _count_chain(self, one: _Chain, groups: Sequence[tuple[tuple[int, ...], int, int]]) -> None:
+        """Count groups of runs of one chain: rows in and out of each operator, how many such runs, what they cost together."""
+        calls = sum([count for _, count, _ in groups])
+        spent_ns = sum([cost_ns for _, _, cost_ns in groups])
+        places = range(len(one.operators) + 1)
+        sums = [sum([rows[i] * count for rows, count, _ in groups]) for i in places]
+        for edge, log, row_bytes, passed in zip(one.edges[1:], one.logs, one.shape.row_bytes[:-1], sums[1:-1], strict=True):
+            self._ledger.pass_through(edge, log, passed, passed * row_bytes)
+        record = self._estimates.record_sums
+        for place, (operator, share) in enumerate(zip(one.operators, one.shape.shares(sums[:-1]), strict=True)):
+            squares = sum([rows[place] * rows[place] * count for rows, count, _ in groups])
+            products = sum([rows[place] * cost_ns for rows, _, cost_ns in groups])
+            record(operator, calls, sums[place], sums[place + 1], share * spent_ns, squares, share * products)
 
     @staticmethod
     def _by_length(late: Sequence[tuple[ChainRuns, list[_Chain]]]) -> dict[int, list[IntColumn]]:
@@ -233,3 +273,12 @@ class ChainAccounts:
         )
         self._chains.append(found)
         return found
+
+
+def _add(alike: dict[tuple[int, ...], list[int]], key: tuple[int, ...], cost_ns: int) -> None:
+    known = alike.get(key)
+    if known is None:
+        alike[key] = [1, cost_ns]
+    else:
+        known[0] += 1
+        known[1] += cost_ns

@@ -288,22 +288,26 @@ class Estimates:
 
         Sums of calls, rows in, rows out and cost, of rows in squared and of rows in times cost.
         """
+        columns = (slots, calls, rows_in, rows_out, cost_ns, squares, products)
+        for sums in zip(*(column.tolist() for column in columns), strict=True):
+            self.record_sums(*sums)
+
+    def record_sums(self, slot: int, calls: int, rows_in: int, rows_out: int, cost_ns: float, squares: int, products: float) -> None:
+        """Do the same for one operator."""
         if not self.adapt:
             return
-        self._runs += int(calls.sum())
-        columns = (calls, rows_in, rows_out, cost_ns, squares, products)
-        for slot, *sums in zip(slots.tolist(), *(column.tolist() for column in columns), strict=True):
-            one = self.measured[slot]
-            if one is None or not sums[1]:
-                continue
-            one.calls += sums[0]
-            one.rows_in += sums[1]
-            one.rows_out += sums[2]
-            one.spent_ns += sums[3]
-            one.squares += sums[4]
-            one.products += sums[5]
-            if one.rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED) and self._take_window(slot, one):
-                self._dirty_runs[slot] = None
+        self._runs += calls
+        one = self.measured[slot]
+        if one is None or not rows_in:
+            return
+        one.calls += calls
+        one.rows_in += rows_in
+        one.rows_out += rows_out
+        one.spent_ns += cost_ns
+        one.squares += squares
+        one.products += products
+        if one.rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED) and self._take_window(slot, one):
+            self._dirty_runs[slot] = None
 
     def _take_window(self, slot: int, one: Measured) -> bool:
         """Take the sums into the means; return whether those have moved enough to be told."""

@@ -1,7 +1,7 @@
 """What the scheduler can be told. Plain facts, with the time they happened where it matters.
 
 A driver hands a list of these to `SchedulerCore.handle`; nothing else changes what the scheduler believes, so that a story of them can be
-told again.
+told again. Nobody changes one either; those that come with every train are not frozen, since that makes them dearer to make.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from millstream.engine.work import WorkReceipt
 from millstream.scheduler.spec import PolicySpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arrived:
     """Rows, and items without rows, were appended to a source's log from outside.
 
@@ -102,7 +102,7 @@ class WorkFailure:
     operator: OperatorId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkDone:
     """An order ended. With `failure` set the receipt tells what had been done before."""
 

@@ -8,7 +8,7 @@ from millstream.engine.work import WorkOrder
 from millstream.scheduler.events import QueryRemoved
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Dispatch:
     """Give this order to a worker. Its operators are locked until the `WorkDone` that answers it."""
 

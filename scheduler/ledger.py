@@ -393,6 +393,12 @@ class Ledger:
             self.stalled_count += 1
         return operator, rows_in, rows_out
 
+    def pass_through(self, edge: int, log: int, rows: int, size_bytes: int) -> None:
+        """Count rows that were appended to a log and consumed over its one edge at once, inside a chain."""
+        self.consumed_at[edge] += rows
+        self._log_rows[log] += rows
+        self._log_bytes[log] += size_bytes
+
     def consume(self, operator: int, edge: int, taken: EdgeCount) -> None:
         """Count rows that an operator took from an edge."""
         self.take(operator, edge, taken.rows, taken.bytes, taken.head_arrival_ns)

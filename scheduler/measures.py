@@ -39,6 +39,9 @@ _WAITING_MAX: Final = 256
 _KEPT_MAX: Final = 4_096
 """Results of all queries that wait to be given to theirs, so that NumPy sorts them."""
 
+_IDEALS_MAX: Final = 64
+"""Changes of the ideal times among those that wait; queries' times change with the estimates, some times a second."""
+
 _LEFT_MAX: Final = 256
 """Queries that have left whose report can still be had."""
 
@@ -179,14 +182,15 @@ class QueryMeasures:
 
     def emitted(self, emission: Emission, ideal_ns: float) -> None:
         """Note the results of a call."""
-        self.add(emission.arrivals_ns, (emission.finished_ns,) * len(emission.arrivals_ns), emission.counts, ideal_ns)
+        count = len(emission.arrivals_ns)
+        self.add(emission.arrivals_ns, (emission.finished_ns,) * count, emission.counts, (ideal_ns,) * count)
 
-    def add(self, arrivals_ns: Iterable[int], finished_ns: Sequence[int], counts: Iterable[int], ideal_ns: float) -> None:
-        """Note results: their arrivals, when they left, and how many of each."""
+    def add(self, arrivals_ns: Iterable[int], finished_ns: Iterable[int], counts: Iterable[int], ideals_ns: Iterable[float]) -> None:
+        """Note results: their arrivals, when they left, how many of each, and the ideal times that held then."""
         self._arrivals.extend(arrivals_ns)
         self._finished.extend(finished_ns)
         self._counts.extend(counts)
-        self._ideals.extend((ideal_ns,) * len(finished_ns))
+        self._ideals.extend(ideals_ns)
         if len(self._arrivals) >= _WAITING_MAX:
             self.settle()
 
@@ -230,7 +234,7 @@ class Measures:
         self._of_root: dict[OperatorId, list[QueryMeasures]] = {}
         self._kept: list[ChainRuns] = []  # results that are not yet given to their queries
         self._kept_count = 0
-        self._ideal_of: dict[QueryId, float] = {}
+        self._ideals: list[tuple[int, dict[QueryId, float]]] = []  # from which of those on which ideal times hold
         self._ideal_version = -1
         self._memory_max = 0
         self._memory_area = 0.0
@@ -317,8 +321,10 @@ class Measures:
         `version` tells whether `ideal_of_query` may be another than the last time. Many are kept until they are given to their queries.
         """
         if version != self._ideal_version:
-            self._hand_out()
-            self._ideal_version, self._ideal_of = version, dict(ideal_of_query)
+            if len(self._ideals) >= _IDEALS_MAX:
+                self._hand_out()
+            self._ideal_version = version
+            self._ideals.append((self._kept_count, dict(ideal_of_query)))
         counts = runs.taken[6::RUN_FIELDS]
         rows = sum(counts)
         if runs.taken[4 - RUN_FIELDS] < self._second_end_ns:
@@ -338,17 +344,19 @@ class Measures:
         if not self._kept:
             return
         kept_runs, self._kept, self._kept_count = self._kept, [], 0
+        ideals, self._ideals = self._ideals, [(0, self._ideals[-1][1])]
         roots = np.array([shape.operators[-1] for runs in kept_runs for shape in runs.shapes], dtype=np.int64)
         results = np.concatenate([np.array(runs.taken, dtype=np.int64) for runs in kept_runs]).reshape(-1, RUN_FIELDS)[:, 4:7]
+        held = np.searchsorted(np.array([first for first, _ in ideals]), np.arange(len(roots)), side="right") - 1
         kept = np.flatnonzero(results[:, 2])
-        roots, results = roots[kept], results[kept]
-        order = np.argsort(roots, kind="stable")
-        roots, results = roots[order], results[order]
+        kept = kept[np.argsort(roots[kept], kind="stable")]
+        roots, results, held = roots[kept], results[kept], held[kept]
         bounds = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1], [True]))).tolist() if len(roots) else [0]
         for first, last in pairwise(bounds):
             finished, arrivals, counts = results[first:last].T.tolist()
             for one in self._of_root.get(OperatorId(int(roots[first])), ()):
-                one.add(arrivals, finished, counts, self._ideal_of.get(one.identity, 1.0))
+                times = [ideal_of.get(one.identity, 1.0) for _, ideal_of in ideals]
+                one.add(arrivals, finished, counts, np.array(times)[held[first:last]].tolist())
 
     def _next_second(self, second: int) -> None:
         if second > self._second:

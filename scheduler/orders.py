@@ -50,7 +50,12 @@ class OrderMaker:
         """Return one order that runs these units one after the other."""
         steps: list[Step] = []
         if self._plain and not self._ledger.halted_count:
-            self._entry_steps(units, steps)
+            if len(units) == 1:
+                return WorkOrder(order, self._steps_from_entry(units[0]), budget_ns)
+            for unit in units:
+                steps += self._steps_from_entry(unit)
+                if len(steps) >= ORDER_STEPS_MAX:
+                    break
         else:
             for unit in units:
                 self._walk_steps(unit, steps)
@@ -58,23 +63,20 @@ class OrderMaker:
                     break
         return WorkOrder(order, tuple(steps), budget_ns)
 
-    def _entry_steps(self, units: Sequence[int], steps: list[Step]) -> None:
-        """Add the entry of each unit, and what follows it. The steps of a unit are made anew only when their rows are others."""
-        rows_at, made, count = self._ledger.rows_at, self._made, self._count
-        for unit in units:
-            known = made.get(unit)
-            entry = known[1] if known is not None else self.view.units.entries.item(unit)
-            if not count:
-                rows = self._rows(unit, entry)
-            elif (rows := rows_at[entry]) > count:
-                rows = count
-            elif rows < 0:
-                rows = 0
-            if known is None or known[0] != rows:
-                known = made[unit] = (rows, entry, (Step(self._operator(entry), rows), *self._behind(unit)))
-            steps += known[2]
-            if len(steps) >= ORDER_STEPS_MAX:
-                return
+    def _steps_from_entry(self, unit: int) -> tuple[Step, ...]:
+        """Return the entry of a unit, and what follows it. The steps of a unit are made anew only when their rows are others."""
+        known = self._made.get(unit)
+        entry = known[1] if known is not None else self.view.units.entries.item(unit)
+        rows, count = self._ledger.rows_at[entry], self._count
+        if not count:
+            rows = self._fitting(unit, entry, rows)
+        elif rows > count:
+            rows = count
+        elif rows < 0:
+            rows = 0
+        if known is None or known[0] != rows:
+            known = self._made[unit] = (rows, entry, (Step(self._operator(entry), rows), *self._behind(unit)))
+        return known[2]
 
     def _behind(self, unit: int) -> tuple[Step, ...]:
         rest = self._rest.get(unit)

@@ -15,7 +15,8 @@ class Gate:
 
     def __init__(self, executor: OrderExecutor) -> None:
         self._executor = executor
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._running = 0
         self._closed = 0
 
@@ -26,14 +27,14 @@ class Gate:
 
     def run(self, order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
         """Run the order, once the door is open."""
-        with self._changed:
+        with self._lock:  # the condition's own: entering that takes four times as many calls
             while self._closed:
                 self._changed.wait()
             self._running += 1
         try:
             return self._executor.run(order, clock_ns)
         finally:
-            with self._changed:
+            with self._lock:
                 self._running -= 1
                 if self._closed and not self._running:
                     self._changed.notify_all()

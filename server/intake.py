@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from millstream.server.publishing import Channel
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Taken:
     """What became of a publish: rows accepted and refused, (index, reason) of those refused, the last accepted row's arrival number.
 

@@ -105,8 +105,9 @@ class ResultLog:
 
     def entry(self, number: int) -> Entry:
         """Return a result that is kept."""
-        assert self.first_number <= number < self.next_number, number
-        return self._entries[number - self.next_number]
+        at = number - self.next_number
+        assert self._dropped - len(self._entries) <= at < 0, number
+        return self._entries[at]
 
     def kept(self) -> list[Entry]:
         """Return the results that are kept, oldest first."""
@@ -135,12 +136,13 @@ class ResultLog:
 
     def token_before(self, number: int) -> str:
         """Return the token that resumes with result `number`."""
-        return f"m1.{self.identity}.{number - 1}.{self.rows_before(number)}"
+        rows = self.rows_total if number == self.next_number else self.rows_before(number)
+        return f"m1.{self.identity}.{number - 1}.{rows}"
 
     def trim(self, now_ns: int, needed_from: int) -> None:
         """Let go of results older than the bounds, but of none from number `needed_from` on."""
         entries, at = self._entries, self._dropped
-        needed_at = len(entries) - max(0, self.next_number - needed_from)
+        needed_at = len(entries) - (self.next_number - needed_from if needed_from < self.next_number else 0)
         while at < needed_at:
             oldest = entries[at]
             if self.bytes_total - oldest.bytes_before <= self.kept_bytes_max and now_ns - oldest.recorded_ns <= self.kept_ns_max:

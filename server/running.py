@@ -6,6 +6,7 @@ Every change of the network for a query's sake happens here, on the thread that 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.catalog import NamedQuery
@@ -104,7 +105,7 @@ def deliverer(host: EngineHost, query: Query) -> Deliver:
     run = query.run
     if query.kind is QueryKind.INSERT:
         return lambda train: forward(host, query, run, train)
-    return lambda train: host.deliver(query, run, train)
+    return partial(host.deliver, query, run)
 
 
 def _splice(

@@ -144,12 +144,13 @@ class Session:
         if self.closed or self.transport.is_closing():
             return
         buffers = self.connection.send(message)
+        outbox = self.application.outbox
         if not self._unsent:
-            self.application.outbox.add(self)
+            outbox.add(self)
         self._unsent += buffers
         for buffer in buffers:
             self._unsent_bytes += len(buffer)
-        if self._unsent_bytes > GATHERED_BYTES_MAX or not self.application.outbox.is_open:
+        if self._unsent_bytes > GATHERED_BYTES_MAX or not outbox.is_open:
             self.flush()
 
     def flush(self) -> None:

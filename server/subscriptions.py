@@ -149,7 +149,8 @@ class Feed:
         entry = self.log.append(batch, meta, now_ns)
         for subscription in tuple(self.subscriptions):
             subscription.pump(now_ns, shared=entry)
-            if not subscription.ended and subscription.waiting_bytes > self.bounds.bytes_max:
+            behind = subscription.cursor != self.log.next_number and not subscription.ended
+            if behind and subscription.waiting_bytes > self.bounds.bytes_max:
                 self._too_slow(subscription, now_ns)
         entry.forget_made()
         self._trim(now_ns)
@@ -217,7 +218,12 @@ class Feed:
         """Whether a reader that still takes results is more than half of its bound behind."""
         if self.bounds.slow != "disconnect":
             return False
-        return any(2 * s.waiting_bytes > self.bounds.bytes_max and now_ns - s.progress_ns < STALLED_NS for s in self.subscriptions)
+        for s in self.subscriptions:
+            if s.cursor == self.log.next_number:
+                continue  # has everything, as most have at all times
+            if 2 * s.waiting_bytes > self.bounds.bytes_max and now_ns - s.progress_ns < STALLED_NS:
+                return True
+        return False
 
     @property
     def fullness(self) -> float:
@@ -254,5 +260,8 @@ class Feed:
         if self._hold_for_first:
             needed = self.log.first_number if self.log.kept_bytes <= self.bounds.bytes_max else self.log.next_number
         else:
-            needed = min([s.cursor for s in self.subscriptions], default=self.log.next_number)
+            needed = self.log.next_number
+            for s in self.subscriptions:
+                if s.cursor < needed:
+                    needed = s.cursor
         self.log.trim(now_ns, needed)

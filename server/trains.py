@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from millstream.engine.arrow import VIEW_DTYPES, arrow_schema, column_to_arrow
-from millstream.engine.column import Column
+from millstream.engine.column import CellColumn, Column
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.engine.types import Kind
@@ -38,7 +38,9 @@ class ResultShape:
 
     def results(self, train: Train) -> list[ResultRows]:
         """Return a train in pieces of about RESULT_BYTES_MAX at most."""
-        whole = ResultRows(self, [train.column(i) for i in range(self._width)], train.rows)
+        slots = train.slots
+        columns = [slot if type(slot := slots[i]) is CellColumn else train.column(i) for i in range(self._width)]
+        whole = ResultRows(self, columns, train.rows)
         if whole.nbytes <= RESULT_BYTES_MAX or train.rows == 1:
             return [whole]
         pieces = -(-whole.nbytes // RESULT_BYTES_MAX)
@@ -49,14 +51,16 @@ class ResultShape:
         """Return the payload of a Result with these columns, None where they are not plain (`protocol/plain_batches.py`)."""
         if not self._is_plain:
             return None
+        if self._writer is None:
+            self._writer = PlainWriter(self._arrow)
+        if rows == 1 and (cells := _cells_of(columns)) is not None and (row := self._writer.write_row(cells)) is not None:
+            return row
         buffers = []
         for column in columns:
             found = _buffers_of(column, rows)
             if found is None:
                 return None
             buffers.append(found)
-        if self._writer is None:
-            self._writer = PlainWriter(self._arrow)
         return self._writer.write(rows, buffers)
 
 
@@ -69,9 +73,10 @@ class ResultRows:
         self._shape = shape
         self.columns = columns
         self.num_rows = rows
-        self.nbytes = 0
+        nbytes = 0
         for column in columns:
-            self.nbytes += column.nbytes()
+            nbytes += column.nbytes()
+        self.nbytes = nbytes
         self._batch: Any = None
         self._payload: list[BytesLike] | None = None
 
@@ -95,6 +100,17 @@ class ResultRows:
     def forget_made(self) -> None:
         """Let go of batch and payload once those who read along have them: what is kept is counted without them."""
         self._batch = self._payload = None
+
+
+def _cells_of(columns: Sequence[Column]) -> list[Any] | None:
+    """Return the values of one row, text as bytes; None unless all are as they came."""
+    cells = []
+    for column in columns:
+        if type(column) is not CellColumn:
+            return None
+        cell = column.cells[0]
+        cells.append(cell.encode() if type(cell) is str else cell)
+    return cells
 
 
 def _buffers_of(column: Column, rows: int) -> tuple[Any, ...] | None:

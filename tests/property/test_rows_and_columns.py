@@ -7,8 +7,10 @@ import pickle
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.arrow import arrow_schema
 from millstream.engine.column import CellColumn, Column, concat_columns
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal
@@ -18,6 +20,7 @@ from millstream.engine.schema import Field, Schema
 from millstream.engine.train import Numbers, Train
 from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType
 from millstream.engine.watermarks import TIME_MIN, RowsTrack, RowTrack
+from millstream.server.trains import ResultShape
 
 INT64, INT32 = 2**63 - 1, 2**31 - 1
 VALUES: dict[DataType, st.SearchStrategy[Any]] = {
@@ -157,6 +160,19 @@ def test_cells_are_a_column_like_any_other(made: tuple[DataType, list[Any]]) -> 
     assert bits(copy.copy(cells)) == bits(pickle.loads(pickle.dumps(cells))) == bits(plain)
     if type_ in (INT, BIGINT, TIMESTAMP):
         assert cells.bounds() == plain.bounds()
+
+
+@given(st.tuples(*[VALUES[t] for t in (INT, TEXT, DOUBLE, TIMESTAMP, TEXT)]))
+def test_the_payload_of_one_row_is_that_of_a_batch_of_one(row: tuple[Any, ...]) -> None:
+    schema = Schema(tuple(Field(f"c{i}", t) for i, t in enumerate((INT, TEXT, DOUBLE, TIMESTAMP, TEXT))))
+    for width in (1, 5):
+        shape = ResultShape(Schema(schema.fields[:width]))
+        cells: list[Column] = [CellColumn(f.type, [value]) for f, value in zip(schema.fields[:width], row[:width], strict=True)]
+        arrays = [Column(c.type, c.values) for c in cells]
+        written = [b"".join(shape.payload(columns, 1) or []) for columns in (cells, arrays)]
+        assert written[0] == written[1]
+        batch = pa.ipc.read_record_batch(pa.py_buffer(written[0]), arrow_schema(Schema(schema.fields[:width])))
+        assert batch.equals(shape.batch_of(arrays)) or row[2] != row[2]
 
 
 @given(st.integers(-5, 5), st.one_of(st.just(TIME_MIN), st.integers(-8, 8)), st.integers(0, 3))
