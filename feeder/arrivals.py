@@ -6,6 +6,7 @@ recorded time; what a block of rows must know of the rows before it is one integ
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,8 +42,8 @@ class ArrivalRule:
             raise RateError(f"{self.kind} arrivals need a rate", hint="give --rate N/s or --profile, or use --max")
         if self.burst < 1:
             raise RateError("a burst holds at least one row")
-        if self.speed <= 0:
-            raise RateError("the speed must be above 0")
+        if not 0 < self.speed < math.inf:
+            raise RateError("the speed must be a number above 0")
         if any(share <= 0 for share in self.shares):
             raise RateError("every stream's share of the rate must be above 0")
 

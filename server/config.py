@@ -22,13 +22,24 @@ from millstream.scheduler.sharing.names import DEFAULT, NAMES
 from millstream.server.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "MILLSTREAM_"
+NUMBER_MAX = 2.0**53  # of any setting; of times in s less, as they are told in ns
+SECONDS_MAX = 1e9
+PORT_MAX = 65_535
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
 
-def setting(default: Any, section: str, explanation: str, *, least: float | None = None, choices: tuple[str, ...] = ()) -> Any:
+def setting(
+    default: Any,
+    section: str,
+    explanation: str,
+    *,
+    least: float | None = None,
+    most: float = NUMBER_MAX,
+    choices: tuple[str, ...] = (),
+) -> Any:
     """Define a setting: its default, its section of millstream.toml, what it does and why the default is what it is."""
-    metadata = {"section": section, "explanation": explanation, "least": least, "choices": choices}
+    metadata = {"section": section, "explanation": explanation, "least": least, "most": most, "choices": choices}
     return field(default=default, metadata=metadata)
 
 
@@ -37,7 +48,9 @@ class Config:
     """All settings of `millstream serve`."""
 
     host: str = setting("127.0.0.1", "server", "Address to listen on. Loopback unless you say otherwise; beyond it a token is required.")
-    port: int = setting(7415, "server", "TCP port to listen on; 0 lets the system choose one, which is then logged.", least=0)
+    port: int = setting(
+        7415, "server", "TCP port to listen on; 0 lets the system choose one, which is then logged.", least=0, most=PORT_MAX
+    )
     data_dir: str = setting("", "server", "Directory of the catalogue and journals. Empty: nothing is kept over a restart.")
     workers: int = setting(1, "server", "Worker threads that run operators, beside the scheduler's own.", least=0)
     policy: str = setting(
@@ -78,7 +91,7 @@ class Config:
     shed_seed: int = setting(
         0, "server", "Decides, with its arrival number, which rows fall when load is shed; the same at every start.", least=0
     )
-    metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0)
+    metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0, most=PORT_MAX)
     drain_s: float = setting(10.0, "server", "On SIGTERM, how long queued rows may take to be answered before the server leaves.", least=0)
 
     admin_token: str = setting("", "security", "Who sends it may do everything.")
@@ -88,7 +101,9 @@ class Config:
     tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
 
     connections_max: int = setting(1024, "limits", "Connections at once; one more is told so and closed.", least=1)
-    frame_bytes_max: int = setting(64 * 2**20, "limits", "Largest frame after hello; one that says more is refused unread.", least=65_536)
+    frame_bytes_max: int = setting(
+        64 * 2**20, "limits", "Largest frame after hello; one that says more is refused unread.", least=65_536, most=2**32 - 1
+    )
     frame_s: float = setting(
         10.0, "limits", "How long hello, or the rest of a frame that has begun, may take before the peer is dropped.", least=0.1
     )
@@ -192,6 +207,9 @@ def _checked(definition: dataclasses.Field[Any], kind: type, raw: Any, place: st
         raise ConfigError(f"{place} is {value!r}", hint=f"it must be one of {', '.join(choices)}")
     if least is not None and not value >= least:  # NaN is not
         raise ConfigError(f"{place} is {value}", hint=f"it must be at least {least:g}")
+    most = SECONDS_MAX if definition.name.endswith("_s") else definition.metadata["most"]
+    if kind is not str and value > most:
+        raise ConfigError(f"{place} is {value}", hint=f"it must be at most {most:.16g}")
     return value
 
 
@@ -199,7 +217,7 @@ def _converted(kind: type, raw: Any, place: str) -> Any:
     """Turn text or a TOML value into the setting's type."""
     if kind is bool:
         return _boolean(raw, place)
-    if isinstance(raw, bool) or (kind is str and not isinstance(raw, str)):
+    if isinstance(raw, bool) or (kind is str and not isinstance(raw, str)) or (kind is int and isinstance(raw, float)):
         raise ConfigError(f"{place} is {raw!r}", hint=f"it must be {_described(kind)}")
     try:
         return kind(raw)

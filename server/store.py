@@ -14,9 +14,10 @@ import secrets
 import sqlite3
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from millstream.engine.records import dataclass
+from millstream.server.directory_lock import lock
 from millstream.server.errors import StoreError
 
 FORMAT_VERSION = 1
@@ -75,9 +76,11 @@ class Store:
 
     def __init__(self, directory: Path | None) -> None:
         self.path = None if directory is None else directory / FILE_NAME
+        self._lock: IO[str] | None = None
         try:
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
+                self._lock = lock(directory)
             target = ":memory:" if self.path is None else str(self.path)
             self._connection = sqlite3.connect(target, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -88,8 +91,10 @@ class Store:
         self._check_version()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and leave the directory to others."""
         self._connection.close()
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def server_id(self) -> str:

@@ -22,7 +22,21 @@ if TYPE_CHECKING:
     from millstream.client.connection import Answer
 
 ADDRESS = f"{DEFAULT_HOST}:{DEFAULT_PORT}"
+SECONDS_MAX = 1e9
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Seconds(click.FloatRange):
+    """A time in s: a number from `min` on, neither NaN nor beyond what a clock can tell."""
+
+    def __init__(self, min: float, min_open: bool = False) -> None:
+        super().__init__(min, SECONDS_MAX, min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; BadParameter when it is none that will do."""
+        if (found := super().convert(value, param, ctx)) != found:  # NaN is within any bounds
+            self.fail(f"{value} is not a number", param, ctx)
+        return found
 
 
 def connection_options(command: Command) -> Command:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import connection_options, courtesy, format_option, in_force, show_answer, show_table
+from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, in_force, show_answer, show_table
 from millstream.client.commands.record import record
 from millstream.client.errors import MillstreamError
 from millstream.client.queries import quoted
@@ -80,7 +80,7 @@ def _setting(option: str) -> str:
 
 @command.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="How long; without it until Ctrl-C.")
+@click.option("--seconds", type=Seconds(0, min_open=True), help="How long; without it until Ctrl-C.")
 @connection_options
 def trace(file: Path, seconds: float | None, connect: Connect) -> None:
     """Write what is decided and run from now on into FILE, for a trace viewer.

@@ -7,7 +7,7 @@ import json
 from typing import IO, Any
 
 import click
-from millstream.client.commands.common import connection_options, courtesy, format_option, show_answer, show_results
+from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, show_answer, show_results
 from millstream.client.commands.objects import Connect, add_drop, add_list, add_show, add_verb
 from millstream.client.queries import name_of, quoted
 from millstream.client.statements import first_word
@@ -27,7 +27,7 @@ def command() -> None:
 @click.option("--class", "class_", default=None, help="Its class.")
 @click.option("--qos", default=None, help="Its latency graph, for example '0ms:1, 50ms:0.8, 200ms:0'.")
 @click.option("--start-at", type=click.DateTime(), default=None, help="When to start it (UTC).")
-@click.option("--lifetime", type=click.FloatRange(min=0, min_open=True), default=None, metavar="SECONDS", help="How long it runs.")
+@click.option("--lifetime", type=Seconds(0, min_open=True), default=None, metavar="SECONDS", help="How long it runs.")
 @format_option
 @connection_options
 def submit(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import connection_options, courtesy, warn
-from millstream.client.files import write_whole
+from millstream.client.commands.common import Seconds, connection_options, courtesy, warn
+from millstream.client.files import check_writable, write_whole
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="How long; without it until Ctrl-C.")
+@click.option("--seconds", type=Seconds(0, min_open=True), help="How long; without it until Ctrl-C.")
 @connection_options
 def command(file: Path, seconds: float | None, connect: Callable[[], Client]) -> None:
     """Record a running server into FILE.
@@ -32,6 +32,7 @@ def command(file: Path, seconds: float | None, connect: Callable[[], Client]) ->
 
 def record(client: Client, what: str, file: Path, seconds: float | None) -> None:
     """Record for a while and write the lines that the server gives; the file appears whole or not at all."""
+    check_writable(file)
     client.execute(f"START RECORDING {what}")
     wait(seconds)
     answer = client.execute(f"STOP RECORDING {what}")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-from millstream.client.commands.common import connection_options, in_force
+from millstream.client.commands.common import Seconds, connection_options, in_force
 from millstream.client.errors import MillstreamError
 from millstream.client.render import WholeTable
 
@@ -23,7 +23,7 @@ PARTS = (
 
 
 @click.command()
-@click.option("--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS", help="How often to look.")
+@click.option("--every", type=Seconds(0.1), default=1.0, show_default=True, metavar="SECONDS", help="How often to look.")
 @click.option("--once", is_flag=True, help="Look once and exit; what a pipe gets anyway.")
 @connection_options
 def command(every: float, once: bool, connect: Callable[[], Client]) -> None:

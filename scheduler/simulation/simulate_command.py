@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,12 @@ _COLUMNS = (
 )
 
 
+def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):  # NaN is within any bounds
+        raise click.BadParameter(f"{value} is not a number")
+    return value
+
+
 @click.command("simulate")
 @click.argument("workload", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -52,11 +59,11 @@ _COLUMNS = (
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the distributions of response times into this file (svg or png)."
 )
 @click.option("--train", help="Train of policies that name none: a count, a share of the queue, all.")
-@click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), help="Scale the costs to this load.")
+@click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), callback=_finite, help="Scale the costs to this load.")
 @click.option("--load", type=click.Choice(NAMES), help="Load manager, in place of the workload's.")
 @click.option("--adapt", is_flag=True, help="Let measurements replace declared costs and selectivities.")
-@click.option("--decision-us", type=click.FloatRange(0), default=0.0, help="Charge this for a decision.")
-@click.option("--evaluation-us", type=click.FloatRange(0), default=0.0, help="Charge this for a rank computed.")
+@click.option("--decision-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Charge this for a decision.")
+@click.option("--evaluation-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Charge this for a rank computed.")
 def simulate(
     workload: Path,
     policies: str,

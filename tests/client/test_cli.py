@@ -31,6 +31,22 @@ def threaded() -> Iterator[ThreadedServer]:
         yield running
 
 
+@pytest.mark.parametrize("arguments", [["record", "FILE"], ["policy", "trace", "FILE"]])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_recorded(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+    file = tmp_path / "nowhere" / "r.rec"
+    code, out, err = run(*[str(file) if a == "FILE" else a for a in arguments])
+    assert (code, out, err) == (1, "", f"error: {file}: No such file or directory\n")
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "1e300", "0", "-1"])
+@pytest.mark.parametrize("command", [["record", "r"], ["policy", "trace", "r"], ["query", "submit", "SELECT k FROM s"], ["top"]])
+def test_a_time_that_is_none_is_wrong_usage(run: Run, command: list[str], seconds: str) -> None:
+    option = {"query": "--lifetime", "top": "--every"}.get(command[0], "--seconds")
+    code, out, err = run(*command, option, seconds)
+    assert (code, out) == (2, "")
+    assert f"Invalid value for '{option}'" in err
+
+
 @pytest.fixture
 def run(threaded: ThreadedServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command in this process; returns exit code, stdout, stderr."""

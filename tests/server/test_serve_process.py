@@ -80,6 +80,18 @@ def test_settings_that_cannot_be_used_are_one_clear_line(arguments: list[str], s
     assert "Traceback" not in result.stderr
 
 
+def test_a_data_directory_in_use_is_one_clear_line_and_is_free_again_after_a_kill(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path)) as (process, _):
+        second = [*COMMAND, "--port", "0", "--data-dir", str(tmp_path)]
+        result = subprocess.run(second, capture_output=True, text=True, timeout=START_S, check=False)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+        assert f"{tmp_path} is in use by another server (process {process.pid})" in result.stderr
+        process.kill()
+        process.wait(START_S)
+    with serving("--data-dir", str(tmp_path)) as (_, port):
+        assert states(port) == {}
+
+
 def states(port: int) -> dict[str, tuple[str, str]]:
     with connect(f"127.0.0.1:{port}") as client:
         return {row["name"]: (row["state"], row["class"]) for row in client.execute("SHOW QUERIES")}
