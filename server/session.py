@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.connection import Connection
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping, Train
+from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
 from millstream.server import handlers
@@ -55,7 +55,6 @@ class Session:
         self._frames = 0
         self._answering: asyncio.Task[None] | None = None
         self._last_number = 0
-        self._holding: Channel | None = None  # the one channel whose trains wait for those behind them
         self._waiting_bytes = waiting_bytes_of(transport)
 
     def next_number(self) -> int:
@@ -74,21 +73,20 @@ class Session:
             self._handle_read(count, now_ns)
 
     def _handle_read(self, count: int, now_ns: int) -> None:
+        turn = self.application.turn
         try:
             for event in self.connection.buffer_updated(count):
+                turn.before(event, self)
                 if self.closed:
                     return
-                if self._holding is not None and (type(event) is not Train or event.channel != self._holding.number):
-                    self._take_held()
                 handlers.dispatch(self, event)
-            if self._holding is not None and not (self._holding.may_wait and self._waiting_bytes()):
-                self._take_held()
+            turn.read(self, self._waiting_bytes)
         except RemoteProtocolError as error:
-            self._take_held()
+            turn.take(self)
             self.break_off(error.code, error.message)
             return
         except Exception as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._note_partial_frame(now_ns)
         for channel in tuple(self.channels.values()):
@@ -96,17 +94,7 @@ class Session:
                 channel.settle()
         self.application.bridge.drain()  # results that were made at once
 
-    def waits_for_more(self, channel: Channel) -> None:
-        """Note that a channel holds trains, until the socket has no more or something else is said."""
-        self._holding = channel
-
-    def _take_held(self) -> None:
-        """Take in what came before anything else is done: rows enter in the order of the bytes."""
-        holding, self._holding = self._holding, None
-        if holding is not None:
-            holding.take_waiting()
-
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """A fault of ours while rows were taken in: what became of them is not known, so the connection cannot go on."""
         self.log.error("connection_failed", exc_info=error)
         self.break_off("internal", to_wire(error).message)
@@ -212,8 +200,7 @@ class Session:
 
     def lost(self, error: Exception | None) -> None:
         """The connection is gone: give back all that it held."""
-        if not self.closed:
-            self._take_held()
+        self.application.turn.take(self)  # what it sent before is taken in, though nobody hears of it
         self.closed = True
         self.requests.clear()
         for subscription in tuple(self.subscriptions.values()):
