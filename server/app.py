@@ -50,6 +50,7 @@ from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
 from millstream.server.trains import ResultRows, pieces_of
+from millstream.server.turn import Turn
 from millstream.server.version import PROGRAM
 from millstream.server.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
 
@@ -91,6 +92,7 @@ class Application:
         self.feeds: dict[str, QueryFeed] = {}
         self.held: dict[Channel, None] = {}
         self.outbox = Outbox()
+        self.turn = Turn(self)
         self.unbalanced_total = 0
         self.policies_failed = 0
         self.ready = False
@@ -151,6 +153,7 @@ class Application:
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
+        self.turn.take()
         await self.call(lambda: None)  # what is being executed ends first
         assert isinstance(self.host.runtime, LiveRuntime)
         drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)

@@ -142,6 +142,12 @@ class StreamIntake:
         return ingested.hi - 1, self.host.shed_by_class(self.name, ingested)
 
     @property
+    def sheds(self) -> bool:
+        """Whether rows are dropped before some classes when the load is too high."""
+        source = self.host.network.sources.get(self.name)
+        return source is not None and bool(source.shed_logs)
+
+    @property
     def is_sync(self) -> bool:
         """Whether rows enter, and are acked, only once the disk has them."""
         return self.definition.durability == "sync" and self.host.journaling is not None

@@ -20,11 +20,12 @@ from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Rows, Train
 from millstream.protocol.plain_batches import PlainReader, width_of
 from millstream.server.flow_notices import FlowNotices
-from millstream.server.waiting_trains import WaitingTrains
+from millstream.server.intake import Taken
 
 if TYPE_CHECKING:
-    from millstream.server.intake import StreamIntake, Taken
+    from millstream.server.intake import StreamIntake
     from millstream.server.session import Session
+    from millstream.server.waiting_trains import Run
 
 
 class Channel:
@@ -51,7 +52,6 @@ class Channel:
         self._when_acked: Callable[[], None] | None = None
         self._reader: PlainReader | None = None
         self._plain: PlainColumns | None = None
-        self._waiting: WaitingTrains | None = None
         self._told = FlowNotices(intake.name)
         intake.channels.append(self)
 
@@ -67,16 +67,11 @@ class Channel:
             raise RemoteProtocolError(f"channel {self.number}: a train before its channel_schema")
         columns = self._columns_of(memoryview(message.payload), message.rows)
         if columns is None:
-            self.take_waiting()
+            self.session.application.turn.take(self.session)
             batch = self._decoder.decode(message.payload, message.rows)
             self._note(message.number, message.rows, frame_bytes, self.intake.take_batch(batch))
             return
-        if self._waiting is not None and not self._waiting.has_room(message.rows, frame_bytes):
-            self.take_waiting()
-        if self._waiting is None:
-            self._waiting = WaitingTrains()
-            self.session.waits_for_more(self)
-        self._waiting.add(columns, message.number, message.rows, frame_bytes)
+        self.session.application.turn.add(self, columns, message.number, message.rows, frame_bytes)
 
     def _columns_of(self, payload: memoryview, rows: int) -> list[Column] | None:
         """Return the columns of a train without anything odd, None for others."""
@@ -85,19 +80,14 @@ class Channel:
         buffers = self._reader.read(payload, rows)
         return None if buffers is None else self._plain.columns(payload, buffers, rows)
 
-    @property
-    def may_wait(self) -> bool:
-        """Whether another train might be joined to what waits."""
-        return self._waiting is not None and not self._waiting.is_full
-
-    def take_waiting(self) -> None:
-        """Take in the trains that wait."""
-        waiting, self._waiting = self._waiting, None
-        if waiting is None:
-            return
-        taken = self.intake.take_good(waiting.joined(), waiting.rows)
-        rejections = [(*waiting.train_of(index), reason) for index, reason in taken.rejections]
-        self._count(waiting.frames[-1][0], waiting.rows, waiting.frame_bytes, taken, rejections)
+    def count_run(self, run: Run, taken: Taken, position: int | None) -> None:
+        """Count trains that were let in with those of others, or refused with them; `position`: the arrival number of the last row."""
+        mine = Taken(run.rows, position=position, shed=taken.shed)
+        refused: list[tuple[int, int, str]] = []
+        if taken.rejected:
+            refused = run.refused(taken.rejections[0][1])
+            mine = Taken(0, rejected=run.rows)
+        self._count(run.frames[-1][0], run.rows, run.frame_bytes, mine, refused)
 
     def take_rows(self, message: Rows, frame_bytes: int) -> None:
         """Take the rows of one message in."""
@@ -181,7 +171,7 @@ class Channel:
 
     def close_when_acked(self, call: Callable[[], None]) -> None:
         """Leave the stream, and have `call` called once the last ack is out."""
-        self.take_waiting()
+        self.session.application.turn.take()
         self.settle()
         self.close()
         self._when_acked = call

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.connection import Connection
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping, Train
+from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
 from millstream.server import handlers
@@ -55,7 +55,6 @@ class Session:
         self._frames = 0
         self._answering: asyncio.Task[None] | None = None
         self._last_number = 0
-        self._holding: Channel | None = None  # the one channel whose trains wait for those behind them
         self._waiting_bytes = waiting_bytes_of(transport)
 
     def next_number(self) -> int:
@@ -75,34 +74,23 @@ class Session:
             self.application.bridge.drain()  # results that were made at once
 
     def _handle_read(self, count: int, now_ns: int) -> None:
+        turn = self.application.turn
         try:
             for event in self.connection.buffer_updated(count):
+                turn.before(event, self)
                 if self.closed:
                     return
-                if self._holding is not None and (type(event) is not Train or event.channel != self._holding.number):
-                    self._take_held()
                 handlers.dispatch(self, event)
-            if self._holding is not None and not (self._holding.may_wait and self._waiting_bytes()):
-                self._take_held()
+            turn.read(self, self._waiting_bytes)
             self._note_partial_frame(now_ns)
             for channel in tuple(self.channels.values()):
                 if channel.unsettled:
                     channel.settle()
         except RemoteProtocolError as error:
-            self._take_held()
+            turn.take(self)
             self.break_off(error.code, error.message)
         except Exception as error:
             self.fail(error)
-
-    def waits_for_more(self, channel: Channel) -> None:
-        """Note that a channel holds trains, until the socket has no more or something else is said."""
-        self._holding = channel
-
-    def _take_held(self) -> None:
-        """Take in what came before anything else is done: rows enter in the order of the bytes."""
-        holding, self._holding = self._holding, None
-        if holding is not None:
-            holding.take_waiting()
 
     def report(self, error: Exception) -> None:
         """Write down a fault of ours that ends a subscription."""
@@ -220,8 +208,7 @@ class Session:
 
     def lost(self, error: Exception | None) -> None:
         """The connection is gone: give back all that it held."""
-        if not self.closed:
-            self._take_held()
+        self.application.turn.take(self)  # what it sent before is taken in, though nobody hears of it
         self.closed = True
         self.requests.clear()
         for subscription in tuple(self.subscriptions.values()):

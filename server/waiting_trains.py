@@ -1,36 +1,64 @@
-"""Trains that one channel has read while the bytes of others wait in the socket: they enter the engine together.
+"""Trains that were read and wait for others to enter the engine with them.
 
-What a train costs beside its rows is the same for a hundred rows as for ten thousand, so a publisher that is ahead of the server has its
-trains joined, as many as are there. A train behind which nothing waits is never held.
+What a train costs beside its rows is the same for a hundred rows as for ten thousand. So what one turn of the event loop reads for a
+stream, from however many publishers, is let in by one call, and so is what a single publisher has sent while more of its bytes wait in
+the socket. A train of the only publisher, behind which nothing waits, is never held.
 """
 
 from __future__ import annotations
 
 import array
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from millstream.engine.column import Column
 from millstream.engine.ingest.plain_columns import joined
+from millstream.protocol.limits import REJECTIONS_LISTED_MAX
+
+if TYPE_CHECKING:
+    from millstream.server.intake import StreamIntake, Taken
+    from millstream.server.publishing import Channel
 
 JOINED_ROWS_MAX = 65_536  # one call of an operator takes no more
 JOINED_BYTES_MAX = 8 * 1024 * 1024
 
 
+@dataclass(slots=True)
+class Run:
+    """Trains of one channel that were read one after the other. `frames` are (number, rows) of each, `frame_bytes` what all were."""
+
+    channel: Channel
+    parts: list[list[Column]] = field(default_factory=list)
+    frames: list[tuple[int, int]] = field(default_factory=list)
+    rows: int = 0
+    frame_bytes: int = 0
+
+    def refused(self, reason: str) -> list[tuple[int, int, str]]:
+        """Return (number of the train, index in it, reason) of the rows, as many as an ack lists: none of them was taken."""
+        places = ((number, index, reason) for number, rows in self.frames for index in range(rows))
+        return [place for place, _ in zip(places, range(REJECTIONS_LISTED_MAX), strict=False)]
+
+
 class WaitingTrains:
-    """Columns of good rows, train by train. `frames` are (number, rows) of each, `frame_bytes` what they were on the wire."""
+    """Columns of good rows for one stream, in the order in which they were read."""
 
-    __slots__ = ("_parts", "frame_bytes", "frames", "rows")
+    __slots__ = ("frame_bytes", "intake", "rows", "runs")
 
-    def __init__(self) -> None:
-        self._parts: list[list[Column]] = []
-        self.frames: list[tuple[int, int]] = []
+    def __init__(self, intake: StreamIntake) -> None:
+        self.intake = intake
+        self.runs: list[Run] = []
         self.frame_bytes = self.rows = 0
 
-    def add(self, columns: list[Column], number: int, rows: int, frame_bytes: int) -> None:
+    def add(self, channel: Channel, columns: list[Column], number: int, rows: int, frame_bytes: int) -> None:
         """Add a train."""
-        self._parts.append(columns)
-        self.frames.append((number, rows))
+        if not self.runs or self.runs[-1].channel is not channel:
+            self.runs.append(Run(channel))
+        run = self.runs[-1]
+        run.parts.append(columns)
+        run.frames.append((number, rows))
+        run.rows += rows
+        run.frame_bytes += frame_bytes
         self.rows += rows
         self.frame_bytes += frame_bytes
 
@@ -41,21 +69,35 @@ class WaitingTrains:
     @property
     def is_full(self) -> bool:
         """Whether another train of the last one's size would not be joined any more."""
-        return not self.has_room(self.frames[-1][1], self.frame_bytes // len(self.frames))
+        last = self.runs[-1]
+        return not self.has_room(last.frames[-1][1], last.frame_bytes // len(last.frames))
 
-    def joined(self) -> list[Column]:
-        """Return the columns of all."""
-        if len(self._parts) == 1:
-            return self._parts[0]
-        return [joined(same) for same in zip(*self._parts, strict=True)]
+    @property
+    def channels(self) -> dict[Channel, None]:
+        """The channels that the trains came by."""
+        return dict.fromkeys([run.channel for run in self.runs])
 
-    def train_of(self, index: int) -> tuple[int, int]:
-        """Return the number of the train that the row at `index` came with, and its place there."""
-        for number, rows in self.frames:
-            if index < rows:
-                return number, index
-            index -= rows
-        raise IndexError(index)
+    def take_in(self) -> None:
+        """Let the trains in, and have each channel count what became of its own."""
+        # Of what is shed each publisher is told its own part, so what may be shed, also by the time it is on disk, enters one by one.
+        one_by_one = self.intake.sheds or self.intake.is_sync
+        for runs in [[run] for run in self.runs] if one_by_one else [self.runs]:
+            taken = self.intake.take_good(_joined(runs), sum([run.rows for run in runs]))
+            for run, position in zip(runs, _positions(runs, taken), strict=True):
+                run.channel.count_run(run, taken, position)
+
+
+def _joined(runs: list[Run]) -> list[Column]:
+    parts = [part for run in runs for part in run.parts]
+    return [joined(same) for same in zip(*parts, strict=True)]
+
+
+def _positions(runs: list[Run], taken: Taken) -> Iterator[int | None]:
+    """Yield the arrival number of each run's last row; rows that are let in together have numbers one behind the other."""
+    left = sum([run.rows for run in runs])
+    for run in runs:
+        left -= run.rows
+        yield None if taken.position is None else taken.position - left
 
 
 def waiting_bytes_of(transport: Any) -> Callable[[], int]:

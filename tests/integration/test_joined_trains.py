@@ -7,7 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from millstream.engine.language.parse import parse_statement
 from millstream.server import intake, waiting_trains
+from millstream.server.engine_host import Context
 from millstream.server.waiting_trains import waiting_bytes_of
 
 from tests.support.live_server import Harness, rows_of, run, until
@@ -133,19 +135,26 @@ def test_trains_that_wait_while_their_stream_is_dropped_are_refused_and_the_chan
 ) -> None:
     async def test(harness: Harness) -> None:
         client, other = await harness.client(), await harness.client()
+        application = harness.server.application
+
+        async def execute(text: str) -> None:
+            """Not over a connection, before whose statements what waits is taken in."""
+            await application.call(application.host.execute, parse_statement(text), Context())
+
         for name in ("s", "t"):
             await client.execute(STREAM.format(name, durability))
         channel = await client.publisher("s")
         await channel.send(train(0))
         await channel.flush()
-        (session,) = [s for s in harness.server.application.sessions.values() if s.channels]
+        (session,) = [s for s in application.sessions.values() if s.channels]
         session._waiting_bytes = lambda: 1
         for number in range(2):
             await channel.send(train(number * ROWS))
-        await until(lambda: any(c._waiting is not None and len(c._waiting.frames) == 2 for c in session.channels.values()), "two wait")
-        await other.execute("DROP STREAM s")
+        turn = application.turn
+        await until(lambda: turn.waiting is not None and turn.waiting.rows == 2 * ROWS, "two wait")
+        await execute("DROP STREAM s")
         if anew:
-            await other.execute("CREATE STREAM s (ts TEXT)" + durability)
+            await execute("CREATE STREAM s (ts TEXT)" + durability)
         ack = await channel.flush()
         assert (ack.accepted, ack.rejected_rows) == (0, 2 * ROWS)
         assert [r.index for r in ack.rejected] == list(range(2 * ROWS))
