@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from struct import error as StructError  # noqa: N812
 from struct import unpack_from
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.protocol.errors import RemoteProtocolError
-from millstream.protocol.messages import BytesLike
+
+if TYPE_CHECKING:
+    from millstream.protocol.messages import BytesLike
 
 _CONTINUATION = 0xFFFFFFFF
 _RECORD_BATCH = 3

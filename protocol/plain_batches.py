@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.errors import RemoteProtocolError
 from millstream.protocol.flatbuffers import BatchPlaces, read_batch_head, read_batch_places
-from millstream.protocol.messages import BytesLike
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from millstream.protocol.messages import BytesLike
 
 OFFSET_BYTES = 4
 ALIGNMENT_BYTES = 8  # of each buffer within the body, as Arrow's own writer has it

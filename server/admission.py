@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.engine.graph import ClassNode, GraphDelta, OperatorId
-from millstream.engine.planner.plan import PlannedQuery
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import SumsWanted
 from millstream.scheduler.optimiser.admission import Admission, Answer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
@@ -15,6 +14,7 @@ from millstream.server.live_runtime import LiveRuntime
 from millstream.server.queries import Query
 
 if TYPE_CHECKING:
+    from millstream.engine.planner.plan import PlannedQuery
     from millstream.server.engine_host import EngineHost
 
 NS_PER_S = 1_000_000_000

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 from operator import call
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from millstream.engine.errors import EngineError, UnknownName
 from millstream.engine.graph import ClassId
 from millstream.engine.language.names import did_you_mean
-from millstream.engine.language.parse import parse_script, parse_statement, placed_in_script
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
@@ -36,7 +36,6 @@ from millstream.server.journal.journaling import JournalBounds
 from millstream.server.live_runtime import LiveRuntime
 from millstream.server.logs import logger
 from millstream.server.once.held import KeptResults
-from millstream.server.optimiser import RuntimeOptimiser
 from millstream.server.outbox import Outbox
 from millstream.server.outcome import Outcome
 from millstream.server.pressing import Pressing
@@ -44,14 +43,11 @@ from millstream.server.queries import Query, QueryKind
 from millstream.server.results import ResultLog
 from millstream.server.runtime import Runtime
 from millstream.server.security import Role, require
-from millstream.server.statements.fetch import prepare as prepare_fetch
-from millstream.server.statements.recording import release as release_recordings
-from millstream.server.statements.selects import Submission, submit
 from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
 from millstream.server.trains import ResultRows, pieces_of
 from millstream.server.turn import Turn
-from millstream.server.version import PROGRAM
+from millstream.server.version import program
 from millstream.server.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
 
 if TYPE_CHECKING:
@@ -61,6 +57,7 @@ if TYPE_CHECKING:
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
+LANGUAGE = "millstream.server.language"
 NS_PER_S = 1_000_000_000
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
@@ -81,13 +78,12 @@ class QueryFeed:
 class Application:
     """See the module's text. `start` and `stop` are called once each, on the loop."""
 
-    program = PROGRAM
-
     def __init__(self, config: Config, store: Store) -> None:
         self.config = config
         self.store = store
         self.log = logger()
         self.server_id = store.server_id
+        self.program = program()
         self.sessions: dict[int, Session] = {}
         self.feeds: dict[str, QueryFeed] = {}
         self.held: dict[Channel, None] = {}
@@ -97,6 +93,7 @@ class Application:
         self.policies_failed = 0
         self.ready = False
         self.stopping = False
+        self._speaks = False
         self._connections = 0
         self._slow_before = 0
         self._pressed: dict[str, QueryFeed] = {}  # feeds that a reader held up when last looked at, of classes that are never shed
@@ -121,6 +118,8 @@ class Application:
         )
         self.host.admission = self.config.admission
         if self.config.optimise:
+            from millstream.server.optimiser import RuntimeOptimiser
+
             self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
@@ -222,7 +221,10 @@ class Application:
     async def _release(self, session: Session) -> None:
         if self.stopping:
             return
-        await self.call(release_recordings, self.host, session)
+        if self.host.recordings:
+            from millstream.server.statements.recording import release
+
+            await self.call(release, self.host, session)
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)
@@ -233,24 +235,37 @@ class Application:
 
     # --- requests ---
 
+    async def load_language(self) -> None:
+        """Load what statements need, on their thread, if that was not done yet."""
+        if not self._speaks:
+            await self.call(import_module, LANGUAGE)
+            self._speaks = True
+
     async def execute(self, session: Session, text: str) -> Outcome:
         """Execute one statement for a session."""
-        statement = parse_statement(text)
+        await self.load_language()
+        from millstream.server import language
+
+        statement = language.parse_statement(text)
         require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
         try:
             if isinstance(statement, Fetch):
-                answer = await self.call(prepare_fetch, self.host, statement)
+                answer = await self.call(language.prepare_fetch, self.host, statement)
                 return await self.loop.run_in_executor(None, answer)
             return await self.call(self.host.execute, statement, Context(owner=session, text=text))
         except EngineError as problem:
-            raise placed_in_script(problem, parse_script(text)[0][1].place) from None
+            raise language.placed_in_script(problem, language.parse_script(text)[0][1].place) from None
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""
         named = message.name is not None or bool(message.plan and message.plan.get("name"))
         require(session.role, Role.ADMIN if named else Role.READER, "submitting a named query" if named else "submitting")
-        submission = Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, dict(message.options))
-        return await self.call(submit, self.host, submission, session)
+        await self.load_language()
+        from millstream.server import language
+
+        options = dict(message.options)
+        submission = language.Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, options)
+        return await self.call(language.submit, self.host, submission, session)
 
     def feed_of(self, name: str) -> QueryFeed:
         """Return the feed of a query; UnknownName when there is none such."""

@@ -20,7 +20,6 @@ from millstream.engine.executor import Executor
 from millstream.engine.frontier import edge_frontier
 from millstream.engine.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.language.names import did_you_mean
-from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.network import Network
 from millstream.engine.operators.contract import EvaluationErrors
@@ -146,10 +145,10 @@ class EngineHost:
 
     def execute(self, statement: Statement | str, context: Context) -> Outcome:
         """Execute one statement, parsed or as text. Raises the errors of the engine, the scheduler and the server."""
-        from millstream.server.statements import EXECUTORS  # those files build on this one
+        from millstream.server import language  # those files build on this one, and the server listens before it loads them
 
-        parsed = parse_statement(statement) if isinstance(statement, str) else statement
-        return EXECUTORS[type(parsed)](self, parsed, context)
+        parsed = language.parse_statement(statement) if isinstance(statement, str) else statement
+        return language.EXECUTORS[type(parsed)](self, parsed, context)
 
     def register_class(self, definition: ClassDefinition) -> None:
         """Give a class its node in the network."""

@@ -23,6 +23,7 @@ from millstream.server.security import tls_context
 from millstream.server.store import Store
 from millstream.server.sweep import Sweep
 
+GC_OBJECTS = 50_000  # new ones before the collector looks for rings
 SWITCH_INTERVAL_S = 20e-6  # a busy worker must let the loop's thread in within microseconds, not the default 5 ms
 
 
@@ -50,6 +51,7 @@ async def _serve(config: Config) -> None:
         loop.add_signal_handler(number, told.set)
     server = LiveServer(config)
     await server.start()
+    await server.settle()
     await told.wait()
     await server.stop()
 
@@ -91,13 +93,18 @@ class LiveServer:
         if config.metrics_port:
             await self._start_pages()
         self._sweep.start()
-        gc.collect()
-        gc.freeze()
         self.log.info(
             "listening", host=config.host, port=self.port, tls=context is not None, policy=policy_at_start(config), workers=config.workers
         )
         if context is None and config.admin_token and not config.host.startswith("127."):
             self.log.warning("tokens_in_the_clear", hint="set --tls-cert and --tls-key")
+
+    async def settle(self) -> None:
+        """Load what the first statement needs, while peers are served already, and spare the collector of garbage all that was loaded."""
+        await self.application.load_language()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_OBJECTS, *gc.get_threshold()[1:])
 
     def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Nothing that goes wrong in a callback gets lost."""

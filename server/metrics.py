@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.graph import ClassId
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.server.http import Page
-from millstream.server.loads import families as load_families
+from millstream.server.load_families import load_families
 from millstream.server.measured import Measured
 from millstream.server.measured_families import measured_families
 from millstream.server.target_families import target_families

@@ -10,17 +10,19 @@ import json
 from collections.abc import Iterator
 from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.engine.errors import NameTaken, UnknownName
 from millstream.engine.graph import QueryId
 from millstream.engine.language.names import did_you_mean, validate_name
-from millstream.engine.planner.plan import PlannedQuery
 from millstream.engine.records import dataclass
 from millstream.server.assignment import Assignment
 from millstream.server.lifecycle import QueryState
 from millstream.server.trains import ResultShape
 from millstream.server.waiting_results import WaitingResults
+
+if TYPE_CHECKING:
+    from millstream.engine.planner.plan import PlannedQuery
 
 
 class QueryKind(Enum):

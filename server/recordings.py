@@ -23,7 +23,7 @@ from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.measured_graph import Did, measured_deltas
 from millstream.scheduler.story import Story
 from millstream.scheduler.trace import chrome_trace
-from millstream.server.version import PROGRAM
+from millstream.server.version import program
 
 ROWS_MAX = 2_000_000
 """Rows of arrivals in one recording: a simulation of more takes hours, and this many take 32 MB at most."""
@@ -118,7 +118,7 @@ class ArrivalRecording:
     def _about(self, span_ns: int) -> dict[str, Any]:
         """What simulate needs to put policies into the same place: see `simulation.recording`."""
         return {
-            "server": PROGRAM,
+            "server": program(),
             "policy": self._scheduler.statistics().policy,
             "seconds": round(span_ns / 1e9, 3),
             "workers": self._scheduler.workers,

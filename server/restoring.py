@@ -11,8 +11,7 @@ from millstream.server.config import Config
 from millstream.server.engine_host import Context
 from millstream.server.errors import ServerError
 from millstream.server.journal.recovery import Recovery
-from millstream.server.statements.policy import POLICY_NOTE
-from millstream.server.statements.selects import restore as restore_query
+from millstream.server.store import POLICY_NOTE
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import EngineHost
@@ -29,8 +28,10 @@ def restore(host: EngineHost) -> list[str]:
         except (EngineError, ServerError, SchedulerError) as error:
             problems.append(f"{definition.kind} {definition.name}: {error}")
     for query in host.store.queries():
+        from millstream.server import language
+
         try:
-            restore_query(host, query, Context(name=query.name, text=query.text or "", restoring=True))
+            language.restore_query(host, query, Context(name=query.name, text=query.text or "", restoring=True))
         except (EngineError, ServerError, SchedulerError) as error:
             problems.append(f"query {query.name}: {error}")
     if host.recovery is not None:

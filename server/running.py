@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.catalog import NamedQuery
 from millstream.engine.errors import SharingLost, Unsupported
 from millstream.engine.graph import ClassNode, OperatorId, QueryId
-from millstream.engine.language.syntax import Option
 from millstream.engine.network import Deliver
 from millstream.engine.planner.physical import PhysicalQuery
-from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.sharing.bill import complete_from_us
 from millstream.scheduler.errors import SchedulerError
 from millstream.server import admission
@@ -26,6 +24,7 @@ from millstream.server.side_streams import forward
 from millstream.server.trains import ResultShape
 
 if TYPE_CHECKING:
+    from millstream.engine.planner.plan import PlannedQuery
     from millstream.server.engine_host import EngineHost
 
 END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetime", Verb.FINISH: "finished"}
@@ -33,6 +32,10 @@ END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetim
 
 def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None) -> PlannedQuery:
     """Plan a query against the catalogue, with options from outside its text."""
+    # The planner comes with the language, which the server loads when it listens already.
+    from millstream.engine.language.syntax import Option
+    from millstream.engine.planner.plan import PlanOptions, plan_select
+
     overrides = tuple(Option(name, value) for name, value in options.items())
     return plan_select(source, host.catalog, options=PlanOptions(host.rules_off, overrides), text=text)
 

@@ -22,6 +22,7 @@ from millstream.server.errors import StoreError
 
 FORMAT_VERSION = 1
 FILE_NAME = "catalogue.sqlite"
+POLICY_NOTE = "policy"  # the note that remembers the policy that was set
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,10 @@ from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.engine.types import Kind
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN
-from millstream.protocol.messages import BytesLike
 from millstream.protocol.plain_batches import OFFSET_BYTES, PlainWriter, width_of
+
+if TYPE_CHECKING:
+    from millstream.protocol.messages import BytesLike
 
 RESULT_BYTES_MAX = 4 * 1024 * 1024  # of one result: a subscriber's credit and bound are counted in whole results
 

@@ -7,10 +7,13 @@ microseconds. Names are already folded to lower case unless they were quoted.
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from millstream.engine.operators.recipes import EmitSpec, JoinKind, WindowKind
 from millstream.engine.records import dataclass
-from sqlglot import exp
+
+if TYPE_CHECKING:  # loading sqlglot takes as long as loading NumPy, and only the parser and the planner make nodes
+    from sqlglot import exp
 
 
 @dataclass(frozen=True, slots=True)

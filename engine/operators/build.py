@@ -1,19 +1,16 @@
-"""From a recipe to a running operator's logic: one table."""
+"""From a recipe to a running operator's logic: one table, by which an operator is loaded when the first of its kind is built.
+
+All of them together are a sixth of the engine, and most networks have three or four kinds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
 
 from millstream.engine.errors import Unsupported
-from millstream.engine.operators.asof_join import AsofJoin
 from millstream.engine.operators.contract import Operator
-from millstream.engine.operators.distinct import Distinct
-from millstream.engine.operators.instant_aggregate import InstantAggregate
-from millstream.engine.operators.join import WindowJoin
-from millstream.engine.operators.lag import Lag
-from millstream.engine.operators.ordered_aggregate import OrderedAggregate
-from millstream.engine.operators.project import Project
-from millstream.engine.operators.rank import Rank
 from millstream.engine.operators.recipes import (
     AggregateRecipe,
     AsofJoinRecipe,
@@ -35,22 +32,6 @@ from millstream.engine.operators.recipes import (
     WindowRecipe,
     WindowSpec,
 )
-from millstream.engine.operators.relation_to_stream import RelationToStream
-from millstream.engine.operators.retracting_aggregate import RetractingAggregate
-from millstream.engine.operators.running_aggregate import RunningAggregate
-from millstream.engine.operators.select import Select
-from millstream.engine.operators.session_aggregate import SessionAggregate, SessionedRows
-from millstream.engine.operators.session_folds import FoldedSessions
-from millstream.engine.operators.shared_aggregate import SharedAggregate
-from millstream.engine.operators.sink import Sink
-from millstream.engine.operators.split import Split
-from millstream.engine.operators.table_join import TableJoin
-from millstream.engine.operators.top import Top
-from millstream.engine.operators.union import Union
-from millstream.engine.operators.window_aggregate import WindowAggregate
-from millstream.engine.operators.window_changes import ChangingSessionAggregate, ChangingWindowAggregate
-from millstream.engine.operators.window_log import window_log
-from millstream.engine.operators.window_rows import WindowRows
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.engine.windows.folds import foldable
@@ -59,6 +40,26 @@ Deliver = Callable[[Train], None]
 ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)
 ENDLESS_WINDOWS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
+
+# Where the logic stands. These take the recipe; those below it the schemas of all inputs, then of the one input, too.
+_OF_ANY_INPUT: dict[type[Recipe], str] = {
+    SelectRecipe: "select:Select",
+    ProjectRecipe: "project:Project",
+    SplitRecipe: "split:Split",
+    UnionRecipe: "union:Union",
+}
+_OF_INPUTS: dict[type[Recipe], str] = {
+    JoinRecipe: "join:WindowJoin",
+    AsofJoinRecipe: "asof_join:AsofJoin",
+    TableJoinRecipe: "table_join:TableJoin",
+}
+_OF_ONE_INPUT: dict[type[Recipe], str] = {
+    DistinctRecipe: "distinct:Distinct",
+    TopRecipe: "top:Top",
+    LagRecipe: "lag:Lag",
+    RankRecipe: "rank:Rank",
+    RelationToStreamRecipe: "relation_to_stream:RelationToStream",
+}
 
 _KINDS: dict[type[Recipe], str] = {
     SelectRecipe: "select",
@@ -100,45 +101,53 @@ def prior_of(kind: str) -> tuple[float, float, float]:
     return _PRIORS.get(kind, _PRIOR_OF_OTHERS)
 
 
-def build_aggregate(recipe: AggregateRecipe, inputs: Schema) -> Operator:
-    """Return the logic of an aggregate: which one depends on the window and on when answers leave."""
-    window = recipe.window
+def load(place: str) -> Any:
+    """Return the class or function at `module:name` of this folder."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"millstream.engine.operators.{module}"), name)
+
+
+def place_of_aggregate(recipe: AggregateRecipe) -> str:
+    """Return where the logic of an aggregate stands: which one it is depends on the window and on when answers leave."""
+    window, changes = recipe.window, recipe.emit.kind is EmitKind.CHANGES
     if window is not None and window.kind in PANE_WINDOWS:
-        return ChangingWindowAggregate(recipe, inputs) if recipe.emit.kind is EmitKind.CHANGES else WindowAggregate(recipe, inputs)
+        return "window_changes:ChangingWindowAggregate" if changes else "window_aggregate:WindowAggregate"
     if window is not None and window.kind in ORDERED_WINDOWS:
-        return OrderedAggregate(recipe, inputs)
+        return "ordered_aggregate:OrderedAggregate"
     if window is not None and window.kind is WindowKind.SESSION:
-        return _session_aggregate(recipe, window, inputs)
+        return _place_of_session(recipe, window)
     if window is None or window.kind in ENDLESS_WINDOWS:
         if recipe.retracts is None:
-            return InstantAggregate(recipe, inputs) if recipe.emit.instants else RunningAggregate(recipe, inputs)
+            return "instant_aggregate:InstantAggregate" if recipe.emit.instants else "running_aggregate:RunningAggregate"
         if recipe.emit.instants:
             message = "ISTREAM, DSTREAM and RSTREAM of an aggregate over a change log are not supported"
             raise Unsupported(message, hint="give the inner aggregate a window, or leave the word out")
         if window is None and recipe.emit.kind is not EmitKind.EVERY:
-            return RetractingAggregate(recipe, inputs)
+            return "retracting_aggregate:RetractingAggregate"
     raise Unsupported("this combination of window and EMIT is not supported")
 
 
-def _session_aggregate(recipe: AggregateRecipe, window: WindowSpec, inputs: Schema) -> Operator:
+def _place_of_session(recipe: AggregateRecipe, window: WindowSpec) -> str:
     """A session of folds is one state; with MAX, where a row may move a cut, and for other aggregates its rows are kept."""
     if recipe.emit.kind is EmitKind.CHANGES:
-        return ChangingSessionAggregate(recipe, inputs)
+        return "window_changes:ChangingSessionAggregate"
     if window.max_us is None and foldable(recipe.aggregates):
-        return FoldedSessions(recipe, inputs)
+        return "session_folds:FoldedSessions"
     if recipe.emit.kind is EmitKind.EVERY:
         what = "with MAX" if window.max_us is not None else "of an aggregate that needs all values"
         raise Unsupported(f"EMIT EVERY over a SESSION window {what} is not supported", hint="write EMIT CHANGES, or leave EMIT out")
-    return SessionAggregate(recipe, inputs)
+    return "session_aggregate:SessionAggregate"
 
 
-def build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
+def _build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
     """Return the logic of a window without an aggregate."""
     if recipe.changes:
-        return window_log(recipe, inputs)
-    if recipe.window.kind is WindowKind.SESSION:
-        return SessionedRows(recipe, inputs)
-    return WindowRows(recipe)
+        logic: Operator = load("window_log:window_log")(recipe, inputs)
+    elif recipe.window.kind is WindowKind.SESSION:
+        logic = load("session_aggregate:SessionedRows")(recipe, inputs)
+    else:
+        logic = load("window_rows:WindowRows")(recipe)
+    return logic
 
 
 def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None, *, shared: bool = False) -> Operator:
@@ -146,36 +155,20 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
 
     `shared`: an aggregate over panes that other queries may join.
     """
-    if shared and isinstance(recipe, AggregateRecipe):
-        return SharedAggregate(recipe, inputs[0])
-    if isinstance(recipe, SelectRecipe):
-        return Select(recipe)
-    if isinstance(recipe, ProjectRecipe):
-        return Project(recipe)
-    if isinstance(recipe, SplitRecipe):
-        return Split(recipe)
-    if isinstance(recipe, UnionRecipe):
-        return Union(recipe)
-    if isinstance(recipe, SinkRecipe):
-        return Sink(recipe, deliver)
-    if isinstance(recipe, JoinRecipe):
-        return WindowJoin(recipe, inputs)
-    if isinstance(recipe, AsofJoinRecipe):
-        return AsofJoin(recipe, inputs)
-    if isinstance(recipe, TableJoinRecipe):
-        return TableJoin(recipe, inputs)
-    if isinstance(recipe, WindowRecipe):
-        return build_window(recipe, inputs[0])
-    if isinstance(recipe, DistinctRecipe):
-        return Distinct(recipe, inputs[0])
-    if isinstance(recipe, TopRecipe):
-        return Top(recipe, inputs[0])
-    if isinstance(recipe, LagRecipe):
-        return Lag(recipe, inputs[0])
-    if isinstance(recipe, RankRecipe):
-        return Rank(recipe, inputs[0])
-    if isinstance(recipe, RelationToStreamRecipe):
-        return RelationToStream(recipe, inputs[0])
+    kind, logic = type(recipe), None
     if isinstance(recipe, AggregateRecipe):
-        return build_aggregate(recipe, inputs[0])
-    raise Unsupported(f"{kind_of(recipe)} is not supported in this place")
+        logic = load("shared_aggregate:SharedAggregate" if shared else place_of_aggregate(recipe))(recipe, inputs[0])
+    elif isinstance(recipe, WindowRecipe):
+        logic = _build_window(recipe, inputs[0])
+    elif isinstance(recipe, SinkRecipe):
+        logic = load("sink:Sink")(recipe, deliver)
+    elif kind in _OF_ANY_INPUT:
+        logic = load(_OF_ANY_INPUT[kind])(recipe)
+    elif kind in _OF_INPUTS:
+        logic = load(_OF_INPUTS[kind])(recipe, inputs)
+    elif kind in _OF_ONE_INPUT:
+        logic = load(_OF_ONE_INPUT[kind])(recipe, inputs[0])
+    if logic is None:
+        raise Unsupported(f"{kind_of(recipe)} is not supported in this place")
+    made: Operator = logic
+    return made

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
+from millstream.engine.expressions.conjunctions import conjuncts
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.fused_program import is_cheap
 from millstream.engine.operators.recipes import Recipe, SelectRecipe
-from millstream.engine.planner.expression_binder import conjuncts
 from millstream.engine.planner.join_orders import Run, can_move, change_runs, ordered, rebuilt
 from millstream.engine.planner.logical import Filter, LogicalQuery, Node, Project, Scan, Split, TableJoin, TableScan, Union, walk_plan
 from millstream.engine.planner.lower import lower

@@ -11,7 +11,7 @@ from millstream.engine.errors import EngineError, SyntaxProblem, TypeProblem, Un
 from millstream.engine.expressions import build
 from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.functions import REFUSED
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
 from millstream.engine.expressions.user_functions import call_user_function
 from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
 from millstream.engine.planner.logical import Role
@@ -356,17 +356,3 @@ def flattened(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
         else:
             parts.append(current)
     return parts
-
-
-def conjuncts(condition: Expression) -> list[Expression]:
-    """Return the conditions that AND joins."""
-    if isinstance(condition, Call) and condition.function == "and":
-        return [part for argument in condition.arguments for part in conjuncts(argument)]
-    return [condition]
-
-
-def conjunction(conditions: list[Expression]) -> Expression | None:
-    """Return the conditions joined by AND; None for none."""
-    if not conditions:
-        return None
-    return conditions[0] if len(conditions) == 1 else build.call("and", conditions)

@@ -7,10 +7,11 @@ from dataclasses import field, replace
 
 from millstream.engine.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.errors import EngineError, TypeProblem, Unsupported
+from millstream.engine.expressions.conjunctions import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.syntax import CommonTable, FromItem, JoinItem, NamedItem, Query, SubqueryItem
 from millstream.engine.operators.recipes import JoinKind, WindowKind
-from millstream.engine.planner.expression_binder import ExpressionBinder, conjuncts
+from millstream.engine.planner.expression_binder import ExpressionBinder
 from millstream.engine.planner.finite import as_scan
 from millstream.engine.planner.join_binder import JoinRequest, Side, make_join
 from millstream.engine.planner.join_conditions import analyse

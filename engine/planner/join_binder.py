@@ -7,11 +7,11 @@ from dataclasses import field, replace
 from millstream.engine.catalog import TimeOffset
 from millstream.engine.errors import InvalidDefinition, Unsupported
 from millstream.engine.expressions import build
+from millstream.engine.expressions.conjunctions import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
 from millstream.engine.language.durations import duration_text
 from millstream.engine.language.syntax import Place
 from millstream.engine.operators.recipes import JoinKind, WindowKind, WindowSpec
-from millstream.engine.planner.expression_binder import conjunction
 from millstream.engine.planner.finite import as_scan
 from millstream.engine.planner.join_conditions import Bound, JoinCondition, KeyExpressions, analyse, key_type
 from millstream.engine.planner.logical import (

@@ -9,8 +9,8 @@ from dataclasses import field
 
 from millstream.engine.errors import TypeProblem
 from millstream.engine.expressions.coercion import common_type
+from millstream.engine.expressions.conjunctions import conjuncts
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal, columns_used
-from millstream.engine.planner.expression_binder import conjuncts
 from millstream.engine.planner.logical import Attributes
 from millstream.engine.planner.rules.constant_folding import fold
 from millstream.engine.records import dataclass

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from millstream.engine.errors import EngineError, InvalidDefinition, Unsupported
+from millstream.engine.expressions.conjunctions import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.syntax import Name, NamedItem, Place
@@ -14,7 +15,7 @@ from millstream.engine.operators.recipes import EmitSpec, JoinKind
 from millstream.engine.planner.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.planner.binder import united
 from millstream.engine.planner.emission import aggregate_emit, check_empty
-from millstream.engine.planner.expression_binder import ExpressionBinder, conjuncts
+from millstream.engine.planner.expression_binder import ExpressionBinder
 from millstream.engine.planner.from_binder import Environment, bind_named, windowed
 from millstream.engine.planner.join_binder import JoinRequest, Side, make_join
 from millstream.engine.planner.join_conditions import Bound

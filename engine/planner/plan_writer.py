@@ -7,12 +7,12 @@ from typing import Any
 
 from millstream.engine.errors import EngineError
 from millstream.engine.expressions import build
+from millstream.engine.expressions.conjunctions import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.durations import duration_text
 from millstream.engine.operators.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
 from millstream.engine.planner.emission import aggregate_emit
-from millstream.engine.planner.expression_binder import conjunction
 from millstream.engine.planner.join_binder import moved
 from millstream.engine.planner.logical import (
     Aggregate,

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from millstream.engine.errors import Unsupported
+from millstream.engine.expressions.conjunctions import conjunction
 from millstream.engine.expressions.ir import Expression, Literal
 from millstream.engine.operators.recipes import EmitSpec, WindowSpec
 from millstream.engine.planner.aggregate_binder import AggregateBinder, projected
-from millstream.engine.planner.expression_binder import conjunction
 from millstream.engine.planner.logical import Aggregate, Attribute, Filter, Node, OrderKey, Project, Role, Top, Window
 from millstream.engine.records import dataclass
 from millstream.engine.types import BOOLEAN, TEXT

@@ -14,7 +14,6 @@ from millstream.engine.arrow import column_from_arrow
 from millstream.engine.catalog import DerivedStream, TimeOffset
 from millstream.engine.column import Column
 from millstream.engine.errors import InvalidDefinition
-from millstream.engine.planner.plan import derived_stream
 from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema, StreamDefinition, TimeRule
 from millstream.engine.types import Kind
@@ -62,6 +61,8 @@ def fetchable_queries(host: EngineHost) -> dict[str, Query]:
 
 def as_relation(query: Query) -> DerivedStream:
     """Return a query as something that may stand in FROM; of one that gives changes, the rows that stand."""
+    from millstream.engine.planner.plan import derived_stream  # with the planner, which is loaded when the server listens already
+
     made = derived_stream(query.name, query.planned)
     return replace(made, schema=_standing(made.schema), changes=False) if made.changes else made
 

@@ -8,11 +8,10 @@ from millstream.engine.language.statements import SetPolicy
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.spec import OptionValue, PolicySpec
 from millstream.server.outcome import Outcome, said
+from millstream.server.store import POLICY_NOTE
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import Context, EngineHost
-
-POLICY_NOTE = "policy"  # under which the store remembers it
 
 
 def set_policy(host: EngineHost, statement: SetPolicy, context: Context) -> Outcome:

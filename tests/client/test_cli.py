@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from millstream.client import cli
+from millstream.client.installed import own_entry
 from millstream.protocol import messages as m
 
 from tests.support.fake_server import FakeServer, ThreadedServer
@@ -85,6 +86,29 @@ def test_the_summaries_in_the_help_are_those_of_the_commands() -> None:
         assert entry.name in cli.SUMMARIES
         if entry.value.startswith("millstream.client"):
             assert first, entry.name
+
+
+def test_commands_are_found_in_our_own_files_as_importlib_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {entry.name: own_entry(cli.GROUP, entry.name) for entry in entry_points(group=cli.GROUP)} == {
+        entry.name: entry.value for entry in entry_points(group=cli.GROUP)
+    }
+    assert own_entry(cli.GROUP, "nothing") is None
+    assert own_entry("millstream.nothing", "run") is None
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "absent"), str(tmp_path)])
+    assert own_entry(cli.GROUP, "run") is None
+    (tmp_path / "millstream-9.dist-info").mkdir()
+    assert own_entry(cli.GROUP, "run") is None
+    (tmp_path / "millstream-9.dist-info" / "entry_points.txt").write_text("[other]\nrun = a:b\n\n[millstream.commands]\nrun=c.d:e\n")
+    assert own_entry(cli.GROUP, "run") == "c.d:e"
+
+
+def test_a_command_of_another_distribution_is_found_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "others-1.dist-info").mkdir()
+    (tmp_path / "others-1.dist-info" / "METADATA").write_text("Name: others\nVersion: 1\n")
+    (tmp_path / "others-1.dist-info" / "entry_points.txt").write_text("[millstream.commands]\nshout = shouting:command\n")
+    (tmp_path / "shouting.py").write_text("import click\n@click.command()\ndef command():\n    click.echo('hey')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli.run(["shout"]) == 0
 
 
 def test_a_statement_is_run_and_its_table_printed(threaded: ThreadedServer, run: Run) -> None:

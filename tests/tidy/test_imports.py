@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -69,8 +71,60 @@ def test_no_scheduler_module_loads_arrow_or_an_event_loop() -> None:
     assert sorted({"pyarrow", "pandas", "asyncio", "pyspark", "sqlglot"} & loaded_by(code)) == []
 
 
+SERVE = """
+import asyncio
+from millstream.client import cli
+from millstream.server.serve_command import command
+from millstream.server.lean import keep_pandas_out
+keep_pandas_out()
+from millstream.server.config import Config
+from millstream.server.live import LiveServer
+async def serve():
+    server = LiveServer(Config(port=0))
+    await server.start()
+    at_start = list(sys.modules)
+    await server.settle()
+    assert {"sqlglot", "millstream.engine.planner.plan", "millstream.server.statements.selects"} <= set(sys.modules)
+    await server.stop()
+    return at_start
+modules = asyncio.run(serve())
+"""
+RUN = """
+from millstream.client import cli
+assert cli.run(["run", {script!r}, "--format", "csv"]) == 0
+"""
+SCRIPT = """
+CREATE STREAM s (ts BIGINT, k BIGINT) TIMESTAMP BY ts UNIT us;
+SELECT k + 1 AS more FROM s;
+INSERT INTO s VALUES (1, 2), (2, 3);
+"""
+
+
+@pytest.mark.slow
+def test_a_server_that_begins_to_listen_has_loaded_neither_the_language_nor_what_only_some_servers_need() -> None:
+    loaded = loaded_by(SERVE)
+    not_needed = {"sqlglot", "prometheus_client", "importlib.metadata", "http.server", "rich", "pandas", "pyarrow.compute", "matplotlib"}
+    assert not_needed & loaded == set()
+    assert sum(ours(loaded).values()) <= 385, ours(loaded)
+
+
+@pytest.mark.slow
+def test_a_script_that_is_run_loads_no_server_and_only_the_operators_it_has(tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text(SCRIPT)
+    loaded = loaded_by(RUN.format(script=str(script)))
+    not_needed = {"asyncio", "http", "prometheus_client", "ssl", "structlog", "uvloop", "millstream.protocol.messages", "pandas", "rich"}
+    assert not_needed & loaded == set()
+    assert sum(ours(loaded).values()) <= 430, ours(loaded)
+
+
+def ours(loaded: set[str]) -> dict[str, int]:
+    """Return how many modules of each of our folders are loaded."""
+    return dict(Counter(name.split(".")[1] for name in loaded if name.startswith("millstream.")))
+
+
 def loaded_by(code: str) -> set[str]:
-    """Return the top-level names of the modules that a fresh interpreter holds after running `code`."""
-    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    """Return the names of the modules that a fresh interpreter holds after running `code`, which may print."""
+    script = f"import sys\nmodules = sys.modules\n{code}\nprint(*modules)"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return {name.split(".")[0] for name in answer.stdout.split()}
+    return set(answer.stdout.splitlines()[-1].split())

@@ -8,9 +8,9 @@ Parts of a plan that are equal need no rewrite: the lowering makes one operator 
 
 from __future__ import annotations
 
+from millstream.engine.expressions.conjunctions import conjuncts
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.operators.recipes import EmitKind
-from millstream.engine.planner.expression_binder import conjuncts
 from millstream.engine.planner.logical import Aggregate, Distinct, Filter, Node, Project
 from millstream.engine.planner.rules.rewriting import bottom_up, filtered
 from millstream.engine.planner.window_kinds import PER_WINDOW

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from millstream.engine.expressions.conjunctions import conjunction, conjuncts
 from millstream.engine.expressions.folding import NOT_CONSTANT
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform
-from millstream.engine.planner.expression_binder import conjunction, conjuncts
 from millstream.engine.planner.logical import Filter, Node, Project, with_inputs
 
 
