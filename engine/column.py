@@ -160,6 +160,8 @@ class CellColumn(Column):
         rows = len(self.cells)
         if not self.type.is_arrow:
             return _CELL_BYTES[self.type.kind] * rows
+        if rows == 1 and self.cells[0].isascii():
+            return 4 + len(self.cells[0])
         return 4 * rows + sum([len(cell) if cell.isascii() else len(cell.encode()) for cell in self.cells])
 
 

@@ -6,6 +6,7 @@ operator all the same. An operator that raises takes its queries down, never the
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -180,7 +181,7 @@ class Executor:
         runs = receipts[-1] if receipts else None
         known = type(runs) is ChainRuns
         if not known:
-            runs = ChainRuns()
+            runs = ChainRuns([], array("q"), array("q"))
         assert isinstance(runs, ChainRuns)
         plain = chain.add_run(outcome, cost_ns, now_ns, runs)
         if not plain:

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 from millstream.engine import limits
+from millstream.engine.column import CellColumn
 from millstream.engine.graph import EdgeId, LogId
 from millstream.engine.receipts.tally import Tally, follow, summed
 from millstream.engine.records import dataclass
@@ -176,7 +177,8 @@ class OutputLog:
         """Return about how many bytes the rows occupy: the schema's fixed width, and what its text holds."""
         total = train.rows * self._fixed_bytes
         for position in self._text:
-            total += train.slot_nbytes(position)
+            slot = train.slots[position]
+            total += slot.nbytes() if type(slot) is CellColumn else train.slot_nbytes(position)
         return total
 
     def _pay(self, node: LogNode, train: Train) -> None:
@@ -386,6 +388,8 @@ class Cursor:
         Small trains are joined (up to JOINED_ROWS_MAX, without `upto`), a big one is cut, never past a mark. Without `upto` None
         when nothing waits; with it always a train that reaches exactly `upto`, which must not lie beyond the edge's frontier.
         """
+        if upto is None and (alone := self._take_alone(rows_max)) is not None:
+            return alone
         parts: list[Train] = []
         rows, taken_bytes, controls = 0, 0, 0
         limit = upto if self.sealed_at is None else self.sealed_at if upto is None else min(upto, self.sealed_at)
@@ -416,6 +420,22 @@ class Cursor:
         if not parts:
             return None
         return Taken(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
+
+    def _take_alone(self, rows_max: int) -> Taken | None:
+        """Take a train that waits by itself and can be taken as it is, as most of a quiet stream's can; None where it is not so."""
+        with self.log._lock:
+            node = self.node.next
+            if node is None or node.next is not None or self._rest is not None or self.sealed_at is not None:
+                return None
+            train, rows = node.train, node.rows
+            if train is None or rows > rows_max or train.lo != self.position or train.lo < self.from_seq:
+                return None
+            self.node = node
+            self.log._passed(node)
+        self.position = train.hi
+        self.rows_taken += rows
+        self.controls_taken += node.controls
+        return Taken(train, rows, node.bytes if rows else 0, node.controls)
 
     def _nothing(self, upto: int) -> Train:
         """Return the train that says that nothing came up to `upto`: W stands, and after the end it stays ended."""

@@ -201,7 +201,9 @@ class Ingress:
             source.watermark_us = track.end
             source.last_arrival_us = now_us
             source.future_skew += skewed
-            self._close(source, reservation)
+            if reservation is not None:
+                self._close(source, reservation)
+            self.next_seq = self._reserved
         return Ingested(source.definition.name, lo, hi, (*arrivals, *woken), track.end, skewed)
 
     def push_merged(self, parts: Sequence[MergedPart], rows: int, *, arrival_ns: int, now_us: int) -> list[Ingested]:
@@ -284,12 +286,10 @@ class Ingress:
         self._reserved = lo + rows
         return lo, lo + rows
 
-    def _close(self, source: Source, reservation: Reservation | None) -> None:
-        if reservation is not None:
-            opened = source.open_reservations.popleft()
-            assert opened == reservation.lo, "reservations of a stream are pushed in order"
-            source.reserved_lo = source.open_reservations[0] if source.open_reservations else NOTHING_RESERVED
-        self._publish()
+    def _close(self, source: Source, reservation: Reservation) -> None:
+        opened = source.open_reservations.popleft()
+        assert opened == reservation.lo, "reservations of a stream are pushed in order"
+        source.reserved_lo = source.open_reservations[0] if source.open_reservations else NOTHING_RESERVED
 
     def _publish(self) -> None:
         self.next_seq = self._reserved
@@ -298,16 +298,15 @@ class Ingress:
         return self.control(source, arrival_ns=arrival_ns, idle=False).arrivals
 
     def _append(self, source: Source, train: Train, arrival_ns: int) -> list[LogArrival]:
-        first_seq = train.hi - max(1, train.rows)
         if not self._ranges or self._ranges[-1][1] != source.definition.name:
-            self._ranges.append((first_seq, source.definition.name))
+            self._ranges.append((train.hi - max(1, train.rows), source.definition.name))
         return self._append_to_logs(source, train, arrival_ns)
 
     def _append_to_logs(self, source: Source, train: Train, arrival_ns: int) -> list[LogArrival]:
         arrivals = [_push(source.log, train, arrival_ns)]
         if source.table is not None:
             source.table.changed(train)
-        for shed in source.shed_logs.values():
+        for shed in source.shed_logs.values() if source.shed_logs else ():
             kept = shed.kept(train, self.seed)
             arrivals.append(_push(shed.log, kept, arrival_ns, train.rows - kept.rows))
         return arrivals

@@ -91,17 +91,23 @@ class ChainAccounts:
             return self.apply(list(runs.receipts()))
         if self._version != self._ledger.network.version:
             self._forget()
-        known = self._known
-        found = [known.get(shape) or self._find(shape) for shape in runs.shapes]
+        known, shapes = self._known, runs.shapes
+        count = len(shapes)
+        if count == 1:
+            found = [known.get(shapes[0]) or self._find(shapes[0])]
+        else:
+            found = [known.get(shape) or self._find(shape) for shape in shapes]
         self._consume(found, runs.taken)
         if self._ledger.stalled_count:
             for one in found:
                 self._wake(one)
         self._late_runs.append((runs, found))
-        self._waiting += len(found)
-        self._runs += len(found)
-        self._settle_if_due()
-        return sum(runs.taken[::RUN_FIELDS]) + sum(runs.rows_out), len(runs.rows_out)
+        self._waiting += count
+        self._runs += count
+        if self._waiting >= CHAIN_RUNS_TOGETHER * len(self._chains) or 2 * self._waiting >= self._runs:
+            self.settle()
+        rows_in = runs.taken[0] if count == 1 else sum(runs.taken[::RUN_FIELDS])
+        return rows_in + sum(runs.rows_out), len(runs.rows_out)
 
     def _consume(self, found: Sequence[_Chain], taken: Sequence[int]) -> None:
         """Do what `Ledger.take` does for the first edge of each chain. Most of what a decision costs, so everything is a local name."""

@@ -119,7 +119,7 @@ class SchedulerCore:
         self._reports = []
         if self._splices.waiting:
             instructions.extend(self._splices.due({slot for one in self._outstanding.values() for slot in one.locked}))
-        if self.load is not None:
+        if self.load is not None and self.load.next_ns is not None and now_ns >= self.load.next_ns:
             self._manage_load(self.load, now_ns, instructions)
         if len(self._outstanding) < self.settings.orders_max or self._sums_wanted:
             self._decide(now_ns, instructions)
@@ -147,14 +147,13 @@ class SchedulerCore:
 
     def next_wake_ns(self) -> int | None:
         """When the core wants to be called though nothing happens; None for never. Always in the future of the last `handle`."""
-        wakes = (self._next_overdue_ns(), None if self.load is None else self.load.next_ns)
-        return min((one for one in wakes if one is not None), default=None)
-
-    def _next_overdue_ns(self) -> int | None:
-        if self._units.threshold == 0 or len(self._outstanding) >= self.settings.orders_max:
-            return None
-        wake_ns = self._units.next_overdue_ns(self.settings.head_wait_ns_max)
-        return None if wake_ns is None or wake_ns <= self._now_ns else wake_ns
+        load_ns = None if self.load is None else self.load.next_ns
+        if not self._units.threshold or len(self._outstanding) >= self.settings.orders_max:
+            return load_ns
+        overdue_ns = self._units.next_overdue_ns(self.settings.head_wait_ns_max)
+        if overdue_ns is None or overdue_ns <= self._now_ns:
+            return load_ns
+        return overdue_ns if load_ns is None else min(load_ns, overdue_ns)
 
     @property
     def idle(self) -> bool:
@@ -265,7 +264,7 @@ class SchedulerCore:
             # The stream has no query yet, or its last one has left.
             self.ledger.note_unread(event.log, event.rows)
             return
-        rows = event.rows if event.total is None else max(0, event.total - int(self.ledger.log_rows[log]))
+        rows = event.rows if event.total is None else self.ledger.missing_rows(log, event.total)
         self.ledger.append(log, rows, event.bytes, event.arrival_ns, event.controls)
         self.estimates.arrived(log, rows, now_ns)
 
@@ -282,9 +281,7 @@ class SchedulerCore:
         if isinstance(self._policy.selector, ClassTurnsSelector):
             self._policy.selector.charge_order(outstanding.order, receipt, self.network)
         if outstanding.conflicts is None:
-            self._moved.extend(
-                outstanding.units if outstanding.cut is self._units else self._units.conflicts_of(outstanding.locked).tolist()
-            )
+            self._moved += outstanding.units if outstanding.cut is self._units else self._units.conflicts_of(outstanding.locked).tolist()
         else:
             self.ledger.unlock(outstanding.locked)
             # Also where the network has changed since: the cut may be grown and not made anew, and then keeps its locks.
@@ -418,8 +415,8 @@ class SchedulerCore:
         touched, moved = self.ledger.touched, self._moved
         if touched:
             self.ledger.touched = {}
-            moved.extend(self._units.update(list(touched)))
-            if self._policy.schedule > 1:
+            moved += self._units.update(list(touched))
+            if len(moved) > 1 and self._policy.schedule > 1:
                 moved = list(dict.fromkeys(moved))  # most units that ran have moved for it
         selector = self._policy.selector
         if self.estimates.refresh():
@@ -454,7 +451,7 @@ class SchedulerCore:
             self._counts["decisions"] += 1
             count = policy.schedule if not self._single_orders else 1
             if budget_ns is not None and count * self._unit_ns > budget_ns:
-                count = max(1, math.ceil(budget_ns / self._unit_ns))  # the rest would only come back undone
+                count = math.ceil(budget_ns / self._unit_ns) or 1  # the rest would only come back undone
             if count > 1 and free > 1:
                 # Leave something for the other workers.
                 count = min(count, max(1, int(np.count_nonzero(self._units.available)) // free))
@@ -465,7 +462,8 @@ class SchedulerCore:
                 return
             instructions.append(Dispatch(self._order(picked, now_ns)))
             free -= 1
-            self._single_orders = max(0, self._single_orders - 1)
+            if self._single_orders:
+                self._single_orders -= 1
 
     def _pick_behind_full(self, now_ns: int) -> list[int]:
         """Nothing runs and nothing could: full queues wait for one another. One unit may overshoot to break the ring."""

@@ -129,6 +129,8 @@ class Estimates:
         self._ideal_times: FloatColumn = np.zeros(0)
         self.edge_factor: FloatColumn = np.ones(16)
         self._ports: dict[int, Measured] = {}
+        self.has_ports = False
+        """Whether any operator has, or had, a selectivity per input port."""
         self._join_priors: dict[int, None] = {}
         self._rates: dict[int, float] = {}
         self._arrivals: dict[int, tuple[int, int]] = {}
@@ -179,13 +181,9 @@ class Estimates:
         for edge in edges:
             self.edge_factor[edge] = 1.0
             self._ports[edge] = Measured(selectivity, COST_NS_MIN)
+            self.has_ports = True
         if self.network.node(slot).window_ns is not None:
             self._join_priors[slot] = None
-
-    @property
-    def has_ports(self) -> bool:
-        """Whether any operator has a selectivity per input port."""
-        return bool(self._ports)
 
     def declare_rate(self, log: int, inter_arrival_ns: float) -> None:
         """State the mean time between the tuples of a source's log, for joins not measured yet."""

@@ -194,15 +194,21 @@ class Ledger:
         """Count rows of a source's log that nobody reads, so that it is known where a reader begins that comes later."""
         self._unread[log] = self._unread.get(log, 0) + rows
 
+    def missing_rows(self, log: int, total: int) -> int:
+        """Return how many of the rows ever appended to a log have not been counted yet."""
+        rows = total - self._log_rows[log]
+        return rows if rows > 0 else 0
+
     def append(self, log: int, rows: int, size_bytes: int, arrival_ns: int, controls: int) -> None:
         """Count rows and control items appended to a log, for every edge that reads it. Only bytes of rows count: no others are taken."""
         size_bytes = size_bytes if rows else 0
         self._log_rows[log] += rows
         self._log_bytes[log] += size_bytes
         readers = self.network.log_readers[log]
-        self.bytes_total += size_bytes * len(readers.edges)
+        count = len(readers.edges)
+        self.bytes_total += size_bytes * count
         arrival_ns = arrival_ns if rows else NEVER_NS
-        if len(readers.edges) >= _VECTOR_READERS_MIN:
+        if count >= _VECTOR_READERS_MIN:
             self._append_many(log, rows, size_bytes, arrival_ns, controls)
         else:
             for edge, operator in zip(readers.edges, readers.consumers, strict=True):

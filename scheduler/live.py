@@ -213,7 +213,10 @@ class LiveScheduler:
         if self._offer_cost_ns > OFFER_COST_NS_MAX:
             self._offer_cost_ns *= OFFER_COST_FADE  # so that it is tried again some time
             return False
-        return all(type(event) is Arrived and event.rows <= OFFER_ROWS_MAX for event in events)
+        for event in events:  # noqa: SIM110  (a generator would be two more calls for every row that comes alone)
+            if type(event) is not Arrived or event.rows > OFFER_ROWS_MAX:
+                return False
+        return True
 
     def _take_turn(self, events: list[Event]) -> None:
         began_ns, started_ns = self._clock_ns(), time.thread_time_ns()
@@ -395,7 +398,7 @@ class LiveScheduler:
         if started_ns - self._counted_ns > _COUNT_EVERY_NS:
             self._counted_ns, self._statistics = started_ns, self._core.statistics()
         own: list[Event] = []
-        if self._core.policy.name == "user" and spent_ns > USER_DECISION_NS_MAX:
+        if spent_ns > USER_DECISION_NS_MAX and self._core.policy.name == "user":
             self._replace_slow_policy(spent_ns, own)
         orders = []
         for instruction in instructions:

@@ -326,7 +326,7 @@ class Measures:
             self._ideal_version = version
             self._ideals.append((self._kept_count, dict(ideal_of_query)))
         counts = runs.taken[6::RUN_FIELDS]
-        rows = sum(counts)
+        rows = counts[0] if len(counts) == 1 else sum(counts)
         if runs.taken[4 - RUN_FIELDS] < self._second_end_ns:
             self._second_outputs += rows
         else:

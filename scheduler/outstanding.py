@@ -31,6 +31,8 @@ class Outstanding:
 
     def unit_ns(self, receipt: WorkReceipt) -> float:
         """Return what a unit took on average, those that were not reached counting by the steps of the others."""
+        if len(self.units) == 1 and not receipt.unfinished:
+            return float(receipt.finished_ns - receipt.started_ns)
         steps = len(self.order.steps)
         done = max(1, steps - len(receipt.unfinished))
         return (receipt.finished_ns - receipt.started_ns) * steps / (done * max(1, len(self.units)))

@@ -28,21 +28,11 @@ class Receipts:
     def apply(self, receipt: WorkReceipt, counts: Counts, measures: Measures | None) -> None:
         """Put a receipt into the books, the core's counts and its measures. Rows in count once before each operator, in chains too."""
         # Steps in their order, neighbours of one kind together.
-        for kind, group in groupby(receipt.steps, type) if len(receipt.steps) > 1 else _alone(receipt.steps):
-            if kind is ChainRuns:
-                for runs in cast(Iterable[ChainRuns], group):
-                    rows_in, steps = self._chains.apply_runs(runs)
-                    counts["rows_in"] += rows_in
-                    counts["steps"] += steps
-                    counts["rows_emitted"] += self._results_of(runs, measures)
-                continue
-            if kind is ChainReceipt:
-                rows_in, steps = self._chains.apply(list(cast(Iterable[ChainReceipt], group)))
-            else:
-                plain = list(cast(Iterable[StepReceipt], group))
-                rows_in, steps = self._ledger.apply_steps(plain, self._estimates.record), len(plain)
-            counts["rows_in"] += rows_in
-            counts["steps"] += steps
+        first = receipt.steps[0] if len(receipt.steps) == 1 else None
+        if type(first) is ChainRuns:
+            self._apply_runs(first, counts, measures)
+        else:
+            self._apply_steps(receipt.steps, counts, measures)
         counts["busy_ns"] += receipt.finished_ns - receipt.started_ns
         if self._estimates.has_ports:
             self._record_ports(receipt)
@@ -54,6 +44,26 @@ class Receipts:
         if self._load is not None:
             for emission in receipt.emissions:
                 self._load.emitted(emission)
+
+    def _apply_runs(self, runs: ChainRuns, counts: Counts, measures: Measures | None) -> None:
+        rows_in, steps = self._chains.apply_runs(runs)
+        counts["rows_in"] += rows_in
+        counts["steps"] += steps
+        counts["rows_emitted"] += self._results_of(runs, measures)
+
+    def _apply_steps(self, steps_done: Sequence[StepReceipt | ChainReceipt | ChainRuns], counts: Counts, measures: Measures | None) -> None:
+        for kind, group in groupby(steps_done, type):
+            if kind is ChainRuns:
+                for runs in cast(Iterable[ChainRuns], group):
+                    self._apply_runs(runs, counts, measures)
+                continue
+            if kind is ChainReceipt:
+                rows_in, steps = self._chains.apply(list(cast(Iterable[ChainReceipt], group)))
+            else:
+                plain = list(cast(Iterable[StepReceipt], group))
+                rows_in, steps = self._ledger.apply_steps(plain, self._estimates.record), len(plain)
+            counts["rows_in"] += rows_in
+            counts["steps"] += steps
 
     def _results_of(self, runs: ChainRuns, measures: Measures | None) -> int:
         if self._load is not None:
@@ -71,7 +81,3 @@ class Receipts:
             if len(step.consumed) > 1 and len(taken) == 1:
                 edge = self._ledger.network.edges.slot_of[taken[0].edge]
                 self._estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
-
-
-def _alone(steps: Sequence[StepReceipt | ChainReceipt | ChainRuns]) -> Iterable[tuple[type, Iterable[object]]]:
-    return [(type(step), (step,)) for step in steps]

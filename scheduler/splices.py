@@ -13,7 +13,10 @@ from millstream.scheduler.ledger import Ledger
 
 
 class Splices:
-    """The waiting changes. While one is with the driver (`in_flight`) the core decides nothing: the answer is a moment away."""
+    """The waiting changes. While one is with the driver (`in_flight`) the core decides nothing: the answer is a moment away.
+
+    `waiting`: some change is not yet in force. Both are asked at every decision, and change seldom.
+    """
 
     def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
         self._ledger = ledger
@@ -21,20 +24,16 @@ class Splices:
         self._estimates = estimates
         self._waiting: deque[QueryAdded | QueryRemoved] = deque()
         self._flying: QueryAdded | QueryRemoved | None = None
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether the driver is carrying one out."""
-        return self._flying is not None
-
-    @property
-    def waiting(self) -> bool:
-        """Whether any change is not yet in force."""
-        return bool(self._waiting) or self._flying is not None
+        self.in_flight = self.waiting = False
 
     def add(self, change: QueryAdded | QueryRemoved) -> None:
         """Queue a change."""
         self._waiting.append(change)
+        self.waiting = True
+
+    def _note(self) -> None:
+        self.in_flight = self._flying is not None
+        self.waiting = self.in_flight or bool(self._waiting)
 
     def due(self, busy: Collection[int]) -> list[Splice | Report]:
         """Return what can be done now: refusals, then at most one splice. `busy` are the operators of orders that are out."""
@@ -52,6 +51,7 @@ class Splices:
                 break
             self._flying = self._waiting.popleft()
             found.append(self._splice(change))
+        self._note()
         return found
 
     def _splice(self, change: QueryAdded | QueryRemoved) -> Splice:
@@ -81,6 +81,7 @@ class Splices:
     def settle(self, event: Spliced) -> Report:
         """Take the driver's answer: put the change in force, or report that the engine refused."""
         change, self._flying = self._flying, None
+        self._note()
         if change is None:
             raise GraphError(f"query {event.query} was spliced though nobody asked")
         if event.failure is not None:

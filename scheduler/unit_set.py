@@ -293,7 +293,10 @@ class EntryUnits(UnitSet):
         if len(operators) >= _VECTOR_CHANGES_MIN:
             return self._update_many(operators)
         unit_at, ledger = self._unit_at, self.ledger
-        changed = [unit for operator in operators if (unit := unit_at[operator]) >= 0]
+        if len(operators) == 1:
+            changed = [unit_at[operators[0]]] if unit_at[operators[0]] >= 0 else []
+        else:
+            changed = [unit for operator in operators if (unit := unit_at[operator]) >= 0]
         if ledger.halted_count or ledger.stalled_count or ledger.full_count:
             for unit in changed:
                 self._update_unit(unit)

@@ -59,6 +59,7 @@ class StreamIntake:
     def __init__(self, host: EngineHost, definition: StreamDefinition, table: TableDefinition | None = None) -> None:
         self.host = host
         self.definition = definition
+        self.name = definition.name
         self.table = table
         self.offered: StreamDefinition | TableDefinition = definition
         if table is not None:
@@ -71,11 +72,6 @@ class StreamIntake:
         self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
         self.is_ending = False  # its end was asked for; set under the ingress lock
         self._places = Places() if definition.errors_into is not None else None
-
-    @property
-    def name(self) -> str:
-        """The stream's name."""
-        return self.definition.name
 
     @property
     def durability(self) -> str:

@@ -6,7 +6,7 @@ stands in the stream's log. Credit is held back while the stream's readers are b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.column import Column
@@ -106,18 +106,19 @@ class Channel:
             self._held_bytes += chunk.frame_bytes
             return
         taken = self.intake.take_rows(chunk.values)
-        rejections = [(chunk.first + index, 0, reason) for index, reason in taken.rejections]
+        rejections = [(chunk.first + index, 0, reason) for index, reason in taken.rejections] if taken.rejections else ()
         self._count(chunk.through, len(chunk.values), chunk.frame_bytes, taken, rejections)
 
     def _note(self, number: int, rows: int, frame_bytes: int, taken: Taken) -> None:
         self._count(number, rows, frame_bytes, taken, [(number, index, reason) for index, reason in taken.rejections])
 
-    def _count(self, through: int, rows: int, frame_bytes: int, taken: Taken, rejections: list[tuple[int, int, str]]) -> None:
+    def _count(self, through: int, rows: int, frame_bytes: int, taken: Taken, rejections: Sequence[tuple[int, int, str]]) -> None:
         self._through = through
         self._accepted += taken.accepted
         self._rejected_rows += taken.rejected
-        room = REJECTIONS_LISTED_MAX - len(self._rejected)
-        self._rejected += [list(r) for r in rejections[:room]]
+        if rejections:
+            room = REJECTIONS_LISTED_MAX - len(self._rejected)
+            self._rejected += [list(r) for r in rejections[:room]]
         self._position = taken.position if taken.position is not None else self._position
         self._held_rows += rows
         self._held_bytes += frame_bytes

@@ -89,6 +89,9 @@ def splicer(network: Network) -> SpliceHandler:
 
 def arrivals(ingested: Ingested) -> list[Event]:
     """Return what the scheduler is to be told of rows or control items that were let in."""
+    if len(ingested.arrivals) == 1:
+        a = ingested.arrivals[0]
+        return [Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total, a.shed)] if a.rows or a.controls or a.shed else []
     return [
         Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total, a.shed)
         for a in ingested.arrivals

@@ -29,7 +29,7 @@ class FirstComeFirstServed(RankingBase):
 
     def rank_one(self, view: View, unit: int) -> float:
         """Return -A(x) of one unit."""
-        return -float(view.units.head_ns.item(unit))
+        return -float(view.units.head_at[unit])
 
     def fixed_part(self, view: View) -> FloatColumn:
         """Return 1: W by itself is the rank."""

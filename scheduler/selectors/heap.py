@@ -89,10 +89,12 @@ class HeapSelector:
                 self.moves += 1
 
     def _rank_again(self, view: View, units: Sequence[int], now_ns: int) -> None:
-        self.evaluations += len(units)
-        if self._single is not None and len(units) <= _ONE_BY_ONE_MAX:
+        count = len(units)
+        self.evaluations += count
+        if self._single is not None and count <= _ONE_BY_ONE_MAX:
+            rank_one, ranks = self._single.rank_one, self._rank_at
             for unit in units:
-                self._ranks[unit] = self._single.rank_one(view, unit)
+                ranks[unit] = rank_one(view, unit)
             return
         index = np.array(units, dtype=np.int64)
         self._ranks[index] = self.ranking.rank(view.only(index), now_ns)
@@ -101,6 +103,8 @@ class HeapSelector:
         """Return the best available units."""
         heap, present, available, pop = self._heap, self._present, view.units.available_at, heapq.heappop
         picked: list[int] = []
+        if not heap:
+            return picked
         before = len(heap)
         while heap and len(picked) < count:
             entry = pop(heap)
