@@ -80,9 +80,9 @@ class Channel:
         buffers = self._reader.read(payload, rows)
         return None if buffers is None else self._plain.columns(payload, buffers, rows)
 
-    def count_run(self, run: Run, taken: Taken, position: int | None) -> None:
+    def count_run(self, run: Run, taken: Taken, position: int | None, shed: Mapping[str, int] | None) -> None:
         """Count trains that were let in with those of others, or refused with them; `position`: the arrival number of the last row."""
-        mine = Taken(run.rows, position=position, shed=taken.shed)
+        mine = Taken(run.rows, position=position, shed=shed)
         refused: list[tuple[int, int, str]] = []
         if taken.rejected:
             refused = run.refused(taken.rejections[0][1])

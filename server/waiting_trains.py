@@ -79,12 +79,12 @@ class WaitingTrains:
 
     def take_in(self) -> None:
         """Let the trains in, and have each channel count what became of its own."""
-        # Of what is shed each publisher is told its own part, so what may be shed, also by the time it is on disk, enters one by one.
-        one_by_one = self.intake.sheds or self.intake.is_sync
-        for runs in [[run] for run in self.runs] if one_by_one else [self.runs]:
+        # Of what is shed each publisher is told its own part, so what may be shed enters publisher by publisher.
+        for runs in [[run] for run in self.runs] if self.intake.sheds else [self.runs]:
             taken = self.intake.take_good(_joined(runs), sum([run.rows for run in runs]))
             for run, position in zip(runs, _positions(runs, taken), strict=True):
-                run.channel.count_run(run, taken, position)
+                # Should a class begin to shed while rows wait for the disk, what is shed of all is told once.
+                run.channel.count_run(run, taken, position, taken.shed if run is runs[-1] else None)
 
 
 def _joined(runs: list[Run]) -> list[Column]:
