@@ -420,7 +420,7 @@ class SchedulerCore:
                 moved = list(dict.fromkeys(moved))  # most units that ran have moved for it
         selector = self._policy.selector
         if self.estimates.refresh():
-            if self._units.depends_on_estimates:
+            if not self._units.holds():
                 self._cut_units(now_ns)
                 return
             selector.reset(self._view, now_ns)

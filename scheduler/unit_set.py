@@ -36,7 +36,7 @@ class UnitSet:
     """Whether rows before an inner member make the unit ready (False where every operator is the entry of a unit of its own)."""
 
     depends_on_estimates: ClassVar[bool] = False
-    """Whether the cut is made anew when the estimates moved."""
+    """Whether another cut may be called for when the estimates moved."""
 
     name: ClassVar[str] = "units"
 
@@ -71,6 +71,10 @@ class UnitSet:
     def query_came(self, operators: Sequence[int]) -> bool:
         """Take in the operators of a new query; False when the cut must be made anew."""
         return False
+
+    def holds(self) -> bool:
+        """Whether the estimates, which have just moved, still call for this cut; it then follows them in place."""
+        return not self.depends_on_estimates
 
     def adjust(self, name: str, column: FloatColumn) -> FloatColumn:
         """Return an estimate's column as it holds for these units (for cuts whose units are not all of what lies below)."""

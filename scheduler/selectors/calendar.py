@@ -1,8 +1,11 @@
 """Calendar queue: for ranks that depend on how many tuples wait, and on nothing else that moves (Sharaf 2007, 4.4.1).
 
 Buckets stand for classes of priorities and are looked at from the greatest on: sixteen to a doubling of the rank, 64 doublings; what is
-smaller still shares the last. Inside a bucket a heap of (−rank, unit) keeps the order, so that it picks what a heap or a scan picks. The
-rank of a unit at n tuples is computed once and looked up after that: what a decision costs follows the units whose queues moved.
+smaller still shares the last. Inside a bucket a heap of (−rank, unit) keeps the order, so that it picks what a heap or a scan picks.
+
+What a decision costs follows the units whose queues moved. Their ranks are computed together, each at the number of tuples that waits
+now. Where a queue moves by a tuple at a time that would be one call for each, so the ranks of a unit at 1, 2, 3 … tuples are computed
+ahead and looked up: of short queues at once, of longer ones when they grew from there or had many lengths in turn.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ _PER_DOUBLING = 16
 _DOUBLINGS = 64
 _LAST = _PER_DOUBLING * _DOUBLINGS - 1
 _FIRST_ROWS = 16
+_ALONE_MAX = 32  # lengths of a long queue that are ranked one by one before all shorter ones are
 
 
 class CalendarSelector:
@@ -29,7 +33,7 @@ class CalendarSelector:
         self.evaluations = 0
         self.moves = 0
         self._ranks: list[list[float]] = []
-        self._bucket_of: list[list[int]] = []
+        self._alone: list[dict[int, float]] = []
         self._listed: list[float] = []
         self._place: list[int] = []
         self._buckets: list[list[tuple[float, int]]] = []
@@ -44,7 +48,7 @@ class CalendarSelector:
         # A longer queue has no greater rank, so the greatest rank of one tuple is the greatest of all.
         self._top = math.frexp(float(ones.max(initial=0.0)))[1]
         self._ranks = [[] for _ in range(count)]
-        self._bucket_of = [[] for _ in range(count)]
+        self._alone = [{} for _ in range(count)]
         self._listed = [-1.0] * count
         self._place = [-1] * count
         self._buckets = [[] for _ in range(_LAST + 1)]
@@ -60,40 +64,70 @@ class CalendarSelector:
         place = (exponent - self._top + _DOUBLINGS - 1) * _PER_DOUBLING + int(mantissa * 2 * _PER_DOUBLING) - _PER_DOUBLING
         return min(_LAST, max(0, place))
 
-    def _learn(self, view: View, unit: int, rows: int) -> None:
-        """Compute the ranks of a unit up to at least so many tuples."""
-        known = len(self._ranks[unit])
-        last = max(_FIRST_ROWS, 2 * known, rows)
-        numbers = np.arange(known + 1, last + 1)
-        ranks = self.ranking.rank_at(view.only(np.full(len(numbers), unit)), numbers).tolist()
-        self._ranks[unit].extend(ranks)
-        self._bucket_of[unit].extend(map(self._bucket, ranks))
-        self.evaluations += len(numbers)
-
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
         """Move these units to the bucket of their present rank."""
-        available, rows_at, listed, places, live = view.units.available_at, view.units.rows_at, self._listed, self._place, self._live
+        available, rows_at, ranks, alone, places = view.units.available_at, view.units.rows_at, self._ranks, self._alone, self._place
+        unknown: list[int] = []
         for unit in units:
-            if not available[unit]:
-                if places[unit] >= 0:
-                    self._leave(unit)
-                continue
-            rows = rows_at[unit] or 1
-            ranks = self._ranks[unit]
-            if rows > len(ranks):
-                self._learn(view, unit, rows)
-            rank = ranks[rows - 1]
-            if listed[unit] == rank:
-                continue
-            if places[unit] >= 0:
+            if available[unit]:
+                rows, known = rows_at[unit] or 1, ranks[unit]
+                if rows <= len(known):
+                    self._enter(unit, known[rows - 1])
+                elif (rank := alone[unit].get(rows)) is not None:
+                    self._enter(unit, rank)
+                else:
+                    unknown.append(unit)
+            elif places[unit] >= 0:
                 self._leave(unit)
-            place = self._bucket_of[unit][rows - 1]
-            heapq.heappush(self._buckets[place], (-rank, unit))
-            live[place] += 1
-            if live[place] == 1:
-                self._filled |= 1 << place
-            listed[unit], places[unit] = rank, place
-            self.moves += 1
+        if unknown:
+            self._rank_unknown(view, unknown)
+
+    def _rank_unknown(self, view: View, units: list[int]) -> None:
+        """Enter units at lengths of their queues of which no rank is known, and learn what will be asked for next."""
+        rows_at, ranks, alone = view.units.rows_at, self._ranks, self._alone
+        to_learn: dict[int, int] = {}  # and up to how many tuples
+        once: list[int] = []
+        for unit in units:
+            rows, known = rows_at[unit], len(ranks[unit])
+            if rows <= max(_FIRST_ROWS, 2 * known) or len(alone[unit]) >= _ALONE_MAX:
+                to_learn[unit] = max(_FIRST_ROWS, 2 * known, rows)
+            else:
+                once.append(unit)
+        if to_learn:
+            self._learn(view, to_learn)
+            for unit in to_learn:
+                self._enter(unit, ranks[unit][(rows_at[unit] or 1) - 1])
+        if once:
+            self.evaluations += len(once)
+            index = np.array(once, dtype=np.int64)
+            for unit, rank in zip(once, self.ranking.rank_at(view.only(index), view.units.rows[index]).tolist(), strict=True):
+                alone[unit][rows_at[unit]] = rank
+                self._enter(unit, rank)
+
+    def _learn(self, view: View, last_of: dict[int, int]) -> None:
+        """Compute the ranks of units up to so many tuples, all together."""
+        known = [len(self._ranks[unit]) for unit in last_of]
+        numbers = [np.arange(first + 1, last + 1) for first, last in zip(known, last_of.values(), strict=True)]
+        units = np.repeat(list(last_of), [len(one) for one in numbers])
+        ranks = self.ranking.rank_at(view.only(units), np.concatenate(numbers)).tolist()
+        self.evaluations += len(ranks)
+        start = 0
+        for unit, one in zip(last_of, numbers, strict=True):
+            self._ranks[unit] += ranks[start : start + len(one)]
+            start += len(one)
+
+    def _enter(self, unit: int, rank: float) -> None:
+        if self._listed[unit] == rank:
+            return
+        if self._place[unit] >= 0:
+            self._leave(unit)
+        place = self._bucket(rank)
+        heapq.heappush(self._buckets[place], (-rank, unit))
+        self._live[place] += 1
+        if self._live[place] == 1:
+            self._filled |= 1 << place
+        self._listed[unit], self._place[unit] = rank, place
+        self.moves += 1
 
     def _leave(self, unit: int) -> None:
         place = self._place[unit]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import ClassVar
 
+import numpy as np
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.network import Network
@@ -22,11 +23,20 @@ from millstream.scheduler.unit_set import UnitSet
 Segment = tuple[int, ...]
 
 
-def memory_release_capacity(network: Network, estimates: Estimates, slot: int) -> float:
-    """Return mrc(x) in bytes per ns."""
-    node = network.node(slot)
-    released = node.row_bytes_in - float(estimates.selectivity[slot]) * node.row_bytes_out
-    return released / float(estimates.cost_ns[slot])
+class Capacities:
+    """mrc(x) in bytes per ns of every operator of a network, as the estimates have it now."""
+
+    def __init__(self, network: Network, estimates: Estimates) -> None:
+        self._estimates = estimates
+        self._slots = np.array(network.topology.order, dtype=np.int64)
+        nodes = [network.node(slot) for slot in network.topology.order]
+        self._bytes_in = np.array([node.row_bytes_in for node in nodes])
+        self._bytes_out = np.array([node.row_bytes_out for node in nodes])
+
+    def by_slot(self) -> dict[int, float]:
+        """Return the capacities by operator."""
+        released = self._bytes_in - self._estimates.selectivity[self._slots] * self._bytes_out
+        return dict(zip(self._slots.tolist(), (released / self._estimates.cost_ns[self._slots]).tolist(), strict=True))
 
 
 def is_inside(part: Segment, whole: Segment) -> bool:
@@ -35,14 +45,23 @@ def is_inside(part: Segment, whole: Segment) -> bool:
 
 
 def prune(segments: Sequence[Segment]) -> list[Segment]:
-    """Drop segments inside listed ones; let a segment that contains listed ones replace them."""
-    listed: list[Segment] = []
-    for segment in segments:
-        if any(is_inside(segment, other) for other in listed):
+    """Drop segments inside listed ones; let a segment that contains listed ones replace them.
+
+    One segment can lie inside another only where they share operators, so each is compared with those that have operators of its own.
+    """
+    listed: dict[int, Segment] = {}  # by the number of its turn
+    having: dict[int, dict[int, None]] = {}  # the listed ones that have an operator
+    for number, segment in enumerate(segments):
+        if any(is_inside(segment, listed[other]) for other in having.get(segment[0], ())):
             continue
-        listed = [other for other in listed if not is_inside(other, segment)]
-        listed.append(segment)
-    return listed
+        sharing = dict.fromkeys(other for operator in segment for other in having.get(operator, ()))
+        for other in [other for other in sharing if is_inside(listed[other], segment)]:
+            for operator in listed.pop(other):
+                del having[operator][other]
+        listed[number] = segment
+        for operator in segment:
+            having.setdefault(operator, {})[number] = None
+    return list(listed.values())
 
 
 def cut_path(path: Segment, capacity: Callable[[int], float]) -> list[Segment]:
@@ -63,10 +82,18 @@ class SegmentUnits(UnitSet):
     depends_on_estimates: ClassVar[bool] = True
 
     def __init__(self, ledger: Ledger, estimates: Estimates) -> None:
-        network = ledger.network
-        capacities = {slot: memory_release_capacity(network, estimates, slot) for slot in network.topology.order}
-        paths = leaf_to_root_paths(network.topology)
-        super().__init__(ledger, prune([segment for path in paths for segment in self._cut(path, capacities.__getitem__)]))
+        self._capacities = Capacities(ledger.network, estimates)
+        self._paths = leaf_to_root_paths(ledger.network.topology)
+        self._segments = self._cut_all()
+        super().__init__(ledger, prune(self._segments))
+
+    def holds(self) -> bool:
+        """Whether no path would be cut in another place."""
+        return self._cut_all() == self._segments
+
+    def _cut_all(self) -> list[Segment]:
+        capacity = self._capacities.by_slot().__getitem__
+        return [segment for path in self._paths for segment in self._cut(path, capacity)]
 
     def _cut(self, path: Segment, capacity: Callable[[int], float]) -> list[Segment]:
         return cut_path(path, capacity)

@@ -58,6 +58,15 @@ class SharedTreeUnits(OperatorToEndUnits):
         self._output: dict[int, float] = {}
         self._cost: dict[int, float] = {}
         self._branches: dict[int, list[int]] = {}
+        self._choose_all()
+
+    def holds(self) -> bool:
+        """Choose anew; whether the same branches were chosen."""
+        before, self._branches = self._branches, {}
+        self._choose_all()
+        return self._branches == before
+
+    def _choose_all(self) -> None:
         for slot in reversed(self.topology.order):
             self._choose(slot)
 

@@ -68,6 +68,28 @@ def test_what_a_decision_costs_follows_the_queues_that_moved() -> None:
     assert selector.moves == moved + 4
 
 
+def test_a_long_queue_is_ranked_at_the_lengths_it_has() -> None:
+    selector, view = queues(1, 1)
+    before = selector.evaluations
+    for rows in (800, 700, 600):
+        fill(selector, view, rows, 1)
+        assert selector.pick(view, 0, 1) == [1]
+    fill(selector, view, 700, 1)
+    assert selector.evaluations == before + 3
+    selector.reset(view, 0)  # the estimates have moved
+    assert selector.evaluations == before + 3 + 1 + 16
+
+
+def test_a_long_queue_that_moves_by_single_tuples_is_ranked_ahead() -> None:
+    selector, view = queues(1, 1)
+    for rows in range(400, 360, -1):
+        fill(selector, view, rows, 1)
+    ranked = selector.evaluations
+    for rows in range(360, 0, -1):
+        fill(selector, view, rows, 1)
+    assert selector.evaluations == ranked
+
+
 def test_what_was_entered_long_ago_does_not_pile_up() -> None:
     selector, view = queues(1, 1, 1)
     for turn in range(2_000):
