@@ -70,7 +70,8 @@ class Session:
         now_ns = self.application.now_ns()
         self.last_heard_ns = now_ns
         self.pinged_ns = None
-        with self.application.outbox:
+        with self.application.outbox as outbox:
+            outbox.reading = self
             self._handle_read(count, now_ns)
 
     def _handle_read(self, count: int, now_ns: int) -> None:
@@ -94,7 +95,7 @@ class Session:
         for channel in tuple(self.channels.values()):
             if channel.unsettled:
                 channel.settle()
-        self.application.bridge.drain()  # results that were made at once
+        self.application.bridge.drain()  # what was made at once and did not leave early
 
     def waits_for_more(self, channel: Channel) -> None:
         """Note that a channel holds trains, until the socket has no more or something else is said."""

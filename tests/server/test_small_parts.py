@@ -20,6 +20,7 @@ from millstream.server.errors import Denied
 from millstream.server.feeding import DeferredFeeder
 from millstream.server.http import answer
 from millstream.server.logs import configure_logs, logger
+from millstream.server.outbox import Outbox
 from millstream.server.places import Places
 from millstream.server.security import Role, require, role_of
 
@@ -86,6 +87,64 @@ def test_everything_posted_to_the_bridge_arrives_in_order_with_few_wake_ups() ->
         assert len(got) == 1500
         assert all([i for m, i in got if m == n] == list(range(500)) for n in range(3))
         assert wakes <= len(got)
+
+    asyncio.run(main())
+
+
+class Said:
+    """A sender that remembers when it wrote."""
+
+    def __init__(self, name: str, wrote: list[str]) -> None:
+        self.name, self.wrote = name, wrote
+
+    def flush(self) -> None:
+        self.wrote.append(self.name)
+
+
+def test_the_outbox_passes_on_what_others_have_to_write_and_keeps_back_who_is_reading() -> None:
+    wrote: list[str] = []
+    reader, other = Said("reader", wrote), Said("other", wrote)
+    with Outbox() as outbox:
+        outbox.reading = reader
+        outbox.add(reader)
+        outbox.add(other)
+        outbox.pass_on()
+        assert wrote == ["other"]
+        outbox.add(other)
+        with outbox:
+            assert outbox.reading is reader
+        assert wrote == ["other"]
+    assert wrote == ["other", "reader", "other"]
+    assert outbox.reading is None
+    outbox.add(other)  # closed: it writes by itself
+    assert len(wrote) == 3
+
+
+def test_the_bridge_delivers_early_only_what_is_wanted_and_raises_later() -> None:
+    async def main() -> None:
+        got: list[Any] = []
+
+        def deliver(item: Any) -> None:
+            if item == "bad":
+                raise ValueError(item)
+            got.append(item)
+
+        bridge: Bridge[Any] = Bridge(asyncio.get_running_loop(), deliver)
+        for item in ("a", "b", 1, "c"):
+            bridge.post(item)
+        bridge.drain_early(str)
+        assert got == ["a", "b"]
+        bridge.drain()
+        assert got == ["a", "b", 1, "c"]
+        for item in ("bad", "d"):
+            bridge.post(item)
+        bridge.drain_early(str)
+        bridge.drain_early(str)
+        assert bridge.waiting == 1
+        with pytest.raises(ValueError, match="bad"):
+            bridge.drain()
+        await asyncio.sleep(0)  # what it left behind is on its way all the same
+        assert got[-1] == "d"
 
     asyncio.run(main())
 
