@@ -64,6 +64,10 @@ _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 Given = TypeVar("Given")
 
 
+class _Results(partial[None]):
+    """A call that passes results of a query on."""
+
+
 @dataclass(slots=True)
 class QueryFeed:
     """The feed of a query's present run, and the columns of its results."""
@@ -131,6 +135,7 @@ class Application:
                 self._executor.shutdown()
                 self.store.close()
                 raise
+        self.host.runtime.scheduler.on_run = self._pass_results_on
         self.host.runtime.start()
         for problem in await self.call(restoring.restore, self.host):
             self.log.error("not_restored", reason=problem)
@@ -334,7 +339,7 @@ class Application:
             pieces = pieces_of(query.shape, train, query.complete_from_us)
             size_bytes = sum([rows.nbytes for rows, _ in pieces])
             query.waiting.add(size_bytes)
-            self.bridge.post(partial(self._publish, query, pieces, size_bytes))
+            self.bridge.post(_Results(self._publish, query, pieces, size_bytes))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
         """End the feed once all results before have been passed on."""
@@ -391,6 +396,11 @@ class Application:
         keeping = [f.feed.log for f in self.feeds.values() if f.feed.log.kept_bytes_max]
         for log in keeping:
             log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
+
+    def _pass_results_on(self) -> None:
+        """Write what an order on the loop's thread has just brought, before anything is booked."""
+        self.bridge.drain_early(_Results)
+        self.outbox.pass_on()
 
     def _publish(self, query: Query, pieces: list[tuple[ResultRows, dict[str, Any]]], size_bytes: int) -> None:
         query.waiting.take(size_bytes)

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 
@@ -24,12 +24,12 @@ class Bridge(Generic[Item]):
         loop: asyncio.AbstractEventLoop,
         deliver: Callable[[Item], None],
         failed: Callable[[Exception], None],
-        around: AbstractContextManager[None] | None = None,
+        around: AbstractContextManager[Any] | None = None,
     ) -> None:
         self._loop = loop
         self._deliver = deliver
         self._failed = failed
-        self._around = nullcontext() if around is None else around
+        self._around: AbstractContextManager[Any] = nullcontext() if around is None else around
         self._items: deque[Item] = deque()
         self._woken = False
         self._home = threading.get_ident()
@@ -42,6 +42,10 @@ class Bridge(Generic[Item]):
     def post(self, item: Item) -> None:
         """Leave an item; wakes the loop unless it has been woken already. RuntimeError once the loop is closed."""
         self._items.append(item)
+        self.wake()
+
+    def wake(self) -> None:
+        """See to it that what waits is delivered soon."""
         if not self._woken:
             self._woken = True
             if threading.get_ident() == self._home:
@@ -60,7 +64,18 @@ class Bridge(Generic[Item]):
             with self._around:
                 while left and self._items:
                     left -= 1
-                    try:
-                        self._deliver(self._items.popleft())
-                    except Exception as error:
-                        self._failed(error)
+                    self._deliver_next()
+
+    def drain_early(self, wanted: type[Any]) -> None:
+        """Deliver items of just this type, up to the first other one, in the midst of something else on the loop's thread."""
+        items = self._items
+        if items and type(items[0]) is wanted:
+            with self._around:
+                while items and type(items[0]) is wanted:
+                    self._deliver_next()
+
+    def _deliver_next(self) -> None:
+        try:
+            self._deliver(self._items.popleft())
+        except Exception as error:
+            self._failed(error)

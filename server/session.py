@@ -69,9 +69,10 @@ class Session:
         now_ns = self.application.now_ns()
         self.last_heard_ns = now_ns
         self.pinged_ns = None
-        with self.application.outbox:
+        with self.application.outbox as outbox:
+            outbox.reading = self
             self._handle_read(count, now_ns)
-            self.application.bridge.drain()  # results that were made at once
+            self.application.bridge.drain()  # what was made at once and did not leave early
 
     def _handle_read(self, count: int, now_ns: int) -> None:
         turn = self.application.turn

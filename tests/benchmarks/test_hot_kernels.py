@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import statistics
 import sys
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+import uvloop
 from millstream.client.benchmarks import chain_workload
 from millstream.client.benchmarks.kit import Kit
+from millstream.client.benchmarks.raw import RawPublisher
 from millstream.protocol import messages
 from millstream.protocol.batches import BatchDecoder, BatchEncoder
 from millstream.protocol.plain_batches import PlainReader, width_of
+from millstream.scheduler import live
 from millstream.scheduler.settings import CoreSettings
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
 from millstream.server.benchmarks import dispatch, window
 from millstream.server.benchmarks.embedding import Embedded
+from millstream.server.listener import Listener
 
+from tests.support.live_server import Harness, running
 from tests.support.pairs import Pair, joined
 
 # Measured when written, with a tenth to spare.
@@ -30,7 +38,9 @@ ROW_INTAKE_CALLS_MAX = 108
 DECISION_CALLS_MAX = 23
 PLAIN_TRAIN_CALLS_MAX = 77
 PAYLOAD_CALLS_MAX = 36
+ROW_PATH_CALLS_MAX = 470
 DECISION_ROUNDS = 32
+ROWS_ALONE = 40
 WARM_UP = 40  # trains: every chain has been run step by step, caches are filled
 
 
@@ -230,3 +240,46 @@ def reading(rows: int) -> int:
     pair.server_says(messages.ChannelOpened(1, 1, [["k", "BIGINT", True]], rows_credit=1_000_000, bytes_credit=1 << 30))
     block = b"".join(joined(pair.client.send(messages.Row(1, number, [number]))) for number in range(1, rows + 1))
     return calls_of(lambda: list(pair.server.receive_data(block)))
+
+
+def test_a_row_alone_takes_few_calls_from_its_frame_to_its_result_and_ack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the event loop's thread does for one row frame: read, taken in, decided about, run through six operators, written."""
+    never = 1 << 62  # counting is slow, and a slow turn would end on the scheduler's thread
+    monkeypatch.setattr(live, "OFFER_NS_MAX", never)
+    monkeypatch.setattr(live, "OFFER_COST_NS_MAX", never)
+    counts: list[int] = []
+    warm: list[bool] = []
+    updated = Listener.buffer_updated
+
+    def counted(self: Listener, nbytes: int) -> None:
+        if warm:
+            counts.append(calls_of(lambda: updated(self, nbytes)))
+        else:
+            updated(self, nbytes)
+
+    monkeypatch.setattr(Listener, "buffer_updated", counted)
+
+    async def whole() -> None:
+        async with running(rewrite=False) as harness:
+            await one_by_one(harness, lambda: warm.append(True))
+            warm.clear()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(whole())
+    assert len(counts) >= ROWS_ALONE
+    assert statistics.median(counts) <= ROW_PATH_CALLS_MAX
+
+
+async def one_by_one(harness: Harness, when_warm: Callable[[], None]) -> None:
+    """Send rows, each when the result of the one before has come."""
+    client = await harness.client()
+    await client.execute(chain_workload.STREAM)
+    await client.submit(chain_workload.PLAN, name="chain")
+    publisher = await asyncio.to_thread(RawPublisher, harness.server.port, chain_workload.NAME)
+    async with await client.subscribe("chain") as results:
+        for number in range(WARM_UP + ROWS_ALONE):
+            if number == WARM_UP:
+                when_warm()
+            publisher.send(publisher.row_frame([chain_workload.START_US + number, number, 0, 0, 25.0, "tag"]))
+            assert (await anext(aiter(results))).num_rows == 1
+    publisher.close()

@@ -277,6 +277,26 @@ def test_a_few_rows_are_run_by_the_thread_that_brings_them(rig: Rig) -> None:
     assert rig.executor.emitted(root) == 100
 
 
+def test_whoever_offers_hears_of_results_before_they_are_booked(rig: Rig) -> None:
+    source = rig.builder.source("s")
+    root = rig.chain("q", source)
+    event = Arrived(rig.builder.log(source), 2, 16, 0)
+    assert rig.live.quiesce(30)
+    seen: list[tuple[int, int]] = []
+    rig.live.on_run = lambda: seen.append((rig.executor.emitted(root), rig.live._core.statistics().rows_emitted))
+    offered = 0
+    for _ in range(20):
+        with rig.executor.lock:
+            rig.executor.boxes.accept(event)
+        before = rig.live.offers_taken
+        rig.live.offer([event])
+        offered += rig.live.offers_taken - before
+        assert rig.live.quiesce(30)
+    assert offered
+    assert {left - booked for left, booked in seen} == {0, 2}  # the first two of three operators emit nothing
+    assert rig.live.statistics().rows_emitted == 40
+
+
 def test_offers_and_posts_from_many_threads_come_out_once(rig: Rig) -> None:
     source = rig.builder.source("s")
     roots = [rig.chain(f"q{index}", source) for index in range(3)]

@@ -22,6 +22,7 @@ from millstream.server.errors import Denied
 from millstream.server.feeding import DeferredFeeder
 from millstream.server.http import answer
 from millstream.server.logs import configure_logs, logger
+from millstream.server.outbox import Outbox
 from millstream.server.places import Places
 from millstream.server.results import ResultLog
 from millstream.server.security import Role, require, role_of
@@ -147,6 +148,59 @@ def test_a_sender_whose_connection_fails_keeps_nobody_from_being_written_to() ->
             application.outbox.add(Well())
             broken._unsent = [b"x"]
         assert (deeds, broken.closed) == (["aborted", "written"], True)
+
+    asyncio.run(main())
+
+
+class Said:
+    """A sender that remembers when it wrote."""
+
+    def __init__(self, name: str, wrote: list[str]) -> None:
+        self.name, self.wrote = name, wrote
+
+    def flush(self) -> None:
+        self.wrote.append(self.name)
+
+
+def test_the_outbox_passes_on_what_others_have_to_write_and_keeps_back_who_is_reading() -> None:
+    wrote: list[str] = []
+    reader, other = Said("reader", wrote), Said("other", wrote)
+    with Outbox() as outbox:
+        outbox.reading = reader
+        outbox.add(reader)
+        outbox.add(other)
+        outbox.pass_on()
+        assert wrote == ["other"]
+        outbox.add(other)
+        with outbox:
+            assert outbox.reading is reader
+        assert wrote == ["other"]
+    assert wrote == ["other", "reader", "other"]
+    assert outbox.reading is None
+    outbox.add(other)  # closed: it writes by itself
+    assert len(wrote) == 3
+
+
+def test_the_bridge_delivers_early_only_what_is_wanted_and_tells_of_what_cannot_be_delivered() -> None:
+    async def main() -> None:
+        got: list[Any] = []
+        faults: list[Exception] = []
+
+        def deliver(item: Any) -> None:
+            if item == "bad":
+                raise ValueError(item)
+            got.append(item)
+
+        bridge: Bridge[Any] = Bridge(asyncio.get_running_loop(), deliver, faults.append)
+        for item in ("a", "bad", "b", 1, "c"):
+            bridge.post(item)
+        bridge.drain_early(str)
+        assert (got, bridge.waiting) == (["a", "b"], 2)
+        bridge.drain_early(str)
+        assert got == ["a", "b"]
+        bridge.drain()
+        assert got == ["a", "b", 1, "c"]
+        assert [str(fault) for fault in faults] == ["bad"]
 
     asyncio.run(main())
 
