@@ -19,9 +19,9 @@ from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
 from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
-from millstream.engine.types import TIMESTAMP
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
 from millstream.engine.windows.aggregates import Aggregates
+from millstream.engine.windows.answer_rows import for_each_row, timestamps
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.early import EmptyWindows, empty_answer, moments
@@ -357,19 +357,19 @@ class WindowAggregate(Operator):
             empty.idle, empty.flush, empty.notes = train.idle, train.flush, train.notes
             return empty
         columns = [concat_columns(list(parts)) for parts in zip(*((*a.keys, *a.aggregates) for a in answers), strict=True)]
-        starts = _spread(answers, [self._assigner.start(a.window) for a in answers])
-        ends = _spread(answers, [self._assigner.end(a.window) for a in answers])
-        seqs = _spread(answers, [a.seq for a in answers])
+        sizes = [len(a.ids) for a in answers]
+        ends = [self._assigner.end(a.window) for a in answers]
+        seqs = for_each_row([a.seq for a in answers], sizes)
         arrived = train.rows == 0 or train.arrival.is_constant
         arrival = Numbers(seqs.rows, start=train.arrival.start) if arrived else Numbers(seqs.rows, array=train.arrivals_at(seqs.array()))
         return Train(
             self.schemas[0],
-            [*columns, Column(TIMESTAMP, starts.array()), Column(TIMESTAMP, ends.array())],
+            [*columns, timestamps([self._assigner.start(a.window) for a in answers], sizes), timestamps(ends, sizes)],
             rows=seqs.rows,
             lo=train.lo,
             hi=train.hi,
             seq=seqs,
-            time=_spread(answers, [self._assigner.end(a.window) - 1 for a in answers]),
+            time=for_each_row([end - 1 for end in ends], sizes),
             arrival=arrival,
             track=track,
             ended=train.ended,
@@ -399,11 +399,3 @@ class WindowAggregate(Operator):
         """Take up a snapshot."""
         super().restore(state)
         self._closes_us = TIME_MIN
-
-
-def _spread(answers: Sequence[WindowAnswer], values: Sequence[int]) -> Numbers:
-    """Return a value of each answer for all of its rows."""
-    if len(answers) == 1 or all(value == values[0] for value in values):
-        return Numbers(sum([len(a.ids) for a in answers]), start=values[0])
-    spread = np.repeat(np.array(values, dtype=np.int64), [len(a.ids) for a in answers])
-    return Numbers(len(spread), array=spread)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 from millstream.engine.column import Column, concat_columns
 from millstream.engine.operators.recipes import AggregateRecipe
 from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.synopses.frames import Due, Frame
-from millstream.engine.train import Int64Array, Numbers, Train, empty_train
-from millstream.engine.types import TIMESTAMP
+from millstream.engine.train import Numbers, Train, empty_train
 from millstream.engine.watermarks import WatermarkTrack
 from millstream.engine.windows.accumulators import Accumulator
+from millstream.engine.windows.answer_rows import for_each_row, timestamps
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +58,20 @@ def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: l
         empty = empty_train(schema, lo, hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
         empty.idle, empty.notes = train.idle, train.notes
         return empty
-    rows = sum(a.rows for a in answers)
+    sizes = [a.rows for a in answers]
     gaps = member.frame.empty
-    ends = _spread([a.due.end_us for a in answers], answers)
-    seqs = _spread([a.seq for a in answers], answers)
+    seqs = for_each_row([a.seq for a in answers], sizes)
+    rows = seqs.rows
     constant = train.rows == 0 or train.arrival.is_constant
     return Train(
         schema,
-        _columns(member, answers, ends),
+        _columns(member, answers, sizes),
         rows=rows,
         lo=lo,
         hi=hi,
-        seq=Numbers(rows, array=seqs),
-        time=Numbers(rows, array=ends - 1),
-        arrival=Numbers(rows, start=train.arrival.start) if constant else Numbers(rows, array=train.arrivals_at(seqs)),
+        seq=seqs,
+        time=for_each_row([a.due.end_us - 1 for a in answers], sizes),
+        arrival=Numbers(rows, start=train.arrival.start) if constant else Numbers(rows, array=train.arrivals_at(seqs.array())),
         track=track,
         ended=train.ended,
         idle=train.idle,
@@ -80,23 +79,16 @@ def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: l
     )
 
 
-def _columns(member: Member, answers: list[Answer], ends: Int64Array) -> list[Column]:
+def _columns(member: Member, answers: list[Answer], sizes: list[int]) -> list[Column]:
     parts = [[*a.keys, *a.aggregates] for a in answers]
     width = len(parts[0])
     shown = range(width + 2) if member.shown.columns is None else member.shown.columns
     columns: list[Column] = []
     for place in shown:
         if place == width:
-            columns.append(Column(TIMESTAMP, _spread([a.due.start_us for a in answers], answers)))
+            columns.append(timestamps([a.due.start_us for a in answers], sizes))
         elif place > width:
-            columns.append(Column(TIMESTAMP, ends))
+            columns.append(timestamps([a.due.end_us for a in answers], sizes))
         else:
             columns.append(parts[0][place] if len(parts) == 1 else concat_columns([part[place] for part in parts]))
     return columns
-
-
-def _spread(values: list[int], answers: list[Answer]) -> Int64Array:
-    """Return the value of each answer once for each of its rows."""
-    if len(answers) == 1:
-        return np.full(answers[0].rows, values[0], dtype=np.int64)
-    return np.repeat(np.array(values, dtype=np.int64), [a.rows for a in answers])

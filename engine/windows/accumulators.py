@@ -78,7 +78,7 @@ class RowCounts:
             np.add.at(counts, batch.cells, 1)
         else:
             added = batch.counts()
-            new = (added if slot is not None and slot not in self._filled else (counts == 0) & (added > 0)).nonzero()[0]
+            new = ((counts == 0) & (added > 0)).nonzero()[0]
             counts += added
         if len(new):
             self._note_first(batch, first, new)

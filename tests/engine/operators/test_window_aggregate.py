@@ -357,3 +357,23 @@ def test_early_answers_hold_the_rows_below_their_moment(chunk: int) -> None:
 def test_empty_windows_between_the_first_and_the_last_row(chunk: int) -> None:
     query = "SELECT COUNT(*) AS n, MAX(ts) AS m, window_start AS a FROM s [RANGE 2 MICROSECONDS SLIDE 2 MICROSECONDS] EMIT EMPTY"
     assert sql_counts(query, [1, 7], chunk) == [(1, 1, 0), (0, None, 2), (0, None, 4), (1, 7, 6)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_groups_come_by_their_first_row_whether_a_pane_was_begun_by_rows_of_many_panes_or_of_one(together: bool) -> None:
+    """Rows out of order over several panes are folded at once, later ones of one pane by themselves."""
+    begun = [(SECOND * 3, 3), (SECOND * 1, 2), (SECOND * 3, 1), (SECOND * 2, 1)]
+    later = [(SECOND * 3, key) for key in (2, 3)]
+    engine = SqlEngine("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts DELAY 9 SECONDS")
+    engine.select("SELECT window_end, k, COUNT(*) AS n FROM s [RANGE 2 SECONDS SLIDE 1 SECOND] GROUP BY k")
+    for rows in (begun, later) if together else [[row] for row in (*begun, *later)]:
+        engine.put("s", rows)
+        engine.work()
+    engine.end()
+    engine.work()
+    assert [(end // SECOND, key, n) for end, key, n in engine.rows("q")] == [
+        (2, 2, 1),
+        *((3, key, 1) for key in (2, 1)),
+        *((4, 3, 2), (4, 1, 2), (4, 2, 1)),
+        *((5, 3, 2), (5, 1, 1), (5, 2, 1)),
+    ]
