@@ -2,7 +2,8 @@
 
 Buckets stand for classes of priorities and are looked at from the greatest on: sixteen to a doubling of the rank, 64 doublings; what is
 smaller still shares the last. Inside a bucket a heap of (−rank, unit) keeps the order, so that it picks what a heap or a scan picks. The
-rank of a unit at n tuples is computed once and looked up after that: what a decision costs follows the units whose queues moved.
+rank of a unit at n tuples is computed once and looked up after that, for queues that grow tuple by tuple; where a queue is long already, or
+jumps, only the rank it has is computed. So what a decision costs follows the units whose queues moved, never how long these are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _PER_DOUBLING = 16
 _DOUBLINGS = 64
 _LAST = _PER_DOUBLING * _DOUBLINGS - 1
 _FIRST_ROWS = 16
+_LOOKED_UP_ROWS = 4096  # of one unit at most
 
 
 class CalendarSelector:
@@ -60,15 +62,18 @@ class CalendarSelector:
         place = (exponent - self._top + _DOUBLINGS - 1) * _PER_DOUBLING + int(mantissa * 2 * _PER_DOUBLING) - _PER_DOUBLING
         return min(_LAST, max(0, place))
 
-    def _learn(self, view: View, unit: int, rows: int) -> None:
-        """Compute the ranks of a unit up to at least so many tuples."""
+    def _learn(self, view: View, unit: int) -> None:
+        """Compute the ranks of a unit up to twice as many tuples as are known."""
         known = len(self._ranks[unit])
-        last = max(_FIRST_ROWS, 2 * known, rows)
-        numbers = np.arange(known + 1, last + 1)
+        numbers = np.arange(known + 1, max(_FIRST_ROWS, 2 * known) + 1)
         ranks = self.ranking.rank_at(view.only(np.full(len(numbers), unit)), numbers).tolist()
         self._ranks[unit].extend(ranks)
         self._bucket_of[unit].extend(map(self._bucket, ranks))
         self.evaluations += len(numbers)
+
+    def _rank(self, view: View, unit: int, rows: int) -> float:
+        self.evaluations += 1
+        return float(self.ranking.rank_at(view.only(np.array([unit])), np.array([rows]))[0])
 
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
         """Move these units to the bucket of their present rank."""
@@ -80,14 +85,17 @@ class CalendarSelector:
                 continue
             rows = rows_at[unit] or 1
             ranks = self._ranks[unit]
-            if rows > len(ranks):
-                self._learn(view, unit, rows)
-            rank = ranks[rows - 1]
+            if rows > len(ranks) and rows <= min(_LOOKED_UP_ROWS, max(_FIRST_ROWS, 2 * len(ranks))):
+                self._learn(view, unit)
+            if rows <= len(ranks):
+                rank, place = ranks[rows - 1], self._bucket_of[unit][rows - 1]
+            else:
+                rank = self._rank(view, unit, rows)
+                place = self._bucket(rank)
             if listed[unit] == rank:
                 continue
             if places[unit] >= 0:
                 self._leave(unit)
-            place = self._bucket_of[unit][rows - 1]
             heapq.heappush(self._buckets[place], (-rank, unit))
             live[place] += 1
             if live[place] == 1:
