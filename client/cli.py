@@ -126,8 +126,8 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("MILLSTREAM_TRACEBACK"):
             raise
-        if isinstance(error, OSError) and error.filename is not None:  # a file that was named, or its directory
-            return complain(f"{error.filename}: {error.strerror}")
+        if isinstance(error, OSError) and error.strerror:  # a file that was named, or a full disk behind the output
+            return complain(f"{error.filename or 'cannot write'}: {error.strerror}")
         return complain(f"{type(error).__name__}: {error}; a fault of millstream itself, MILLSTREAM_TRACEBACK=1 shows where")
     return result if isinstance(result, int) else 0
 

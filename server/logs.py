@@ -5,6 +5,7 @@ Only this rim logs: inner folders return facts. Lines about a connection or a qu
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from types import ModuleType
@@ -31,6 +32,34 @@ structlog: Any = _without_rich()
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+class UnfailingOutput:
+    """Where log lines go. One that cannot be written (nobody reads the pipe any more, the disk is full) must not stop what it tells of:
+    it is lost, and how many were is told as soon as lines can be written again."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.lost = 0
+
+    def write(self, text: str) -> int:
+        """Write a line, or count it as lost."""
+        try:
+            if self.lost:
+                self._stream.write(f"{json.dumps({'event': 'log_lines_lost', 'level': 'error', 'lines': self.lost})}\n")
+                self._stream.flush()
+                self.lost = 0
+            return self._stream.write(text)
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            self.lost += 1
+            return 0
+
+    def flush(self) -> None:
+        """Let it leave, or count it as lost."""
+        try:
+            self._stream.flush()
+        except (OSError, ValueError):
+            self.lost += 1
+
+
 def configure_logs(level: str, format_: str, stream: TextIO | None = None) -> None:
     """Set up structlog once for the process; `format_` is human, json or auto."""
     output = stream if stream is not None else sys.stderr
@@ -48,7 +77,7 @@ def configure_logs(level: str, format_: str, stream: TextIO | None = None) -> No
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=output),
+        logger_factory=structlog.WriteLoggerFactory(file=UnfailingOutput(output)),
         cache_logger_on_first_use=False,
     )
 

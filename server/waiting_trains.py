@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.column import Column
 from millstream.engine.ingest.plain_columns import joined
+from millstream.engine.records import dataclass
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 
 if TYPE_CHECKING:

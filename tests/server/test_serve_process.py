@@ -60,6 +60,19 @@ def test_it_listens_answers_and_leaves_on_sigterm_with_what_was_queued_answered(
         assert stopped["drained"] is True
 
 
+def test_a_server_whose_log_nobody_reads_any_more_goes_on_and_leaves_when_told() -> None:
+    process, port = start("--log-level", "info")
+    assert process.stderr is not None
+    process.stderr.close()
+    for number in range(3):
+        with connect(f"127.0.0.1:{port}") as client:
+            client.execute(f"CREATE STREAM s{number} (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s")
+            client.submit(f"SELECT v FROM s{number}", name=f"q{number}")
+            client.execute(f"DROP QUERY q{number}")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(START_S) == 0
+
+
 def test_a_port_in_use_is_one_clear_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -62,6 +62,30 @@ def test_log_lines_are_json_away_from_a_terminal_and_carry_their_context() -> No
     assert "ValueError: broken" in second["exception"]
 
 
+def test_a_log_that_cannot_be_written_stops_nothing_and_tells_what_it_lost() -> None:
+    class Pipe(io.StringIO):
+        broken = False
+
+        def write(self, text: str) -> int:
+            if self.broken:
+                raise BrokenPipeError
+            return super().write(text)
+
+    out = Pipe()
+    configure_logs("info", "json", out)
+    logger().info("first")
+    out.broken = True
+    for _ in range(3):
+        logger().info("unheard")
+    out.broken = False
+    logger().info("last")
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["first", "log_lines_lost", "last"]
+    assert lines[1]["lines"] == 3
+    out.close()
+    logger().info("too_late")
+
+
 def test_without_tokens_everybody_is_admin_and_with_them_only_their_holders() -> None:
     assert role_of(Config(), None) is Role.ADMIN
     config = Config(admin_token="a", reader_token="r")

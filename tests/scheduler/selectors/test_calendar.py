@@ -90,6 +90,25 @@ def test_a_long_queue_that_moves_by_single_tuples_is_ranked_ahead() -> None:
     assert selector.evaluations == ranked
 
 
+def test_a_decision_costs_the_same_however_long_a_queue_is() -> None:
+    selector, view = queues(1, 1, 1)
+    ranked = selector.evaluations
+    for rows in (10**6, 5 * 10**6, 10**9):
+        fill(selector, view, rows, 2 * rows, 1)
+        assert selector.pick(view, 0, 3) == [2, 0, 1]
+    selector.reset(view, 0)
+    assert selector.pick(view, 0, 3) == [2, 0, 1]
+    assert selector.evaluations - ranked <= 2 * 4 + 16 * 3
+
+
+def test_a_queue_that_grows_tuple_by_tuple_is_looked_up_to_a_bound() -> None:
+    selector, view = queues(1, 1)
+    ranked = selector.evaluations
+    for rows in range(1, 6_000):
+        fill(selector, view, rows, 1)
+    assert selector.evaluations - ranked == 4_096 - 16 + (5_999 - 4_096)
+
+
 def test_what_was_entered_long_ago_does_not_pile_up() -> None:
     selector, view = queues(1, 1, 1)
     for turn in range(2_000):
