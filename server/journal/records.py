@@ -49,8 +49,8 @@ class Record:
     data: Any = b""
 
     def columns(self, schema: Schema) -> list[Column]:
-        """Return the rows as columns of the stream."""
-        batch = pa.ipc.read_record_batch(pa.py_buffer(self.data), arrow_schema(schema))
+        """Return the rows as columns of the stream, in memory of their own: aligned, and no whole segment is held for a few."""
+        batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(self.data)), arrow_schema(schema))
         return [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(schema.fields)]
 
 

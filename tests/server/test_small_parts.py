@@ -9,18 +9,20 @@ import threading
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millstream.engine.column import Column
-from millstream.engine.schema import Schema
-from millstream.engine.types import BIGINT
+from millstream.engine.schema import Field, Schema
+from millstream.engine.types import BIGINT, TEXT
 from millstream.server.app import Application, QueryFeed
 from millstream.server.bridge import Bridge
 from millstream.server.config import Config
 from millstream.server.errors import Denied
 from millstream.server.feeding import DeferredFeeder
 from millstream.server.http import answer
+from millstream.server.journal.records import ROWS, Record, decode, encode, rows_data
 from millstream.server.logs import configure_logs, logger
 from millstream.server.outbox import Outbox
 from millstream.server.places import Places
@@ -298,3 +300,18 @@ def test_what_is_posted_while_the_bridge_is_drained_lets_the_loop_see_to_others_
         assert seen == [1, 2, 3]
 
     asyncio.run(main())
+
+
+def test_rows_read_from_a_journal_lie_aligned_and_hold_nothing_of_what_stood_beside_them() -> None:
+    schema = Schema((Field("v", BIGINT), Field("t", TEXT)))
+    columns = [Column(BIGINT, np.arange(5)), Column(TEXT, pa.array(["a", "bb", "", "c", "d"]))]
+    written = encode(Record(ROWS, 1, 0, 5, 7, {"fed": ["q", 1]}, rows_data(schema, columns)))
+    for shift in range(8):
+        segment = memoryview(b"x" * shift + written)
+        record, _ = decode(segment, shift)
+        numbers, texts = record.columns(schema)
+        held = [*texts.values.buffers(), pa.py_buffer(numbers.values)]
+        assert [b.address % 8 for b in held if b is not None] == [0, 0, 0]
+        assert (numbers.values.tolist(), texts.values.to_pylist()) == ([0, 1, 2, 3, 4], ["a", "bb", "", "c", "d"])
+        start = np.frombuffer(segment, np.uint8).ctypes.data
+        assert not any(start <= b.address < start + len(segment) for b in held if b is not None)
