@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.column import Column, numpy_dtype
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.key_maps import Int64Array, IntegerMap, ObjectMap
 from millstream.engine.types import DataType, Kind
 
@@ -285,7 +286,7 @@ class PairKey(KeyEncoder):
             parts = self._pairs[side, ids]
             uses = self._uses[side]
             np.subtract.at(uses, parts, 1)
-            unused = np.unique(parts[uses[parts] == 0])
+            unused = distinct(parts[uses[parts] == 0])
             if len(unused):
                 encoder.free(unused)
 

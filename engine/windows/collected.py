@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column, concat_columns, null_column
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.types import DataType
 from millstream.engine.windows.accumulators import Accumulator
@@ -52,7 +53,7 @@ class Collected(Accumulator):
         if int(slots.min()) == int(slots.max()):
             self._values.setdefault(int(slots[0]), []).append(Values(ids, times, column))
             return
-        for slot in np.unique(slots).tolist():
+        for slot in distinct(slots).tolist():
             here = np.flatnonzero(slots == slot)
             self._values.setdefault(slot, []).append(Values(ids[here], times[here], column.take(here)))
 
