@@ -101,6 +101,10 @@ class FusedProgram:
             self._stages.append(self._stage(recipe, recipes[place + 1 :]))
         self._outputs: list[int | Kernel] = [e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in self._columns]
         self._gathers_only = all(isinstance(output, int) for output in self._outputs)
+        # Where no row is dropped and nothing computed, the columns that leave are places among those that enter.
+        places = [output for output in self._outputs if isinstance(output, int) and output < self._width]
+        drops = any(stage.predicate is not None for stage in self._stages)
+        self._picked = None if drops or len(places) < len(self._outputs) else places
         self._empty: list[Slot] = [null_column(f.type, 0) for f in self._schema.fields]
         self._rows = RowChain([(s.computed, s.condition) for s in self._stages], self._columns, self._width, self._schema)
 
@@ -125,6 +129,8 @@ class FusedProgram:
 
     def run(self, train: Train) -> tuple[Train, list[int]]:
         """Run the chain over one train."""
+        if self._picked is not None and train.rows:
+            return train.replace_columns(self._schema, [train.slot(p) for p in self._picked]), [train.rows] * len(self._stages)
         if 0 < train.rows <= ROWS_MAX and (found := self._rows.run(train)) is not None:
             return found
         counts: list[int] = []

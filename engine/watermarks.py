@@ -13,6 +13,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.distinct_values import distinct
 
 Int64Array = npt.NDArray[np.int64]
 Steps = tuple[Int64Array, Int64Array]
@@ -257,7 +258,7 @@ class MinimumTrack(LazyTrack):
     __slots__ = ()
 
     def _compute(self) -> Steps:
-        seqs = np.unique(np.concatenate([p.steps()[0] for p in self._parts]))
+        seqs = distinct(np.concatenate([p.steps()[0] for p in self._parts]))
         values = np.minimum.reduce([p.after(seqs) for p in self._parts])
         return seqs, np.maximum(values, self.start)
 
@@ -267,7 +268,7 @@ def thinned(track: WatermarkTrack, steps_max: int) -> WatermarkTrack:
     at, values = track.steps()
     moved = np.flatnonzero(np.diff(values, prepend=track.start))
     if len(moved) > steps_max:
-        moved = np.unique(np.append(moved[:: -(-len(moved) // steps_max)], moved[-1]))
+        moved = distinct(np.append(moved[:: -(-len(moved) // steps_max)], moved[-1]))
     return StepTrack(track.lo, track.hi, track.start, at[moved], values[moved])
 
 

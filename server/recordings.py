@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from millstream.engine.distinct_values import distinct
 from millstream.engine.graph import LogId, OperatorId
 from millstream.engine.network import Network
 from millstream.engine.records import dataclass
@@ -103,7 +104,7 @@ class ArrivalRecording:
 
         recording = Recording(about=self._about(span_ns))
         rates: dict[LogId, float] = {}
-        for log in np.unique(noted[:, 0]).tolist():
+        for log in distinct(noted[:, 0]).tolist():
             part = noted[noted[:, 0] == log]
             times, rows = np.maximum(part[:, 1] - self.began_ns, 0), part[:, 2]
             recording.arrivals[LogId(log)] = np.sort(np.repeat(times, rows))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from millstream.engine.column import Column, Mask
+from millstream.engine.distinct_values import distinct
 from millstream.engine.expressions.arithmetic import narrow_integers, overflow_reason
 from millstream.engine.expressions.calendar import INT64_MIN
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
@@ -116,7 +117,7 @@ def _varying_digits(call: Call, compiler: Compiler) -> Kernel:
     def kernel(rows: Rows, context: EvaluationContext) -> Column:
         column, digits = inner(rows, context), counts(rows, context)
         values, valid = column.values.copy(), both_valid(column.valid, digits.valid)
-        for count in np.unique(digits.values):
+        for count in distinct(digits.values):
             chosen = digits.values == count
             part = EvaluationContext()
             change = _rounding_of(call.function, source, call.type, max(-400, min(400, int(count))))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.column import Column, Mask
+from millstream.engine.distinct_values import distinct
 from millstream.engine.errors import TypeProblem
 from millstream.engine.operators.join_state import NO_KEY
 from millstream.engine.operators.keys import KeyEncoder, key_encoder
@@ -90,7 +91,7 @@ class JoinKeys:
             return
         ids = ids[ids >= 0]
         np.subtract.at(self._holders, ids, 1)
-        unused = np.unique(ids[self._holders[ids] == 0])
+        unused = distinct(ids[self._holders[ids] == 0])
         if len(unused):
             self._encoder.free(unused)
 

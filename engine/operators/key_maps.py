@@ -75,14 +75,19 @@ class IntegerMap:
             ids = values - first if first else values
             if np.maximum.reduce(ids.view(np.uint64)) < size:  # what is below the row wraps around
                 return ids, _NONE, _NONE
-        ids = self._find(values)
+        ids, slots = self._find(values)
         if np.minimum.reduce(ids) >= 0:
             return ids, _NONE, _NONE
-        unknown = ids < 0
-        new = np.unique(values[unknown])
+        unknown = (ids < 0).nonzero()[0]
+        sought = values[unknown]
+        order = sought.argsort()
+        unknown, sought = unknown[order], sought[order]
+        begins = np.ones(len(sought), dtype=np.bool_)
+        np.not_equal(sought[1:], sought[:-1], out=begins[1:])
+        new = sought[begins]
         new_ids = self.pool.take(len(new))
-        self._insert(new, new_ids)
-        ids[unknown] = new_ids[np.searchsorted(new, values[unknown])]
+        self._insert(new, new_ids, None if slots is None else slots[unknown[begins]])
+        ids[unknown] = new_ids[np.cumsum(begins) - 1]
         self._note_row(int(new[0]) - int(new_ids[0]))
         return ids, new, new_ids
 
@@ -106,22 +111,23 @@ class IntegerMap:
             self._hash.delete(values)
         self.pool.give_back(ids)
 
-    def _find(self, values: Int64Array) -> Int64Array:
+    def _find(self, values: Int64Array) -> tuple[Int64Array, Int64Array | None]:
+        """Return ids, MISSING where a value is unknown, and the slots of the hash table that were looked at last."""
         if self._table is not None:
             # The first and the last cell are always empty, so a value outside is clipped to "unknown". Wrap-around cannot hit a
             # used cell: only base + i itself is i away from base modulo 2**64.
-            return self._table.take(values - self._base if self._base else values, mode="clip")
+            return self._table.take(values - self._base if self._base else values, mode="clip"), None
         assert self._hash is not None
-        return self._hash.find(values)
+        return self._hash.search(values)
 
-    def _insert(self, values: Int64Array, ids: Int64Array) -> None:
+    def _insert(self, values: Int64Array, ids: Int64Array, slots: Int64Array | None = None) -> None:
         if self._table is not None and not self._fits(int(values[0]), int(values[-1])):
             self._to_hash()
         if self._table is not None:
             self._table[values - self._base] = ids
         else:
             assert self._hash is not None
-            self._hash.insert(values, ids)
+            self._hash.insert(values, ids, slots)
 
     def _fits(self, low: int, high: int) -> bool:
         """Make the direct table wide enough for [low, high], if that is worth it."""
@@ -152,14 +158,17 @@ class IntegerMap:
 
 
 class HashTable:
-    """Open addressing with linear probing over whole arrays: all probes of a round go one slot on together."""
+    """Open addressing with linear probing over whole arrays: all probes of a round go one slot on together.
+
+    A slot is a value and its id side by side, as each slot looked at in a large table is a wait for memory.
+    """
 
     def __init__(self) -> None:
         self._resize(HASH_SLOTS_MIN)
 
     def _resize(self, slots: int) -> None:
-        self._keys: Int64Array = np.zeros(slots, dtype=np.int64)
-        self._ids: Int64Array = np.full(slots, MISSING, dtype=np.int64)
+        self._slots: Int64Array = np.empty((slots, 2), dtype=np.int64)
+        self._slots[:] = (0, MISSING)
         self._shift = np.uint64(64 - (slots.bit_length() - 1))
         self._mask = slots - 1
         self._used = 0  # slots taken, tombstones too
@@ -168,52 +177,56 @@ class HashTable:
         mixed: Int64Array = ((values.view(np.uint64) * HASH_MULTIPLIER) >> self._shift).view(np.int64)
         return mixed
 
-    def _slots_of(self, values: Int64Array) -> Int64Array:
-        """Return the slot that holds each value, or the first empty one on its way."""
+    def search(self, values: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the id of each value, MISSING where it is unknown, and the slot that holds it, or the first empty one on its way."""
+        values = np.ascontiguousarray(values)
         slots = self._home(values)
-        waiting = np.flatnonzero((self._keys[slots] != values) | (self._ids[slots] < 0))
-        waiting = waiting[self._ids[slots[waiting]] != MISSING]
+        found = self._slots.take(slots, axis=0)
+        ids = found[:, 1].copy()
+        waiting = (((found[:, 0] != values) | (ids < 0)) & (ids != MISSING)).nonzero()[0]
         while len(waiting):
-            slots[waiting] = (slots[waiting] + 1) & self._mask
-            at = slots[waiting]
-            ids = self._ids[at]
-            found = (ids == MISSING) | ((ids >= 0) & (self._keys[at] == values[waiting]))
-            waiting = waiting[~found]
-        return slots
+            at = (slots[waiting] + 1) & self._mask
+            slots[waiting] = at
+            found = self._slots.take(at, axis=0)
+            here = found[:, 1]
+            ids[waiting] = here
+            waiting = waiting[((found[:, 0] != values[waiting]) | (here < 0)) & (here != MISSING)]
+        return ids, slots
 
     def find(self, values: Int64Array) -> Int64Array:
         """Return the ids, MISSING where a value is unknown."""
-        return self._ids[self._slots_of(np.ascontiguousarray(values))]
+        return self.search(values)[0]
 
-    def insert(self, values: Int64Array, ids: Int64Array) -> None:
-        """Add different values that are not known yet."""
+    def insert(self, values: Int64Array, ids: Int64Array, slots: Int64Array | None = None) -> None:
+        """Add different values that are not known yet; `slots` are where `search` ended for them, if nothing was added since."""
         if 2 * (self._used + len(values)) > self._mask:
             self._grow(len(values))
+            slots = None
         self._used += len(values)
-        slots = self._slots_of(values)
+        slots = self.search(values)[1] if slots is None else slots
+        held, kept = self._slots[:, 1], self._slots[:, 0]
         waiting = np.arange(len(values))
         while len(waiting):
-            at = slots[waiting]
-            free = self._ids[at] == MISSING
-            self._ids[at[free]] = ids[waiting[free]]  # several may want one slot: the last gets it
-            won = self._ids[at] == ids[waiting]
-            self._keys[at[won]] = values[waiting[won]]
+            at, mine = slots[waiting], ids[waiting]
+            free = held[at] == MISSING
+            held[at[free]] = mine[free]  # several may want one slot: the last gets it
+            won = held[at] == mine
+            kept[at[won]] = values[waiting[won]]
             waiting = waiting[~won]
             slots[waiting] = (slots[waiting] + 1) & self._mask
 
     def _grow(self, extra: int) -> None:
-        live = self._ids >= 0
-        keys, ids = self._keys[live], self._ids[live]
+        live = self._slots[self._slots[:, 1] >= 0]
         slots = HASH_SLOTS_MIN
-        while slots < 4 * (len(keys) + extra):
+        while slots < 4 * (len(live) + extra):
             slots *= 2
         self._resize(slots)
-        if len(keys):
-            self.insert(keys, ids)
+        if len(live):
+            self.insert(live[:, 0].copy(), live[:, 1].copy())
 
     def delete(self, values: Int64Array) -> None:
         """Remove known values."""
-        self._ids[self._slots_of(np.ascontiguousarray(values))] = TOMBSTONE
+        self._slots[self.search(values)[1], 1] = TOMBSTONE
 
 
 class ObjectMap:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, numpy_dtype
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.key_maps import Int64Array, IntegerMap, ObjectMap
 from millstream.engine.types import DataType, Kind
 
@@ -284,7 +285,7 @@ class PairKey(KeyEncoder):
             parts = self._pairs[side, ids]
             uses = self._uses[side]
             np.subtract.at(uses, parts, 1)
-            unused = np.unique(parts[uses[parts] == 0])
+            unused = distinct(parts[uses[parts] == 0])
             if len(unused):
                 encoder.free(unused)
 

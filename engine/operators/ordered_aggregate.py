@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.buffered import BufferedRows
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake, Taken
@@ -206,7 +207,7 @@ class Places:
     """Rows sorted by (group, clock): where the rows of a group end that have a clock at most c."""
 
     def __init__(self, groups: Int64Array, clocks: Int64Array) -> None:
-        self._different = np.unique(clocks)
+        self._different = distinct(clocks)
         self._span = len(self._different) + 1
         self._keys = groups * self._span + np.searchsorted(self._different, clocks) + 1
 

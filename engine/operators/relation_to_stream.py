@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.column import concat_columns
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.keys import key_encoder
@@ -57,7 +58,7 @@ class RelationToStream(Operator):
         if self._recipe.stream == "r" and self._recipe.every_us is not None:
             self._at_moments(train, ready, track, before, parts)
         else:
-            for instant in np.unique(ready.time).tolist():
+            for instant in distinct(ready.time).tolist():
                 self._instant(ready.take(np.flatnonzero(ready.time == instant)), instant, track, parts)
         parts = [p for p in parts if len(p[0])]
         if not parts:
@@ -87,9 +88,9 @@ class RelationToStream(Operator):
         assert every is not None
         if self._newest == TIME_MIN:
             return
-        instants = np.unique(ready.time)
+        instants = distinct(ready.time)
         if self._applied != TIME_MIN:
-            instants = np.unique(np.append(instants, self._applied))
+            instants = distinct(np.append(instants, self._applied))
         upto = self._watermark - 1
         if self._watermark == TIME_MAX:  # what changed nothing moved W all the same, before the end of the stream did
             upto = max(self._newest, int(track.before(np.array([train.hi - 1], dtype=np.int64))[0]))
@@ -103,7 +104,7 @@ class RelationToStream(Operator):
 
     def _apply_in_turn(self, changes: BufferedRows) -> None:
         """Apply changes instant by instant: a row that goes and comes again later stands behind those that stayed."""
-        for instant in np.unique(changes.time).tolist():
+        for instant in distinct(changes.time).tolist():
             self._apply(changes.take(np.flatnonzero(changes.time == instant)))
 
     def _apply(self, changes: BufferedRows) -> tuple[BufferedRows, BufferedRows]:

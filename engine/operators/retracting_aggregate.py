@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.keys import key_encoder
@@ -86,7 +87,7 @@ class RetractingAggregate(Operator):
         every = concat_rows(concat_rows(old, new), self._rows)
         groups = self._groups(every)
         parts = np.split(groups, [len(old), len(old) + len(new)])
-        touched = np.unique(parts[1])
+        touched = distinct(parts[1])
         was, is_ = np.isin(touched, parts[0]), np.isin(touched, parts[2])
         before = self._answers(old, parts[0], touched[was])
         after = self._answers(self._rows, parts[2], touched[is_])

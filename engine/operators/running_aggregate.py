@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
 from millstream.engine.operators.keys import NoKeys, key_encoder
@@ -78,7 +79,7 @@ class RunningAggregate(Operator):
             ids = self._ids(rows)
             if self._keys.size > self._limit:
                 refused = np.flatnonzero(ids >= self._limit)
-                self._keys.free(np.unique(ids[refused]))
+                self._keys.free(distinct(ids[refused]))
                 out.errors.append(EvaluationErrors(f"the query holds {self._limit} groups already", rows.take(refused)))
                 rows = rows.select(ids < self._limit)
         return rows
@@ -112,7 +113,7 @@ class RunningAggregate(Operator):
             return progress(train, self.schemas[0])
         ids = self._ids(rows)
         self._aggregates.table.reserve_groups(self._keys.size)
-        touched = np.unique(ids)
+        touched = distinct(ids)
         known = self._aggregates.rows.total([self._slot], touched) > 0
         before = self._columns(touched[known], 0)
         self._fold(rows, ids)
@@ -189,9 +190,9 @@ class RunningAggregate(Operator):
         last = (max(self._newest, self._watermark) if watermark == TIME_MAX else watermark) // every
         if self._newest == TIME_MIN:
             return []
-        instants = np.unique(self._waiting.time)
+        instants = distinct(self._waiting.time)
         if self._folded != TIME_MIN:
-            instants = np.unique(np.append(instants, self._folded))
+            instants = distinct(np.append(instants, self._folded))
         lower = int(instants[0]) if self._watermark == TIME_MIN and len(instants) else self._watermark
         moments = moments_after(every, lower + 1, last * every, instants + 1)
         seqs = track.first_reaching(moments)  # type: ignore[attr-defined]

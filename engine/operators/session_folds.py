@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column, concat_columns
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.buffered import BufferedRows, buffered
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake
@@ -114,9 +115,9 @@ class FoldedSessions(Operator):
             self._newest = max(self._newest, int(ready.time[-1]))
         if not self._every:
             return np.empty(0, dtype=np.int64)
-        instants = np.unique(ready.time)
+        instants = distinct(ready.time)
         if known != TIME_MIN:
-            instants = np.unique(np.append(instants, known))
+            instants = distinct(np.append(instants, known))
         upto = self._newest if watermark == TIME_MAX else watermark
         return moments_after(self._every, -(2**62) if before == TIME_MIN else before + 1, upto, instants)
 

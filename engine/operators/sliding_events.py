@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.recipes import EmitKind, EmitSpec
 from millstream.engine.operators.row_clock import RankClock, TimeClock
 from millstream.engine.records import dataclass
@@ -145,9 +146,9 @@ class EventFinder:
     def _moments(self, rows: NewRows, passage: Passage, newest_before: int) -> Marks:
         """Multiples of d that W has passed, each after its own rows; the last answer is that of the stream's last instant (K9)."""
         upto = passage.watermark - 1 if passage.last is None else passage.last
-        instants = np.unique(rows.time)
+        instants = distinct(rows.time)
         if newest_before != TIME_MIN:
-            instants = np.unique(np.append(instants, newest_before))
+            instants = distinct(np.append(instants, newest_before))
         lower = passage.floor if passage.floor != TIME_MIN else -(2**62)
         found = moments_after(self._every, lower, upto, instants)
         if len(found):
@@ -185,7 +186,7 @@ class EventFinder:
         if watermark == TIME_MAX:
             partitions = np.flatnonzero(self._log.size)
             return partitions, self._log.size[partitions]
-        partitions = np.unique(touched) if self._clock.partition else np.zeros(1, dtype=np.int64)
+        partitions = distinct(touched) if self._clock.partition else np.zeros(1, dtype=np.int64)
         if isinstance(self._clock, RankClock):
             bound = self._clock.counts[partitions] - self.reach
         else:

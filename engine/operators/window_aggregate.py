@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 from millstream.engine.column import Column, Mask, concat_columns
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
@@ -93,7 +94,7 @@ class WindowAggregate(Operator):
         """Fold the rows, close what W has passed."""
         train = inputs[0]
         if self._only_folds(train):
-            self._fold(train, self._encode(train), 0, train.rows)
+            self._fold_ordered(train, self._encode(train), train.time.array(), 0, train.rows)
             self._ordinal += train.rows
             self._watermark = train.track.end
             out.emit(self._train_of(train, train.track, []))
@@ -176,12 +177,21 @@ class WindowAggregate(Operator):
         if start >= stop:
             return
         times = rows.time.array()[start:stop]
-        ordered = rows.track.sorted_span() is not None
-        oldest, newest = (times[0], times[-1]) if ordered else (times.min(), times.max())
-        low, high = self._assigner.pane_of(int(oldest)), self._assigner.pane_of(int(newest))
+        if rows.track.sorted_span() is not None:
+            self._fold_ordered(rows, ids, times, start, stop)
+            return
+        low, high = self._assigner.pane_of(int(times.min())), self._assigner.pane_of(int(times.max()))
         if low == high:
             self._fold_pane(rows, ids, start, stop, low)
-        elif ordered and high - low < SEGMENTS_MAX:
+        else:
+            self._fold_panes(rows, ids, start, stop, self._assigner.panes(times))
+
+    def _fold_ordered(self, rows: Train, ids: Int64Array, times: Int64Array, start: int, stop: int) -> None:
+        """Fold rows start … stop, which have the `times` given, in order."""
+        low, high = self._assigner.pane_of(int(times[0])), self._assigner.pane_of(int(times[-1]))
+        if low == high:
+            self._fold_pane(rows, ids, start, stop, low)
+        elif high - low < SEGMENTS_MAX:
             starts = np.array([self._assigner.pane_start(p) for p in range(low + 1, high + 1)], dtype=np.int64)
             cuts = [0, *np.searchsorted(times, starts).tolist(), stop - start]
             for place, pane in enumerate(range(low, high + 1)):
@@ -223,7 +233,7 @@ class WindowAggregate(Operator):
         """Return from when to when each pane with rows is in an open window."""
         panes = set(self._aggregates.table.slots)
         if rows.rows:
-            panes.update(np.unique(self._assigner.panes(rows.time.array())).tolist())
+            panes.update(distinct(self._assigner.panes(rows.time.array())).tolist())
         return [(self._assigner.pane_start(p), self._assigner.end(self._assigner.windows_of(p)[1])) for p in sorted(panes)]
 
     def _early(self, moment: int, seq: int) -> list[WindowAnswer]:
@@ -253,7 +263,7 @@ class WindowAggregate(Operator):
             return []
         panes = set(self._aggregates.table.slots)
         if rows.rows and not folded:
-            panes.update(np.unique(self._assigner.panes(rows.time.array())).tolist())
+            panes.update(distinct(self._assigner.panes(rows.time.array())).tolist())
         ordered = self._whole(self._with_rows(panes, after, upto))
         if self._empty is not None:
             ordered = self._with_empty(ordered, upto)

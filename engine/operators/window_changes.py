@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.column import Column, concat_columns
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.ordered_aggregate import equal_values
@@ -67,7 +68,7 @@ class ChangingWindowAggregate(WindowAggregate):
         out.emit(_train_of(train, self.schemas[0], track, changes))
 
     def _windows_of(self, rows: Train) -> set[int]:
-        panes = np.unique(self._assigner.panes(rows.time.array())).tolist() if rows.rows else []
+        panes = distinct(self._assigner.panes(rows.time.array())).tolist() if rows.rows else []
         spans = [self._assigner.windows_of(pane) for pane in panes]
         return {window for first, last in spans for window in range(first, last + 1)}
 

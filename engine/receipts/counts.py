@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.distinct_values import distinct
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -76,7 +77,7 @@ class IntervalCounts:
         bits = 0
         while len(rounded) > middle // 2:
             bits += ROUNDING_BITS
-            rounded = np.unique((older >> bits) << bits)
+            rounded = distinct((older >> bits) << bits)
         cells = np.concatenate(((older >> bits) << bits, self._cells[middle:]))
         self._keep(*_by_cell(cells, np.diff(self._offered), np.diff(self._shed)))
         self.coarse = True

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column
+from millstream.engine.distinct_values import distinct
 from millstream.engine.synopses.contract import Synopsis, SynopsisKind, Values
 from millstream.engine.synopses.hashing import Hashes, hash_column
 from millstream.engine.types import DataType
@@ -36,7 +37,7 @@ class LeastHashes(Synopsis):
             new = new[new < self.hashes[-1]]
         if len(new) == 0:
             return
-        new = np.unique(new)
+        new = distinct(new)
         places = np.searchsorted(self.hashes, new)
         unknown = places == len(self.hashes)
         unknown[~unknown] = self.hashes[places[~unknown]] != new[~unknown]
@@ -74,7 +75,7 @@ class DistinctCount(SynopsisKind):
 def _merged(parts: list[Hashes]) -> Hashes:
     if len(parts) == 1:
         return parts[0]
-    return np.unique(np.concatenate(parts))[: HASHES_MAX + 1] if parts else np.empty(0, dtype=np.uint64)
+    return distinct(np.concatenate(parts))[: HASHES_MAX + 1] if parts else np.empty(0, dtype=np.uint64)
 
 
 def estimate(hashes: Hashes) -> int:

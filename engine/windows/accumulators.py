@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column
+from millstream.engine.distinct_values import distinct
 from millstream.engine.types import DataType
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import Grid, PaneTable, combined
@@ -74,7 +75,7 @@ class RowCounts:
             counts += np.bincount(batch.cells, minlength=len(counts))  # every group has been here: the rule as a pane fills up
             return _NONE
         if batch.is_sparse:
-            new = np.unique(batch.cells[counts[batch.cells] == 0])
+            new = distinct(batch.cells[counts[batch.cells] == 0])
             np.add.at(counts, batch.cells, 1)
         else:
             added = batch.counts()

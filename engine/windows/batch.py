@@ -20,7 +20,7 @@ class Batch:
     `ordinal` counts rows of the operator's input: the first row of the batch has it, the next one more.
     """
 
-    __slots__ = ("_chosen", "_counts", "_values", "cells", "hi", "lo", "ordinal", "start", "stop", "train")
+    __slots__ = ("_chosen", "_columns", "_counts", "_values", "cells", "hi", "lo", "ordinal", "start", "stop", "train")
 
     def __init__(self, train: Train, start: int, stop: int, cells: Int64Array, lo: int, hi: int, ordinal: int) -> None:
         self.train = train
@@ -29,6 +29,7 @@ class Batch:
         self.lo, self.hi = lo, hi
         self.ordinal = ordinal
         self._counts: Int64Array | None = None
+        self._columns: dict[int, Column] = {}
         self._chosen: dict[tuple[int | None, int | None], Mask | None] = {}
         self._values: dict[tuple[int, int | None], tuple[Int64Array, npt.NDArray[Any]]] = {}
 
@@ -54,24 +55,25 @@ class Batch:
 
     def column(self, position: int) -> Column:
         """Return an argument column of the batch's rows."""
-        column = self.train.column(position)
-        if self.start == 0 and self.stop == self.train.rows:
-            return column
-        return column.slice(self.start, self.stop)
+        column = self._columns.get(position)
+        if column is None:
+            column = self.train.column(position)
+            if self.stop - self.start < self.train.rows:
+                column = column.slice(self.start, self.stop)
+            self._columns[position] = column
+        return column
 
     def chosen(self, position: int | None, filter_: int | None) -> Mask | None:
         """Return which rows count: argument not NULL and FILTER true. None when all do."""
         key = (position, filter_)
-        if key not in self._chosen:
-            self._chosen[key] = self._choose(position, filter_)
-        return self._chosen[key]
-
-    def _choose(self, position: int | None, filter_: int | None) -> Mask | None:
+        if key in self._chosen:
+            return self._chosen[key]
         mask = None if position is None else self.column(position).validity()
         if filter_ is not None:
             column = self.column(filter_)
             passed: Mask = column.values if column.valid is None else column.values & column.valid
             mask = passed if mask is None else mask & passed
+        self._chosen[key] = mask
         return mask
 
     def values(self, position: int, filter_: int | None) -> tuple[Int64Array, npt.NDArray[Any]]:

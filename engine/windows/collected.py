@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column, concat_columns, null_column
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.records import dataclass
 from millstream.engine.types import DataType
@@ -52,7 +53,7 @@ class Collected(Accumulator):
         if int(slots.min()) == int(slots.max()):
             self._values.setdefault(int(slots[0]), []).append(Values(ids, times, column))
             return
-        for slot in np.unique(slots).tolist():
+        for slot in distinct(slots).tolist():
             here = np.flatnonzero(slots == slot)
             self._values.setdefault(slot, []).append(Values(ids[here], times[here], column.take(here)))
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.arrow import arrow_type
 from millstream.engine.column import Column, null_column
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.windows.vectors import expanded
@@ -32,7 +33,7 @@ def moments(every_us: int, track: WatermarkTrack, newest_us: int, spans: Sequenc
     parts = [np.arange(a, b, dtype=np.int64) for a, b in zip(first.tolist(), stop.tolist(), strict=True) if b > a]
     if not parts:
         return []
-    found = np.unique(np.concatenate(parts)) * every_us
+    found = distinct(np.concatenate(parts)) * every_us
     return list(zip(found.tolist(), track.first_reaching(found).tolist(), strict=True))
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.types import DataType
 from millstream.engine.windows.accumulators import Accumulator, Request
@@ -89,7 +90,7 @@ class ValueTallies:
         if (slots == first).all():
             self._add(first, groups, codes)
             return
-        for slot in np.unique(slots).tolist():
+        for slot in distinct(slots).tolist():
             here = slots == slot
             self._add(slot, groups[here], codes[here])
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.arrow import plain_values
 from millstream.engine.column import Column, numpy_dtype
+from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.types import DataType
 from millstream.engine.windows.accumulators import Accumulator
@@ -61,7 +62,7 @@ class Spread(Accumulator):
         if (slots == slots[0]).all():
             self._add(int(slots[0]), groups, values)
             return
-        for slot in np.unique(slots).tolist():
+        for slot in distinct(slots).tolist():
             here = slots == slot
             self._add(slot, groups[here], values[here])
 
