@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.engine.errors import InUse, InvalidDefinition, NameTaken, UnknownName
 from millstream.engine.expressions.user_functions import UserFunction
-from millstream.engine.language.names import did_you_mean, validate_name
+from millstream.engine.language.names import did_you_mean, shown, validate_name
 from millstream.engine.language.statements import ClassDefinition
 from millstream.engine.plain import (
     class_from_plain,
@@ -107,7 +107,8 @@ class Catalog:
         """Return the class of this name, or raise UnknownName."""
         found = self._classes.get(name)
         if found is None:
-            raise UnknownName(f"there is no class {name}", hint=did_you_mean(name, self._classes), token=name)
+            hint = did_you_mean(name, self._classes) or f"the classes are {', '.join(self._classes)}"
+            raise UnknownName(f"there is no class {shown(name)}", hint=hint, token=name)
         return found
 
     def find_class(self, name: str) -> ClassDefinition | None:

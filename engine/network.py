@@ -38,7 +38,7 @@ from millstream.engine.shedding import ShedKey, ShedLog
 from millstream.engine.sources import Ingested, Ingress, Reservation, Source
 from millstream.engine.synopses.late_runs import LateRule
 from millstream.engine.train import Train
-from millstream.engine.utility import UtilityOrder, utilities_of
+from millstream.engine.utility import Utilities, UtilityOrder
 from millstream.engine.watermarks import TIME_MIN
 
 Deliver = Callable[[Train], None]
@@ -480,7 +480,7 @@ class Network:
             key = (class_node.id, "" if shed_by is None else shed_by.text)
             shed = source.shed_logs.get(key)
             if shed is None:
-                utility = None if shed_by is None else UtilityOrder(utilities_of(shed_by.expression))
+                utility = None if shed_by is None else UtilityOrder(Utilities(shed_by.expression))
                 shed = self.shed_logs.open(source, key, lambda: OutputLog(self._ids.log(), source.definition.schema), utility)
                 self._announced.discard(source.id)  # the scheduler must learn of the new output
             log, lineages = shed.log, 1

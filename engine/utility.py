@@ -26,17 +26,27 @@ FloatArray = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 
-def utilities_of(expression: Expression) -> Callable[[Train], FloatArray]:
-    """Compile a DOUBLE expression over a stream's columns; rows at which it fails or is NULL get NaN."""
-    kernel = compile_expression(expression)
+class Utilities:
+    """A compiled DOUBLE expression over a stream's columns; rows at which it fails or is NULL get NaN.
 
-    def utilities(train: Train) -> FloatArray:
+    `failed` counts the rows at which it failed, `reason` is that of the last of them.
+    """
+
+    def __init__(self, expression: Expression) -> None:
+        self._kernel = compile_expression(expression)
+        self.failed = 0
+        self.reason = ""
+
+    def __call__(self, train: Train) -> FloatArray:
+        """Evaluate over all rows of a chunk."""
+        context = context_of(train)
         with np.errstate(all="ignore"):
-            column = kernel(train, context_of(train))
+            column = self._kernel(train, context)
+        if context.errors:
+            self.failed += len(np.unique(np.concatenate([positions for positions, _ in context.errors])))
+            self.reason = context.errors[-1][1]
         values: FloatArray = column.values.astype(np.float64)
         return values if column.valid is None else np.where(column.valid, values, np.nan)
-
-    return utilities
 
 
 class UtilityOrder:
@@ -48,6 +58,11 @@ class UtilityOrder:
         self._open: list[tuple[FloatArray, FloatArray]] = []  # pairs of the block that is not over yet
         self._history: tuple[FloatArray, FloatArray] = (np.empty(0), np.empty(0))
         self._sorted: tuple[FloatArray, FloatArray] | None = None
+
+    @property
+    def failures(self) -> tuple[int, str]:
+        """At how many rows the expression failed, and why at the last of them."""
+        return (self._utilities.failed, self._utilities.reason) if isinstance(self._utilities, Utilities) else (0, "")
 
     def keep(self, train: Train, ratio: float, chance: FloatArray) -> Mask | None:
         """Return which rows to keep at a drop ratio, None for all of them; learn from all."""

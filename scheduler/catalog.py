@@ -70,6 +70,7 @@ TRAVERSALS: Mapping[str, Traversal] = {
     "min-memory": min_memory,
 }
 LEVELS: Mapping[str, str] = {"query": "operators-to-end", "operator": "operators"}
+AUTO = "auto"
 ALIASES: Mapping[str, str] = {"bsd": "bsd-naive"}  # the rank by its plain name is the exact one
 
 COMMON_OPTIONS: Mapping[str, str] = {
@@ -257,6 +258,8 @@ def build(spec: PolicySpec, *, default_train: Train, default_schedule: int = 1) 
     """Put a policy together; raises `PolicyError` naming what is unknown or does not fit."""
     spec = PolicySpec(ALIASES.get(spec.name, spec.name), spec.options)
     row = CATALOG.get(spec.name)
+    if row is None and spec.name == AUTO:
+        raise PolicyError(f"policy '{AUTO}' is for the start of a server: fcfs, and cqc with a load manager", hint="name one of these")
     if row is None:
         raise PolicyError(f"unknown policy '{spec.name}'", hint="known are " + ", ".join(CATALOG))
     options = _options(row, spec)

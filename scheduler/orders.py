@@ -33,6 +33,9 @@ class OrderMaker:
         network = view.ledger.network
         self._identity = network.operators.ids
         self._ledger = view.ledger
+        # Walks that follow the estimates are kept as long as a cut that follows them stands as it was made.
+        self._follows = traversal is not upstream_first and view.units.depends_on_estimates
+        self._version = view.estimates.version
         self._plain = traversal is upstream_first and not view.units.interior_counts and not train.quantum_ns
 
     def query_came(self, query_operators: Sequence[int]) -> None:
@@ -57,11 +60,17 @@ class OrderMaker:
                 if len(steps) >= ORDER_STEPS_MAX:
                     break
         else:
+            if self._follows and self._version != self.view.estimates.version:
+                self._walk_anew()
             for unit in units:
                 self._walk_steps(unit, steps)
                 if len(steps) >= ORDER_STEPS_MAX:
                     break
         return WorkOrder(order, tuple(steps), budget_ns)
+
+    def _walk_anew(self) -> None:
+        self._version = self.view.estimates.version
+        self._walks, self._rest, self._made = {}, {}, {}
 
     def _steps_from_entry(self, unit: int) -> tuple[Step, ...]:
         """Return the entry of a unit, and what follows it. The steps of a unit are made anew only when their rows are others."""

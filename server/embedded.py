@@ -88,7 +88,7 @@ class _Run:
         self.replay = replay
         self.outcomes = outcomes
         self.collector = Collector()
-        policy = PolicySpec.parse(replay.policy)
+        policy = PolicySpec.parse(replay.policy if replay.policy != "auto" else "fcfs")  # as a server without a load manager
         self.host = EngineHost(
             self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy, sharing=replay.sharing
         )

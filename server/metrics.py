@@ -13,6 +13,7 @@ from millstream.server.load_families import load_families
 from millstream.server.measured import Measured
 from millstream.server.measured_families import measured_families
 from millstream.server.target_families import target_families
+from millstream.server.worths import failures_of_shed_by
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -102,14 +103,16 @@ class ApplicationCollector:
         }
         queued = GaugeMetricFamily("millstream_query_queued", "Input rows waiting", labels=["query"])
         results = CounterMetricFamily("millstream_query_results", "Result rows", labels=["query"])
+        unworthy = CounterMetricFamily("millstream_query_shed_by_failed", "Rows at which the query's shed_by failed", labels=["query"])
         for query in host.queries:
             counts = host.counts(query)
+            unworthy.add_metric([query.name], failures_of_shed_by(host, query)[0])
             for name in _ACCOUNT:
                 families[name].add_metric([query.name], counts.get(name, 0))
             queued.add_metric([query.name], counts.get("queued", 0))
             found = self.application.feeds.get(query.name)
             results.add_metric([query.name], 0 if found is None else found.feed.log.rows_total)
-        yield from (*families.values(), queued, results)
+        yield from (*families.values(), queued, results, unworthy)
 
     def _scheduler(self) -> Iterator[Any]:
         statistics = self.application.host.runtime.statistics()

@@ -7,10 +7,11 @@ from typing import Any
 
 from millstream.engine.column import Column
 from millstream.engine.expressions.contract import EvaluationContext, Kernel
-from millstream.engine.expressions.ir import Call, Expression, Literal, children, transform
+from millstream.engine.expressions.ir import Call, Case, Cast, Expression, Literal, children, columns_used, transform, walk
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.types import Kind
 
+_CONDITIONAL = frozenset(("coalesce", "if", "and", "or"))  # only the first operand is computed at every row
 NOT_CONSTANT = frozenset(("current_watermark", "sampling_weight"))
 
 
@@ -39,6 +40,23 @@ def fold_with(expression: Expression, compile_: Callable[[Expression], Kernel]) 
         return node if context.errors else Literal(node.type, first_value(column))
 
     return transform(expression, change)
+
+
+def failure_of_constants(expression: Expression, compile_: Callable[[Expression], Kernel]) -> str | None:
+    """Return why an expression fails at every row, where a part that reads no column and is always computed says so; else None."""
+    conditional = isinstance(expression, Case) or (isinstance(expression, Call) and expression.function in _CONDITIONAL)
+    if isinstance(expression, Cast) and expression.quiet:
+        return None
+    for part in children(expression)[: 1 if conditional else None]:
+        reason = failure_of_constants(part, compile_)
+        if reason is not None:
+            return reason
+    calls = {part.function for part in walk(expression) if isinstance(part, Call)}
+    if columns_used(expression) or calls & NOT_CONSTANT:
+        return None
+    context = EvaluationContext()
+    compile_(expression)(_OneRow(), context)
+    return context.errors[0][1] if context.errors else None
 
 
 def first_value(column: Column) -> Any:

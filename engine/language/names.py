@@ -42,6 +42,11 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
     return candidates[found[0]] if found else None
 
 
+def shown(name: str) -> str:
+    """Return a name as it stands in a sentence: an empty one would not be seen."""
+    return name or "''"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Return "did you mean X?" for the nearest known name, or None."""
     near = suggest(word, known)

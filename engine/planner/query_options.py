@@ -10,7 +10,7 @@ from millstream.engine.catalog import Catalog
 from millstream.engine.errors import EngineError, InvalidDefinition, UnknownName
 from millstream.engine.expressions.durations import parse_duration
 from millstream.engine.expressions.values import parse_timestamp
-from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.names import did_you_mean, shown
 from millstream.engine.language.syntax import Option, Place
 from millstream.engine.operators.recipes import EmitKind, EmitSpec
 from millstream.engine.planner.logical import Node, RelationToStream, Window, walk_plan
@@ -101,7 +101,8 @@ def _apply(options: QueryOptions, option: Option, node: Node, catalog: Catalog) 
         return replace(options, shed_by=shed_by(str(value), node, catalog))
     if name == "history":
         return replace(options, history=_history(value))
-    raise UnknownName(f"there is no option {name}", hint=did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}")
+    hint = did_you_mean(name, OPTION_NAMES) or f"the options are {', '.join(OPTION_NAMES)}"
+    raise UnknownName(f"there is no option {shown(name)}", hint=hint)
 
 
 def _history(value: object) -> bool:

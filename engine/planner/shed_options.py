@@ -5,7 +5,8 @@ from __future__ import annotations
 from millstream.engine.catalog import Catalog
 from millstream.engine.errors import EngineError, InvalidDefinition, TypeProblem, Unsupported
 from millstream.engine.expressions import build
-from millstream.engine.expressions.folding import NOT_CONSTANT
+from millstream.engine.expressions.compile import compile_expression
+from millstream.engine.expressions.folding import NOT_CONSTANT, failure_of_constants
 from millstream.engine.expressions.ir import Call, walk
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.language.parse import parse_expression
@@ -29,6 +30,9 @@ def shed_by(text: str, node: Node, catalog: Catalog) -> ShedBy:
     for part in walk(bound):
         if user_function_of(part) is not None or (isinstance(part, Call) and part.function in NOT_CONSTANT):
             raise Unsupported("option shed_by can use the built-in functions of a row's columns alone")
+    reason = failure_of_constants(bound, compile_expression)
+    if reason is not None:
+        raise InvalidDefinition(f"option shed_by fails at every row: {reason}", hint="the rows with the least number are shed first")
     if bound.type == BOOLEAN:
         bound = build.cast(bound, INT)
     return ShedBy(text.strip(), build.cast(bound, DOUBLE))

@@ -1,6 +1,7 @@
 """Turns of classes by quota (Pham 2013, III-A), inside the class the unit of the greatest rank, leaves only when nothing waits further in.
 
-The operators that read a stream are the paper's source operators. What an order cost is told to `charge` when it comes back.
+The operators that read a stream are the paper's source operators. What an order cost is told to `charge` when it comes back. A rank that
+only estimates change is computed when they do, and the units' places in its order are looked up after that.
 """
 
 from __future__ import annotations
@@ -20,26 +21,35 @@ from numpy.typing import NDArray
 
 
 class ClassTurnsSelector:
-    """Asks `quotas` for a class and ranks the available units of that class alone."""
+    """Asks `quotas` for a class and takes the best available units of that class alone."""
 
     def __init__(self, ranking: Ranking, quotas: ClassQuotas) -> None:
         self.ranking = ranking
         self.quotas = quotas
         self.evaluations = 0
         self.moves = 0
-        self._class_of: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self._is_leaf: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._still = not (ranking.moves_with_time or ranking.moves_with_queue or ranking.oldest_first)
+        self._classes: list[ClassId] = []
+        self._number: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # of each unit's class in that list
+        self._is_inner: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._place: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._cost_ns: list[float] = []
         self._version = -1
         self._original: dict[ClassId, float] = {}
 
     def reset(self, view: View, now_ns: int) -> None:
-        """Number the units' classes anew, where the network has changed."""
+        """Number the units' classes anew, and rank what only estimates move."""
         network, entries = view.ledger.network, view.units.entries.tolist()
-        self._class_of = view.remembered("class_number", lambda: np.array([float(network.node(slot).class_id) for slot in entries])).astype(
-            np.int64
-        )
+        classes = view.remembered("class_number", lambda: np.array([float(network.node(slot).class_id) for slot in entries]))
+        found, self._number = np.unique(classes.astype(np.int64), return_inverse=True)
+        self._classes = [ClassId(one) for one in found.tolist()]
         leaf = view.remembered("is_leaf", lambda: np.array([float(network.topology.is_leaf(slot)) for slot in entries]))
-        self._is_leaf = leaf.astype(np.bool_)
+        self._is_inner = leaf == 0.0
+        self._cost_ns = view.cost_to_end_ns.tolist()
+        if self._still:
+            count = view.units.count
+            self._place = np.empty(count, dtype=np.int64)
+            self._place[np.lexsort((np.arange(count), -self.ranking.rank(view, now_ns)))] = np.arange(count)
         if self._version != network.version:
             self._version = network.version
             shares = shares_in_use(network)
@@ -69,20 +79,31 @@ class ClassTurnsSelector:
         candidates = np.flatnonzero(view.units.available)
         if not len(candidates):
             return []
-        classes = self._class_of[candidates]
-        turn = self.quotas.turn({ClassId(one) for one in np.unique(classes).tolist()})
+        numbers = self._number[candidates]
+        waiting = {self._classes[one]: one for one in np.flatnonzero(np.bincount(numbers)).tolist()}
+        turn = self.quotas.turn(waiting)
         assert turn is not None
-        own = candidates[classes == turn]
-        inner = own[~self._is_leaf[own]]
+        own = candidates if len(waiting) == 1 else candidates[numbers == waiting[turn]]
+        inner = own[self._is_inner[own]]
         own = inner if len(inner) else own
-        picked = best_of(self.ranking, view, own, now_ns, count)
+        picked = self._best(own, count) if self._still else best_of(self.ranking, view, own, now_ns, count)
         self.evaluations += len(own)
         self.moves += 1
         return picked if len(picked) == 1 else self._affordable(view, picked, self.quotas.credit_ns[turn])
 
-    @staticmethod
-    def _affordable(view: View, picked: list[int], credit_ns: float) -> list[int]:
+    def _best(self, units: NDArray[np.int64], count: int) -> list[int]:
+        """Return up to `count` of these units, the best first."""
+        places = self._place[units]
+        if count == 1:
+            return [int(units[places.argmin()])]
+        best: list[int] = units[places.argsort()[:count]].tolist()
+        return best
+
+    def _affordable(self, view: View, picked: list[int], credit_ns: float) -> list[int]:
         """Return the first of these units that together reach the credit, at least one."""
-        part = view.only(np.array(picked, dtype=np.int64))
-        before = np.concatenate(([0.0], np.cumsum(part.cost_to_end_ns * np.maximum(part.rows, 1))[:-1]))
-        return [unit for unit, spent in zip(picked, before.tolist(), strict=True) if spent < credit_ns]
+        rows_at, costs, spent = view.units.rows_at, self._cost_ns, 0.0
+        for number, unit in enumerate(picked):
+            if spent >= credit_ns:
+                return picked[:number]
+            spent += costs[unit] * max(rows_at[unit], 1)
+        return picked

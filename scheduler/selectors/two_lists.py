@@ -139,8 +139,41 @@ class TwoListsSelector:
         return [chosen] if view.units.available_at[chosen] else self._pick_many(view, now_ns, 1)
 
     def _pick_many(self, view: View, now_ns: int, count: int) -> list[int]:
-        candidates = np.flatnonzero(view.units.available)
-        self.evaluations += len(candidates)
-        ranks = self.ranking.rank(view.only(candidates), now_ns)
-        picked: list[int] = candidates[np.lexsort((candidates, -ranks))[:count]].tolist()
-        return picked
+        """Return the heads of A and B, then A and then B in their order, as far as they are available and asked for."""
+        if self._moments and self._moments[0][0] <= now_ns + _ROUNDING_NS:
+            self._let_pass(now_ns)
+        available = view.units.available_at
+        timely, late = self._first_timely(available, count), self._first_late(available, count)
+        self.evaluations += len(timely) + len(late)
+        if timely and late and now_ns + self._work[late[0]] < self._deadline[timely[0]]:
+            timely.insert(0, late.pop(0))
+        return (timely + late)[:count]
+
+    def _first_timely(self, available: memoryview[int], count: int) -> list[int]:
+        """Return the first available units of A; they stay in its heap, what is outdated goes."""
+        heap, timely, deadlines = self._timely_heap, self._timely, self._deadline
+        seen: dict[int, float] = {}
+        found: list[int] = []
+        while heap and len(found) < count:
+            deadline, unit = heapq.heappop(heap)
+            if timely[unit] and deadlines[unit] == deadline:
+                if unit not in seen and available[unit]:
+                    found.append(unit)
+                seen[unit] = deadline
+            elif self._entered[unit] == deadline:
+                self._entered[unit] = _NEVER
+        for unit, deadline in seen.items():
+            heapq.heappush(heap, (deadline, unit))
+        return found
+
+    def _first_late(self, available: memoryview[int], count: int) -> list[int]:
+        """Return the first available units of B."""
+        late, by_rate = self._late, self._by_rate
+        found: list[int] = []
+        place = late.find(1)
+        while place >= 0 and len(found) < count:
+            unit = by_rate[place]
+            if available[unit]:
+                found.append(unit)
+            place = late.find(1, place + 1)
+        return found

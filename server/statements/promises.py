@@ -11,6 +11,7 @@ from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT
 from millstream.server import admission
 from millstream.server.outcome import Outcome, table
 from millstream.server.queries import Query
+from millstream.server.worths import failures_of_shed_by
 
 if TYPE_CHECKING:
     from millstream.server.engine_host import EngineHost
@@ -57,6 +58,9 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
     counts = host.counts(query)
     if counts.get("accepted"):
         found["shedding"] = f"{counts['shed']} of {counts['accepted']} rows shed"
+        failed, reason = failures_of_shed_by(host, query)
+        if failed:
+            found["shedding"] += f"; shed_by failed at {failed} rows, which are worth least ({reason})"
     if query.id is not None:
         operators = host.network.queries[query.id].blueprint.operators
         state = sum(operator.logic.state_bytes() for operator in operators)

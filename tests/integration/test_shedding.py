@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from millstream.client import cli, receipt_of
+from millstream.server.metrics import ApplicationCollector
 
 from tests.support.live_server import Harness, run, until
 
@@ -146,3 +147,22 @@ def test_what_is_shed_upstream_is_not_rebuilt_and_states_its_share_all_the_same(
         assert (accounts["exact"]["accepted"], accounts["exact"]["shed"]) == (1000, 0)
 
     run(test, data_dir=str(tmp_path))
+
+
+def test_rows_at_which_shed_by_fails_are_counted_and_told() -> None:
+    async def test(harness: Harness) -> None:
+        await set_up(harness)
+        client = await harness.client()
+        # Never computed at every row: a condition decides. And one that fails where v is 3.
+        await client.submit("SELECT v FROM s", name="fine", class_="low", shed_by="CASE WHEN v < 0 THEN 1 / 0 ELSE v END")
+        await client.submit("SELECT v FROM s", name="bad", class_="low", shed_by="1 / (v - 3)")
+        await client.publish("s", [{"ts": n, "v": n % 10} for n in range(40)])
+        rows = {row["promise"]: row["measured"] for row in await client.execute("EXPLAIN QOS bad")}
+        assert rows["shedding"].startswith("0 of 40 rows shed; shed_by failed at 4 rows, which are worth least (")
+        fine = {row["promise"]: row["measured"] for row in await client.execute("EXPLAIN QOS fine")}
+        assert fine["shedding"] == "0 of 40 rows shed"
+        families = {family.name: family for family in ApplicationCollector(harness.server.application).collect()}
+        counted = {sample.labels["query"]: sample.value for sample in families["millstream_query_shed_by_failed"].samples}
+        assert counted == {"low_counts": 0, "all_counts": 0, "fine": 0, "bad": 4}
+
+    run(test)

@@ -19,6 +19,7 @@ TRAIN = Train(count=1)
     ("text", "message"),
     [
         ("best", "unknown policy 'best'"),
+        ("auto", "policy 'auto' is for the start of a server: fcfs, and cqc with a load manager"),
         ("lsf:selector=heap", "policy 'lsf' does not go with selector 'heap'"),
         ("hr:selector=calendar", "policy 'hr' does not go with selector 'calendar'"),
         ("hr:level=tuple", "level=tuple is neither 'query' nor 'operator'"),

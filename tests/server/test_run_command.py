@@ -95,6 +95,7 @@ def test_an_input_for_an_unknown_stream_and_an_unknown_policy_fail(files: Path) 
     assert (unknown.exit_code, "there is no stream t" in unknown.stderr) == (1, True)
     policy = run(files, STREAM, "--policy", "fastest")
     assert (policy.exit_code, "fastest" in policy.stderr) == (1, True)
+    assert run(files, STREAM, "--policy", "auto").exit_code == 0
 
 
 def test_a_timeline_interleaves_rows_time_ends_and_cancels(files: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from millstream.engine.errors import InvalidDefinition, Unsupported
+from millstream.engine.errors import InvalidDefinition, UnknownName, Unsupported
 from millstream.engine.graph import ClassId, ClassNode
 from millstream.engine.language.statements import ClassDefinition
 from millstream.engine.planner.plan import plan_select
@@ -118,6 +118,9 @@ def test_the_truth_lies_within_the_bound_19_times_in_20() -> None:
         ("SELECT * FROM s WITH (shed_by = 'v')", InvalidDefinition, "never shed"),
         ("SELECT * FROM s WITH (class = 'low', shed_by = 'w')", Exception, "shed_by"),
         ("SELECT * FROM s WITH (class = 'low', shed_by = 'ts')", Exception, "must give a number"),
+        ("SELECT * FROM s WITH (class = 'low', shed_by = '1 / 0')", InvalidDefinition, "shed_by fails at every row"),
+        ("SELECT * FROM s WITH (class = 'low', shed_by = 'v + 1 / 0')", InvalidDefinition, "shed_by fails at every row"),
+        ("SELECT * FROM s WITH (class = '')", UnknownName, "there is no class ''"),
     ],
 )
 def test_what_cannot_be_scaled_or_ranked_is_refused_by_name(text: str, error: type[Exception], words: str) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 from millstream.engine.graph import ClassId, ClassNode
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.events import QueryAdded
+from millstream.scheduler.policies.class_quota import ClassQuotas
+from millstream.scheduler.policies.highest_rate import HighestRate
+from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
+from millstream.scheduler.selectors.scan import best_of
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.trains import Train
@@ -65,6 +72,30 @@ def test_units_given_out_together_are_no_more_than_the_credit_pays_for() -> None
     assert len(world.order) == 3  # 4 + 4 + 4 ms: the third begins while credit is left
     world.run()
     assert len(world.order) == 6
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rank_that_stays_is_looked_up_and_gives_what_ranking_anew_gives(seed: int) -> None:
+    chance, builder = random.Random(seed), NetworkBuilder()
+    source, classes = builder.source("s"), [ClassNode(ClassId(number), f"c{number}") for number in (3, 5)]
+    leaf = Box(1, 1.0, source)
+    boxes = [Box(chance.choice([1, 2, 4]), chance.choice([0.25, 0.5, 1.0]), chance.choice([source, leaf])) for _ in range(12)]
+    asked = [Asked(class_id=chance.choice(classes).id) for _ in boxes]
+    deltas = [builder.query(f"q{n}", box, one, tuple(classes)) for n, (box, one) in enumerate(zip(boxes, asked, strict=True))]
+    view = World("cqc:level=operator", deltas, builder=builder).core.view
+    selector, units, network = ClassTurnsSelector(HighestRate(), ClassQuotas(1e12)), view.units, view.ledger.network
+    selector.reset(view, 0)
+    for now_ns in range(10):
+        units.available[:] = [chance.random() < 0.6 for _ in range(units.count)]
+        units.available[chance.randrange(units.count)] = True
+        units.rows[:] = [chance.randint(1, 5) for _ in range(units.count)]
+        count = chance.choice([1, 2, 5, 40])
+        picked = selector.pick(view, now_ns, count)
+        entries = units.entries.tolist()
+        turn = network.node(entries[picked[0]]).class_id
+        own = [u for u in np.flatnonzero(units.available).tolist() if network.node(entries[u]).class_id == turn]
+        inner = [u for u in own if not network.topology.is_leaf(entries[u])]
+        assert picked == best_of(HighestRate(), view, np.array(inner or own), now_ns, count)
 
 
 def test_a_paused_or_new_class_does_not_stop_the_others() -> None:
