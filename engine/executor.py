@@ -47,7 +47,7 @@ class Executor:
 
     def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock) -> WorkReceipt | None:
         """Run an order that is one chain up to its sink, whose kernels see to warnings themselves; None when it must go step by step."""
-        if chain.has_nothing or not chain.due_to_fuse():
+        if chain.has_nothing or not chain.is_due_to_fuse:
             return None
         receipts: Receipts = []
         emissions: list[Emission] = []
@@ -68,13 +68,15 @@ class Executor:
                 receipts.extend([StepReceipt(o, (), (), 0) for o in chain.ids])
                 at += chain.length
                 continue
-            if chain is not None and chain.due_to_fuse():
+            if chain is not None and chain.is_due_to_fuse:
                 steps = order.steps if chain.length == len(order.steps) else order.steps[at : at + chain.length]
                 done = self._run_chain(chain, steps, now, clock_ns, receipts, emissions)
                 if done is not None:
                     at += chain.length
                     now = done
                     continue
+            if chain is not None:
+                chain.runs += 1
             for step in order.steps[at : at + (1 if chain is None else chain.length)]:
                 receipt = self._run_step(step, clock_ns, emissions)
                 receipts.append(receipt)
@@ -160,6 +162,7 @@ class Executor:
                 if tail.watchers:
                     tail.watch(-1, 0)
                 return now if done else None
+            chain.runs += not done
             done = True
             began, now = now, clock_ns()
             self._count_run(chain, outcome, now - began, now, receipts, emissions)

@@ -84,10 +84,10 @@ class FusedChain:
         if self._tail is None and following is not None:
             self._ends.add(following)
 
-    def due_to_fuse(self) -> bool:
-        """Return False for the runs that are to go step by step, so that costs per operator stay known."""
-        self.runs += 1
-        return self.runs % (SAMPLE_EVERY if self.runs <= SAMPLED_OFTEN else SAMPLE_SELDOM) != 1
+    @property
+    def is_due_to_fuse(self) -> bool:
+        """False for the runs that are to go step by step, so that costs per operator stay known. `runs` counts those there were."""
+        return self.runs % (SAMPLE_EVERY if self.runs < SAMPLED_OFTEN else SAMPLE_SELDOM) != 0
 
     def sample(self, receipt: StepReceipt) -> None:
         """Learn an operator's share of the cost from a run by itself."""

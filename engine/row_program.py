@@ -63,13 +63,16 @@ class RowChain:
         if program is None and (program := self._write()) is None:
             return None
         cells = []
+        entering = train.slots
         for position in self._reads:
-            slot = train.slot(position)
+            slot = entering[position]
             if type(slot) is not CellColumn:
                 return None
             cells.append(slot.cells)
-        outcomes = [program(*row) for row in zip(*cells, strict=True)]
-        return self._leave_alone(train, outcomes[0]) if len(outcomes) == 1 else self._leave_together(train, outcomes)
+        if train.rows == 1:
+            (row,) = zip(*cells, strict=True)
+            return self._leave_alone(train, program(*row))
+        return self._leave_together(train, [program(*row) for row in zip(*cells, strict=True)])
 
     def _write(self) -> Program | None:
         if self._is_known:
@@ -87,8 +90,9 @@ class RowChain:
 
     def _leave_alone(self, train: Train, outcome: Outcome) -> tuple[Train, list[int]] | None:
         if type(outcome) is tuple:
-            entering = train.slots
-            slots = [entering[at] if at >= 0 else CellColumn(type_, (outcome[~at],)) for at, type_ in self._leaving]
+            entering, slots = train.slots, list[Slot]()
+            for at, type_ in self._leaving:
+                slots.append(entering[at] if at >= 0 else CellColumn(type_, (outcome[~at],)))
             return train.replace_columns(self._schema, slots), [1] * len(self._stages)
         if outcome is None:
             return None

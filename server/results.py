@@ -14,6 +14,7 @@ from millstream.engine.records import dataclass
 from millstream.server.trains import ResultRows, cut_receipts
 
 _TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")
+ENTRY_BYTES = 1_024  # what a result holds besides its values: most of what results of one row hold (measured with three columns: 1,100)
 _COMPACT_AT = 1024  # dropped entries before the list is shortened: the cost of shortening is spread over that many
 
 
@@ -45,7 +46,7 @@ class Entry:
         self.batch = batch
         self.meta = meta
         self.rows: int = batch.num_rows if batch is not None else 0
-        self.bytes: int = batch.nbytes if batch is not None else 64
+        self.bytes: int = ENTRY_BYTES if batch is None else batch.nbytes + ENTRY_BYTES
         self.number = number
         self.rows_before = rows_before
         self.bytes_before = bytes_before

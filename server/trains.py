@@ -40,8 +40,9 @@ class ResultShape:
 
     def results(self, train: Train) -> list[ResultRows]:
         """Return a train in pieces of about RESULT_BYTES_MAX at most."""
-        slots = train.slots
-        columns = [slot if type(slot := slots[i]) is CellColumn else train.column(i) for i in range(self._width)]
+        columns: list[Column] = []
+        for i, slot in enumerate(train.slots[: self._width]):
+            columns.append(slot if type(slot) is CellColumn else train.column(i))
         whole = ResultRows(self, columns, train.rows)
         if whole.nbytes <= RESULT_BYTES_MAX or train.rows == 1:
             return [whole]

@@ -30,15 +30,15 @@ from tests.support.live_server import Harness, running
 from tests.support.pairs import Pair, joined
 
 # Measured when written, with a tenth to spare.
-CHAIN_CALLS_MAX = 310
-INTAKE_CALLS_MAX = 228
-WINDOW_CALLS_MAX = 285
+CHAIN_CALLS_MAX = 248
+INTAKE_CALLS_MAX = 219
+WINDOW_CALLS_MAX = 274
 ROW_FRAME_CALLS_MAX = 16.5
-ROW_INTAKE_CALLS_MAX = 108
+ROW_INTAKE_CALLS_MAX = 72
 DECISION_CALLS_MAX = 23
 PLAIN_TRAIN_CALLS_MAX = 77
-PAYLOAD_CALLS_MAX = 36
-ROW_PATH_CALLS_MAX = 470
+PAYLOAD_CALLS_MAX = 35
+ROW_PATH_CALLS_MAX = 455
 DECISION_ROUNDS = 32
 ROWS_ALONE = 40
 WARM_UP = 40  # trains: every chain has been run step by step, caches are filled

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from millstream.client.benchmarks import chain_workload
-from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, Emission, WorkReceipt
+from millstream.engine import fused
+from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, Emission, StepReceipt, WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import WorkDone
 from millstream.scheduler.ledger import _EDGE_COLUMNS, _LOG_COLUMNS, _OPERATOR_COLUMNS
@@ -74,3 +75,21 @@ def test_runs_in_columns_and_one_by_one_leave_the_same_books(policy: str, chains
     now_ns = 10**18
     assert columns.measures.report(now_ns) == single.measures.report(now_ns)
     assert columns.measures.of_queries(now_ns) == single.measures.of_queries(now_ns)
+
+
+def test_some_runs_of_a_chain_go_step_by_step_often_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nobody knew what each of its operators costs."""
+    monkeypatch.setattr(fused, "SAMPLED_OFTEN", 2 * fused.SAMPLE_EVERY)
+    monkeypatch.setattr(fused, "SAMPLE_SELDOM", 2 * fused.SAMPLE_EVERY)
+    engine = Embedded(chain_workload.STREAM, policy=PolicySpec("fcfs"), settings=CoreSettings(train=TrainShape(share=1.0), record=True))
+    engine.submit(chain_workload.PLAN, "six")
+    columns = engine.columns(chain_workload.NAME, chain_workload.trains(100, 100)[0])
+    for _ in range(6 * fused.SAMPLE_EVERY):
+        engine.push(chain_workload.NAME, columns)
+        engine.runtime.run()
+    story = engine.runtime.core.story
+    assert isinstance(story, Story)
+    orders = [event.receipt for entry in story for event in entry.events if isinstance(event, WorkDone)]
+    alone = [place for place, receipt in enumerate(orders) if any(isinstance(step, StepReceipt) for step in receipt.steps)]
+    assert [place // fused.SAMPLE_EVERY for place in alone] == [0, 1, 2, 4]
+    assert all(place % fused.SAMPLE_EVERY == 0 for place in alone)

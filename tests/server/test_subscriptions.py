@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,15 +11,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.column import Column
+from millstream.engine.column import CellColumn, Column
 from millstream.engine.schema import Field, Schema
-from millstream.engine.types import BIGINT, TEXT
+from millstream.engine.train import Numbers, Train
+from millstream.engine.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
+from millstream.engine.watermarks import RowTrack
 from millstream.protocol.messages import End, Gap, Result
-from millstream.server.results import Entry, ResultLog
+from millstream.server.results import ENTRY_BYTES, Entry, ResultLog
 from millstream.server.subscriptions import STALLED_NS, Bounds, Feed, Subscription
-from millstream.server.trains import ResultRows, ResultShape
+from millstream.server.trains import ResultRows, ResultShape, pieces_of
 
-ROW_BYTES = 8
+ROW_BYTES = 8 + ENTRY_BYTES  # each row is a result of its own
 
 
 class FakeReader:
@@ -83,7 +87,7 @@ def publish(feed: Feed, *values: int, now_ns: int = 0) -> None:
 
 
 def test_a_late_subscriber_gets_results_from_now_on() -> None:
-    feed, reader = new_feed(kept=1000), FakeReader()
+    feed, reader = new_feed(kept=1000 * ROW_BYTES), FakeReader()
     publish(feed, 1, 2)
     subscribe(feed, reader)
     publish(feed, 3)
@@ -107,7 +111,7 @@ def test_the_first_subscriber_of_a_temporary_query_misses_nothing() -> None:
 
 
 def test_a_token_resumes_after_the_result_that_carried_it() -> None:
-    feed, reader, again = new_feed(kept=1000), FakeReader(), FakeReader()
+    feed, reader, again = new_feed(kept=1000 * ROW_BYTES), FakeReader(), FakeReader()
     subscribe(feed, reader)
     publish(feed, 1, 2, 3)
     token = reader.told[0].meta["resume_token"]
@@ -281,7 +285,7 @@ def test_the_end_comes_after_all_results_and_says_why() -> None:
 
 
 def test_subscribing_after_the_end_gives_what_is_kept_and_the_end() -> None:
-    feed, reader = new_feed(kept=1000), FakeReader()
+    feed, reader = new_feed(kept=1000 * ROW_BYTES), FakeReader()
     publish(feed, 1)
     feed.finish("finished", "", {}, 0)
     subscribe(feed, reader, from_start=True)
@@ -315,3 +319,32 @@ def test_no_result_comes_twice_or_out_of_order_and_what_is_missing_was_told(step
     assert seen == sorted(set(seen))
     if not subscription.ended:
         assert len(seen) + lost == published
+
+
+def test_results_of_one_row_are_counted_with_what_they_hold_besides_it() -> None:
+    """Else the bound on results that are kept, or wait for a reader, is one on a fiftieth of the memory they take."""
+    schema = Schema(tuple(Field(f"c{i}", type_) for i, type_ in enumerate((TIMESTAMP, BIGINT, DOUBLE))))
+    shape, log = ResultShape(schema), ResultLog("a1", 10**12, 10**18)
+
+    def publish_row(number: int) -> None:
+        values = (10**15 + number, 10**6 + number, 0.5 + number)
+        cells = [CellColumn(f.type, (value,)) for f, value in zip(schema.fields, values, strict=True)]
+        numbers = {name: Numbers(1, start=number) for name in ("seq", "time", "arrival")}
+        track = RowTrack(number, number + 1, 0, 10**15 + number, 0, number)
+        ((rows, meta),) = pieces_of(shape, Train(schema, cells, rows=1, lo=number, hi=number + 1, track=track, **numbers))
+        rows.payload()
+        log.append(rows, meta, number)
+        rows.forget_payload()
+
+    publish_row(0)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(1, 2_001):
+            publish_row(number)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    counted = log.kept_bytes - log.kept()[0].bytes
+    assert 0.5 * held <= counted <= 2.0 * held
