@@ -165,7 +165,7 @@ def test_a_result_that_cannot_be_made_for_one_reader_ends_its_subscription_alone
     def fails(entry: Entry) -> dict[str, Any]:
         raise ValueError("cannot be told")
 
-    feed, broken, well = new_feed(kept=100), FakeReader(), FakeReader()
+    feed, broken, well = new_feed(kept=2 * ROW_BYTES), FakeReader(), FakeReader()
     feed.join(Subscription(feed, broken, 1, 1, fails, 0), 0, 0)
     subscribe(feed, well, 2)
     publish(feed, 1, 2)
@@ -333,8 +333,7 @@ def test_results_of_one_row_are_counted_with_what_they_hold_besides_it() -> None
         track = RowTrack(number, number + 1, 0, 10**15 + number, 0, number)
         ((rows, meta),) = pieces_of(shape, Train(schema, cells, rows=1, lo=number, hi=number + 1, track=track, **numbers))
         rows.payload()
-        log.append(rows, meta, number)
-        rows.forget_payload()
+        log.append(rows, meta, number).forget_made()
 
     publish_row(0)
     gc.collect()
