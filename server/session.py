@@ -55,7 +55,7 @@ class Session:
         self._frames = 0
         self._answering: asyncio.Task[None] | None = None
         self._last_number = 0
-        self._waiting_bytes = waiting_bytes_of(transport)
+        self.waiting_bytes = waiting_bytes_of(transport)
 
     def next_number(self) -> int:
         """Return a number for a channel or subscription, never given before on this connection."""
@@ -82,7 +82,7 @@ class Session:
                 if self.closed:
                     return
                 handlers.dispatch(self, event)
-            turn.read(self, self._waiting_bytes)
+            turn.read(self)
             self._note_partial_frame(now_ns)
             for channel in tuple(self.channels.values()):
                 if channel.unsettled:

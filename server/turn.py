@@ -3,14 +3,13 @@
 Arrival numbers follow the order of reading. So whatever else could let rows in, or asks for anything, has what waits taken in first;
 so has a train for another stream. Only what is about rows to come (schemas) or about none (credit, pings) is read past it.
 
-Held trains enter at the end of the loop's turn where a stream has several publishers. A single one's are held for as long as bytes
-wait in its socket. One publisher's trouble is nobody else's: trains that are not good never wait, a fault while one is acked
-ends its connection alone, and what a lost connection sent before is taken in all the same.
+Held trains enter at the end of the loop's turn where a stream has several publishers. Those of a single one that has more bytes in its
+socket are held until these have been read. One publisher's trouble is nobody else's: trains that are not good never wait, a fault while
+one is acked ends its connection alone, and what a lost connection sent before is taken in all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from millstream.protocol.messages import ChannelSchema, Credit, Ping, Pong, Train
@@ -53,7 +52,7 @@ class Turn:
         if self._waiting is not None and type(event) not in PASSED_BY:
             self.take(session)
 
-    def read(self, session: Session, waiting_bytes: Callable[[], int]) -> None:
+    def read(self, session: Session) -> None:
         """A read of a session is done: decide how long what waits is held."""
         waiting = self._waiting
         if waiting is None:
@@ -62,11 +61,18 @@ class Turn:
             if not self._is_due:
                 self._is_due = True
                 self._application.loop.call_soon(self._end)
-        elif waiting.runs[-1].channel.session is session and (waiting.is_full or not waiting_bytes()):
+        elif waiting.runs[-1].channel.session is session and not self._more_comes(waiting):
             self.take(session)
+
+    @staticmethod
+    def _more_comes(waiting: WaitingTrains) -> bool:
+        """Whether all that waits is one publisher's, who has sent more that can be joined to it."""
+        return len(waiting.runs) == 1 and not waiting.is_full and waiting.runs[0].channel.session.waiting_bytes() > 0
 
     def _end(self) -> None:
         self._is_due = False
+        if self._waiting is None or self._more_comes(self._waiting):
+            return
         with self._application.outbox:
             self.take()
             self._application.bridge.drain()  # results that were made at once

@@ -147,7 +147,7 @@ def test_trains_that_wait_while_their_stream_is_dropped_are_refused_and_the_chan
         await channel.send(train(0))
         await channel.flush()
         (session,) = [s for s in application.sessions.values() if s.channels]
-        session._waiting_bytes = lambda: 1
+        session.waiting_bytes = lambda: 1
         for number in range(2):
             await channel.send(train(number * ROWS))
         turn = application.turn

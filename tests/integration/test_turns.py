@@ -175,6 +175,28 @@ def test_the_only_publisher_of_a_stream_is_not_kept_waiting(entered: list[int]) 
     run(test)
 
 
+def test_a_publisher_that_is_ahead_beside_idle_ones_is_held_until_it_has_been_read(entered: list[int]) -> None:
+    async def test(harness: Harness) -> None:
+        ahead, idle = await peers_of(harness, "s", "s")
+        ahead.session.waiting_bytes = lambda: 1
+        for number in range(3):
+            ahead.says(ahead.train(number * ROWS))
+            await turn_over()
+        assert entered == []
+        idle.says(idle.train(100))
+        await turn_over()
+        assert entered == [4 * ROWS]
+        ahead.says(ahead.train(30))
+        await turn_over()
+        ahead.session.waiting_bytes = lambda: 0
+        ahead.says(ahead.train(40))
+        await turn_over()
+        assert entered == [4 * ROWS, 2 * ROWS]
+        assert [peer.account()[:2] for peer in (ahead, idle)] == [(5, 5 * ROWS), (1, ROWS)]
+
+    run(test)
+
+
 def script(peers: list[Peer]) -> None:
     """Say all that may come: trains of several streams, bad rows, rows without Arrow, one channel closed, one connection lost."""
     a, b, c, other = peers[:4]
