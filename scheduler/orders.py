@@ -55,17 +55,11 @@ class OrderMaker:
         if self._plain and not self._ledger.halted_count:
             self._entry_steps(units, steps)
         else:
-            if self._follows and self._version != self.view.estimates.version:
-                self._walk_anew()
             for unit in units:
                 self._walk_steps(unit, steps)
                 if len(steps) >= ORDER_STEPS_MAX:
                     break
         return WorkOrder(order, tuple(steps), budget_ns)
-
-    def _walk_anew(self) -> None:
-        self._version = self.view.estimates.version
-        self._walks, self._rest, self._made = {}, {}, {}
 
     def _entry_steps(self, units: Sequence[int], steps: list[Step]) -> None:
         """Add the entry of each unit, and what follows it. The steps of a unit are made anew only when their rows are others."""
@@ -113,6 +107,9 @@ class OrderMaker:
     def _walk_steps(self, unit: int, steps: list[Step]) -> None:
         ledger = self._ledger
         units = self.view.units
+        if self._follows and self._version != self.view.estimates.version:
+            self._version = self.view.estimates.version
+            self._walks, self._rest, self._made = {}, {}, {}
         walk = self._walks.get(unit)
         if walk is None:
             walk = self._walks[unit] = tuple(self.traversal(ledger.network, self.view.estimates, units.members(unit)))
@@ -146,7 +143,13 @@ class OrderMaker:
         rest = self._rest.get(unit)
         if rest is None:
             rest = self._rest[unit] = self._fed_from(walk)
-        rows = self._rows(unit, first)
+        rows, count = rows_at[first], self._count
+        if not count:
+            rows = self._fitting(unit, first, rows)
+        elif rows > count:
+            rows = count
+        elif rows < 0:
+            rows = 0
         known = self._made.get(unit)
         if known is None or known[0] != rows:
             known = self._made[unit] = (rows, first, (Step(self._operator(first), rows), *rest))
