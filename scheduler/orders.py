@@ -60,17 +60,11 @@ class OrderMaker:
                 if len(steps) >= ORDER_STEPS_MAX:
                     break
         else:
-            if self._follows and self._version != self.view.estimates.version:
-                self._walk_anew()
             for unit in units:
                 self._walk_steps(unit, steps)
                 if len(steps) >= ORDER_STEPS_MAX:
                     break
         return WorkOrder(order, tuple(steps), budget_ns)
-
-    def _walk_anew(self) -> None:
-        self._version = self.view.estimates.version
-        self._walks, self._rest, self._made = {}, {}, {}
 
     def _steps_from_entry(self, unit: int) -> tuple[Step, ...]:
         """Return the entry of a unit, and what follows it. The steps of a unit are made anew only when their rows are others."""
@@ -115,6 +109,9 @@ class OrderMaker:
     def _walk_steps(self, unit: int, steps: list[Step]) -> None:
         ledger = self._ledger
         units = self.view.units
+        if self._follows and self._version != self.view.estimates.version:
+            self._version = self.view.estimates.version
+            self._walks, self._rest, self._made = {}, {}, {}
         walk = self._walks.get(unit)
         if walk is None:
             walk = self._walks[unit] = tuple(self.traversal(ledger.network, self.view.estimates, units.members(unit)))
@@ -148,7 +145,13 @@ class OrderMaker:
         rest = self._rest.get(unit)
         if rest is None:
             rest = self._rest[unit] = self._fed_from(walk)
-        rows = self._rows(unit, first)
+        rows, count = rows_at[first], self._count
+        if not count:
+            rows = self._fitting(unit, first, rows)
+        elif rows > count:
+            rows = count
+        elif rows < 0:
+            rows = 0
         known = self._made.get(unit)
         if known is None or known[0] != rows:
             known = self._made[unit] = (rows, first, (Step(self._operator(first), rows), *rest))
