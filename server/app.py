@@ -363,8 +363,7 @@ class Application:
 
     def _pass_results_on(self) -> None:
         """Write what an order on the loop's thread has just brought, before anything is booked."""
-        self.bridge.drain_early(_Results)
-        self.outbox.pass_on()
+        self.bridge.drain_early(_Results, self.outbox.pass_on)
 
     def _publish(self, name: str, pieces: list[tuple[ResultRows, dict[str, Any]]]) -> None:
         found = self.feeds.get(name)

@@ -60,15 +60,17 @@ class Bridge(Generic[Item]):
                 while self._items:
                     self._deliver(self._items.popleft())
 
-    def drain_early(self, wanted: type[Any]) -> None:
-        """Deliver items of just this type, up to the first other one, in the midst of something else on the loop's thread.
+    def drain_early(self, wanted: type[Any], then: Callable[[], None]) -> None:
+        """Deliver items of just this type, up to the first other one, and call `then`, in the midst of something else on the loop's thread.
 
-        What a delivery raises is no concern of whoever is in the midst of that: the next `drain`, which is on its way, raises it.
+        What either raises is no concern of whoever is in the midst of that: the next `drain`, which is on its way, raises it.
         """
         items = self._items
         try:
             with self._around:
                 while items and self._problem is None and type(items[0]) is wanted:
                     self._deliver(items.popleft())
+                then()
         except Exception as problem:
             self._problem = problem
+            self.wake()

@@ -132,15 +132,15 @@ def test_the_bridge_delivers_early_only_what_is_wanted_and_raises_later() -> Non
         bridge: Bridge[Any] = Bridge(asyncio.get_running_loop(), deliver)
         for item in ("a", "b", 1, "c"):
             bridge.post(item)
-        bridge.drain_early(str)
-        assert got == ["a", "b"]
+        bridge.drain_early(str, lambda: got.append("then"))
+        assert got == ["a", "b", "then"]
         bridge.drain()
-        assert got == ["a", "b", 1, "c"]
+        assert got == ["a", "b", "then", 1, "c"]
         for item in ("bad", "d"):
             bridge.post(item)
-        bridge.drain_early(str)
-        bridge.drain_early(str)
-        assert bridge.waiting == 1
+        bridge.drain_early(str, got.clear)
+        bridge.drain_early(str, lambda: None)
+        assert (bridge.waiting, len(got)) == (1, 5)
         with pytest.raises(ValueError, match="bad"):
             bridge.drain()
         await asyncio.sleep(0)  # what it left behind is on its way all the same
