@@ -37,7 +37,7 @@ class Executor:
 
     def run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         """Do the steps in order until they are done or the budget is used up; at least one step is done."""
-        chain = self._chains.find(order.steps, 0) if self._chains is not None else None
+        chain = self._chains.find(order.steps, 0) if self._chains is not None and order.steps else None
         if chain is not None and chain.ends_in_sink and chain.length == len(order.steps):
             receipt = self._run_alone(chain, order, clock_ns)
             if receipt is not None:

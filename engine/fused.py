@@ -230,7 +230,10 @@ class FusedChain:
 
 _OPERATOR = attrgetter("operator")
 _LENGTH = attrgetter("length")
-_NO_ORDER: tuple[tuple[Step, ...], FusedChain | None] = ((), None)
+_LastOrder = tuple[int, tuple[Step, ...], FusedChain | None]
+"""Version of the network, the steps of the last order, and the chain that starts them."""
+
+_NO_ORDER: _LastOrder = (-1, (), None)
 _NO_SIDE = Emitter(0)  # what a sink puts out
 
 
@@ -242,7 +245,7 @@ class ChainCache:
         self._known: dict[OperatorId, list[FusedChain]] = {}
         self._none: set[OperatorId | tuple[OperatorId, ...]] = set()  # operators, and pairs of steps, where no chain begins
         self._version = network.version
-        self._last: tuple[tuple[Step, ...], FusedChain | None] = _NO_ORDER  # the steps of the last order and the chain that starts them
+        self._last: _LastOrder = _NO_ORDER
 
     def _forget(self) -> None:
         for chain in [chain for known in self._known.values() for chain in known]:
@@ -256,14 +259,15 @@ class ChainCache:
         Looked up by its first two operators, since what follows it in an order are often other queries' steps. The steps of a small order
         are often the very ones of the order before.
         """
-        if self._version != self._network.version:  # a log may have got a second reader
+        version = self._network.version
+        if self._version != version:  # a log may have got a second reader
             self._forget()
-        last_steps, last_chain = self._last
-        if steps is last_steps and at == 0:
+        last_version, last_steps, last_chain = self._last
+        if steps is last_steps and at == 0 and version == last_version:
             return last_chain
         found = self._look_up(steps, at)
         if at == 0:
-            self._last = (steps, found)
+            self._last = (version, steps, found)
         return found
 
     def _look_up(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:

@@ -75,18 +75,22 @@ class RowChain:
         return self._leave_together(train, [program(*row) for row in zip(*cells, strict=True)])
 
     def _write(self) -> Program | None:
+        """Write the program, once; threads that race write the same, and none sees it before all that belongs to it."""
         if self._is_known:
-            return None
+            return self._program
         computed: list[Expression] = []
+        leaving: list[tuple[int, DataType]] = []
         for e in self._columns:
             if isinstance(e, ColumnRef) and e.position < self._width:
-                self._leaving.append((e.position, e.type))
+                leaving.append((e.position, e.type))
             else:
-                self._leaving.append((~len(computed), e.type))
+                leaving.append((~len(computed), e.type))
                 computed.append(e)
-        self._program, self._reads = _written(self._stages, computed, self._width)
+        program, self._reads = _written(self._stages, computed, self._width)
+        self._leaving = leaving
+        self._program = program
         self._is_known = True
-        return self._program
+        return program
 
     def _leave_alone(self, train: Train, outcome: Outcome) -> tuple[Train, list[int]] | None:
         if type(outcome) is tuple:

@@ -399,8 +399,7 @@ class Application:
 
     def _pass_results_on(self) -> None:
         """Write what an order on the loop's thread has just brought, before anything is booked."""
-        self.bridge.drain_early(_Results)
-        self.outbox.pass_on()
+        self.bridge.drain_early(_Results, self.outbox.pass_on)
 
     def _publish(self, query: Query, pieces: list[tuple[ResultRows, dict[str, Any]]], size_bytes: int) -> None:
         query.waiting.take(size_bytes)

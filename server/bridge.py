@@ -66,13 +66,20 @@ class Bridge(Generic[Item]):
                     left -= 1
                     self._deliver_next()
 
-    def drain_early(self, wanted: type[Any]) -> None:
-        """Deliver items of just this type, up to the first other one, in the midst of something else on the loop's thread."""
+    def drain_early(self, wanted: type[Any], then: Callable[[], None]) -> None:
+        """Deliver items of just this type, up to the first other one, and call `then` if there were any.
+
+        That is in the midst of something else on the loop's thread, which has nothing to do with what goes wrong here.
+        """
         items = self._items
         if items and type(items[0]) is wanted:
             with self._around:
                 while items and type(items[0]) is wanted:
                     self._deliver_next()
+                try:
+                    then()
+                except Exception as error:
+                    self._failed(error)
 
     def _deliver_next(self) -> None:
         try:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from millstream.client.benchmarks import chain_workload
 from millstream.engine import fused
-from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, Emission, StepReceipt, WorkReceipt
+from millstream.engine.executor import Executor
+from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, Emission, OrderId, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import WorkDone
 from millstream.scheduler.ledger import _EDGE_COLUMNS, _LOG_COLUMNS, _OPERATOR_COLUMNS
@@ -93,3 +94,10 @@ def test_some_runs_of_a_chain_go_step_by_step_often_at_first(monkeypatch: pytest
     alone = [place for place, receipt in enumerate(orders) if any(isinstance(step, StepReceipt) for step in receipt.steps)]
     assert [place // fused.SAMPLE_EVERY for place in alone] == [0, 1, 2, 4]
     assert all(place % fused.SAMPLE_EVERY == 0 for place in alone)
+
+
+def test_an_order_without_steps_does_nothing() -> None:
+    engine = Embedded(chain_workload.STREAM)
+    engine.submit(chain_workload.PLAN, "six")
+    receipt = Executor(engine.host.network).run(WorkOrder(OrderId(1), ()), lambda: 5)
+    assert receipt == WorkReceipt(OrderId(1), (), (), (), 5, 5)

@@ -220,13 +220,16 @@ def test_the_bridge_delivers_early_only_what_is_wanted_and_tells_of_what_cannot_
         bridge: Bridge[Any] = Bridge(asyncio.get_running_loop(), deliver, faults.append)
         for item in ("a", "bad", "b", 1, "c"):
             bridge.post(item)
-        bridge.drain_early(str)
-        assert (got, bridge.waiting) == (["a", "b"], 2)
-        bridge.drain_early(str)
-        assert got == ["a", "b"]
+        bridge.drain_early(str, lambda: got.append("then"))
+        assert (got, bridge.waiting) == (["a", "b", "then"], 2)
+        bridge.drain_early(str, got.clear)
         bridge.drain()
-        assert got == ["a", "b", 1, "c"]
+        assert got == ["a", "b", "then", 1, "c"]
         assert [str(fault) for fault in faults] == ["bad"]
+        bridge.post("d")
+        bridge.drain_early(str, lambda: deliver("bad"))
+        assert got[-1] == "d"
+        assert [str(fault) for fault in faults] == ["bad", "bad"]
 
     asyncio.run(main())
 
