@@ -18,6 +18,15 @@ from millstream.protocol.types import Column
 
 SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 LINE_BYTES_MAX = 16 * 1024 * 1024
+_JSON_WORDS = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    Decimal: "a number",
+    bool: "a truth value",
+    type(None): "null",
+}
 
 
 @dataclass(slots=True)
@@ -155,7 +164,7 @@ class JsonLinesInput:
     def _row(self, raw: bytes) -> dict[str, Any]:
         row = json.loads(raw.decode("utf-8-sig"), parse_float=Decimal if self._exact else None)
         if not isinstance(row, dict):
-            raise ValueError(f"it is a {type(row).__name__}")  # noqa: TRY004
+            raise ValueError(f"it is {_JSON_WORDS[type(row)]}")  # noqa: TRY004
         if self._exact:
             row = {name: self._number(name, value) for name, value in row.items()}
         for name in self._doubles & row.keys():

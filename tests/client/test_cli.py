@@ -243,6 +243,15 @@ def test_publish_counts_and_names_the_refused_lines(threaded: ThreadedServer, ru
     ]
 
 
+def test_publish_says_in_words_of_json_what_a_line_is_that_is_no_object(run: Run) -> None:
+    lines = {"null": "null", "[1]": "an array", '"a"': "a string", "1.5": "a number", "2": "a number", "true": "a truth value"}
+    code, _, err = run("publish", "s", "--format", "jsonl", stdin="\n".join(lines).encode())
+    assert code == 0
+    told = [line.split(": it is ")[1] for line in err.splitlines() if ": it is " in line]
+    assert told
+    assert told == list(lines.values())[: len(told)]
+
+
 @pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "arrow", "arrows"])
 def test_publish_reads_every_format(threaded: ThreadedServer, run: Run, tmp_path: Path, format: str) -> None:
     table = pa.table({"k": pa.array([9007199254740993, None], pa.int64()), "t": ["测试", "b"]})
