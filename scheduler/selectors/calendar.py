@@ -5,8 +5,7 @@ smaller still shares the last. Inside a bucket a heap of (−rank, unit) keeps t
 
 What a decision costs follows the units whose queues moved. Their ranks are computed together, each at the number of tuples that waits
 now. Where a queue moves by a tuple at a time that would be one call for each, so the ranks of a unit at 1, 2, 3 … tuples are computed
-ahead and looked up: of short queues at once, of longer ones when they grew from there or had many lengths in turn, of none beyond some
-thousands, as a table of every length of a queue of a million takes seconds.
+ahead and looked up: of short queues at once, of longer ones when they grew from there or had many lengths in turn, never of very long ones.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ _DOUBLINGS = 64
 _LAST = _PER_DOUBLING * _DOUBLINGS - 1
 _FIRST_ROWS = 16
 _ALONE_MAX = 32  # lengths of a long queue that are ranked one by one before all shorter ones are
-_LEARNT_ROWS_MAX = 4096  # of one unit
+_LEARNT_MAX = 16  # units of which that is done at a time: a decision must not wait for thousands
+_KEPT_MAX = 4_096  # ranks kept of one unit: a queue may be millions long
 
 
 class CalendarSelector:
@@ -90,13 +90,14 @@ class CalendarSelector:
         to_learn: dict[int, int] = {}  # and up to how many tuples
         once: list[int] = []
         for unit in units:
-            rows, known, had_many = rows_at[unit], len(ranks[unit]), len(alone[unit]) >= _ALONE_MAX
-            if rows <= _LEARNT_ROWS_MAX and (had_many or rows <= max(_FIRST_ROWS, 2 * known)):
-                to_learn[unit] = min(_LEARNT_ROWS_MAX, max(_FIRST_ROWS, 2 * known, rows))
-                continue
-            if had_many:
-                alone[unit].clear()
-            once.append(unit)
+            rows, known = rows_at[unit], len(ranks[unit])
+            near = rows <= max(_FIRST_ROWS, 2 * known)
+            if rows <= _KEPT_MAX and (near or (len(alone[unit]) >= _ALONE_MAX and len(to_learn) < _LEARNT_MAX)):
+                to_learn[unit] = min(_KEPT_MAX, max(_FIRST_ROWS, 2 * known, rows))
+            else:
+                if len(alone[unit]) >= _KEPT_MAX:
+                    alone[unit].clear()
+                once.append(unit)
         if to_learn:
             self._learn(view, to_learn)
             for unit in to_learn:

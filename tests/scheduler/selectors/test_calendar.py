@@ -109,6 +109,17 @@ def test_a_queue_that_grows_tuple_by_tuple_is_looked_up_to_a_bound() -> None:
     assert selector.evaluations - ranked == 4_096 - 16 + (5_999 - 4_096)
 
 
+def test_what_is_kept_of_a_queue_that_is_millions_long_is_bounded() -> None:
+    selector, view = queues(1, 1)
+    before = selector.evaluations
+    for turn in range(5_000):
+        view.units.rows[0] = 5_000_000 - turn
+        selector.changed(view, [0], 0)
+    assert selector.evaluations == before + 5_000
+    assert len(selector._ranks[0]) + len(selector._alone[0]) <= 2 * 4_096
+    assert selector.pick(view, 0, 2) == [1, 0]
+
+
 def test_what_was_entered_long_ago_does_not_pile_up() -> None:
     selector, view = queues(1, 1, 1)
     for turn in range(2_000):
