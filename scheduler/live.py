@@ -187,6 +187,11 @@ class LiveScheduler:
 
     # ---- what others call
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the scheduler itself, if anything did: it decides nothing any more."""
+        return self._fatal
+
     def post(self, event: Event) -> None:
         """Leave an event for the scheduler thread. Cheap, from any thread."""
         self._mailbox.post(event)

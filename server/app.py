@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from operator import call
@@ -24,6 +25,7 @@ from millstream.engine.records import dataclass
 from millstream.engine.schema import Schema
 from millstream.engine.train import Train
 from millstream.protocol.messages import Submit
+from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server import restoring, running
 from millstream.server.bridge import Bridge
@@ -97,6 +99,9 @@ class Application:
         self.policies_failed = 0
         self.ready = False
         self.stopping = False
+        self.broken = ""
+        """Why nothing is run any more, if that is so: a fault of ours that only another start mends."""
+        self.when_broken: Callable[[], object] = lambda: None  # called on the loop
         self._speaks = False
         self._connections = 0
         self._slow_before = 0
@@ -160,7 +165,9 @@ class Application:
         self.turn.take()
         await self.call(lambda: None)  # what is being executed ends first
         assert isinstance(self.host.runtime, LiveRuntime)
-        drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)
+        drained = False
+        with suppress(SchedulerError):  # it had ended before, which has been told
+            drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)
         self.bridge.drain()
         now_ns = self.now_ns()
         self.each(self.feeds.values(), lambda found: found.feed.finish("stopping", FAREWELL, {}, now_ns))
@@ -368,6 +375,12 @@ class Application:
 
     def reported(self, kind: str, message: str) -> None:
         """Log it."""
+        if kind == "fatal":
+            assert isinstance(self.host.runtime, LiveRuntime)
+            self.log.error(kind, reason=message, exc_info=self.host.runtime.scheduler.failure)
+            self.broken = message
+            self.loop.call_soon_threadsafe(self.when_broken)
+            return
         self.log.error(kind, reason=message)
         if kind == "policy_failed":
             self.policies_failed += 1

@@ -43,6 +43,12 @@ class StoreError(ServerError):
     code = "internal"
 
 
+class Broken(ServerError):
+    """A fault of ours has ended what runs the queries; only another start mends that."""
+
+    code = "internal"
+
+
 class Denied(ServerError):
     """The role of this connection does not allow the request."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from millstream.server.app import Application
 from millstream.server.config import Config, policy_at_start
-from millstream.server.errors import ConfigError, ServerError
+from millstream.server.errors import Broken, ConfigError, ServerError
 from millstream.server.listener import Listener
 from millstream.server.logs import configure_logs, logger
 from millstream.server.security import tls_context
@@ -28,7 +28,7 @@ SWITCH_INTERVAL_S = 20e-6  # a busy worker must let the loop's thread in within 
 
 
 def serve(config: Config) -> None:
-    """Run the server in this thread until SIGTERM or SIGINT. Raises ServerError when it cannot start."""
+    """Run the server in this thread until SIGTERM or SIGINT. Raises ServerError when it cannot start, or cannot go on."""
     configure_logs(config.log_level, config.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
@@ -50,10 +50,13 @@ async def _serve(config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
     server = LiveServer(config)
+    server.application.when_broken = told.set
     await server.start()
     await server.settle()
     await told.wait()
     await server.stop()
+    if server.application.broken:
+        raise Broken(server.application.broken, hint="the log has the fault; start the server again")
 
 
 class LiveServer:

@@ -31,7 +31,7 @@ def pages(collector: ApplicationCollector) -> dict[str, Page]:
     application = collector.application
     return {
         "/metrics": lambda: (200, TEXT, generate_latest(registry)),
-        "/healthz": lambda: (200, "text/plain", b"ok\n"),
+        "/healthz": lambda: (503, "text/plain", b"broken\n") if application.broken else (200, "text/plain", b"ok\n"),
         "/readyz": lambda: (200, "text/plain", b"ready\n") if application.ready else (503, "text/plain", b"not ready\n"),
     }
 
