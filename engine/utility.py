@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.distinct_values import distinct
 from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.operators.evaluate import context_of
@@ -43,7 +44,7 @@ class Utilities:
         with np.errstate(all="ignore"):
             column = self._kernel(train, context)
         if context.errors:
-            self.failed += len(np.unique(np.concatenate([positions for positions, _ in context.errors])))
+            self.failed += len(distinct(np.concatenate([positions for positions, _ in context.errors])))
             self.reason = context.errors[-1][1]
         values: FloatArray = column.values.astype(np.float64)
         return values if column.valid is None else np.where(column.valid, values, np.nan)
