@@ -27,6 +27,7 @@ class ResultShape:
     def __init__(self, schema: Schema) -> None:
         self._arrow = arrow_schema(schema)
         self._width = len(schema)
+        self.types = [f.type for f in schema.fields]
         self._is_plain = bool(schema.fields) and all(width_of(f.type) is not None for f in self._arrow)
         self._writer: PlainWriter | None = None
 
@@ -70,11 +71,12 @@ class ResultShape:
 class ResultRows:
     """Rows of one result. All readers share what is made of them; on the loop's thread alone."""
 
-    __slots__ = ("_batch", "_payload", "_shape", "columns", "nbytes", "num_rows")
+    __slots__ = ("_batch", "_cells", "_columns", "_payload", "_shape", "nbytes", "num_rows")
 
     def __init__(self, shape: ResultShape, columns: list[Column], rows: int) -> None:
         self._shape = shape
-        self.columns = columns
+        self._columns: list[Column] | None = columns
+        self._cells: tuple[Any, ...] | None = None  # in place of columns: the values of one row
         self.num_rows = rows
         nbytes = 0
         for column in columns:
@@ -82,6 +84,14 @@ class ResultRows:
         self.nbytes = nbytes
         self._batch: Any = None
         self._payload: list[BytesLike] | None = None
+
+    @property
+    def columns(self) -> list[Column]:
+        """The rows by column."""
+        if self._columns is not None:
+            return self._columns
+        assert self._cells is not None
+        return [CellColumn(type_, (cell,)) for type_, cell in zip(self._shape.types, self._cells, strict=True)]
 
     def slice(self, start: int, rows: int | None = None) -> ResultRows:
         """Return rows from `start` on, all or so many."""
@@ -101,8 +111,21 @@ class ResultRows:
         return self._payload
 
     def forget_made(self) -> None:
-        """Let go of batch and payload once those who read along have them: what is kept is counted without them."""
+        """Let go of batch and payload once those who read along have them: what is kept is counted without them.
+
+        Of one row only its values stay, in one tuple: the collector of garbage would look at eight objects a row that is kept, tens of
+        thousands of rows at a time.
+        """
         self._batch = self._payload = None
+        columns = self._columns
+        if self.num_rows != 1 or columns is None:
+            return
+        cells = []
+        for column in columns:
+            if type(column) is not CellColumn:
+                return
+            cells.append(column.cells[0])
+        self._cells, self._columns = tuple(cells), None
 
 
 def _cells_of(columns: Sequence[Column]) -> list[Any] | None:

@@ -321,6 +321,26 @@ def test_no_result_comes_twice_or_out_of_order_and_what_is_missing_was_told(step
         assert len(seen) + lost == published
 
 
+def test_a_row_that_is_kept_is_few_objects_for_the_collector_and_the_same_row() -> None:
+    shape = ResultShape(Schema((Field("v", BIGINT), Field("x", DOUBLE), Field("t", TEXT))))
+
+    def one(number: int) -> ResultRows:
+        return ResultRows(shape, [CellColumn(BIGINT, (number,)), CellColumn(DOUBLE, (0.5,)), CellColumn(TEXT, ("é",))], 1)
+
+    rows, log = one(7), ResultLog("a1", 10**12, 10**18)
+    before = (rows.payload(), rows.to_arrow(), rows.nbytes)
+    rows.forget_made()
+    assert (rows.payload(), rows.to_arrow(), rows.nbytes) == before
+    assert [column.values.to_pylist() if column.type == TEXT else column.values.tolist() for column in rows.columns] == [[7], [0.5], ["é"]]
+    assert rows.slice(0, 1).to_arrow() == before[1]
+    gc.collect()
+    tracked = len(gc.get_objects())
+    for number in range(1_000):
+        log.append(one(number), {}, number).forget_made()
+    gc.collect()
+    assert len(gc.get_objects()) - tracked <= 3 * 1_000
+
+
 def test_results_of_one_row_are_counted_with_what_they_hold_besides_it() -> None:
     """Else the bound on results that are kept, or wait for a reader, is one on a fiftieth of the memory they take."""
     schema = Schema(tuple(Field(f"c{i}", type_) for i, type_ in enumerate((TIMESTAMP, BIGINT, DOUBLE))))
