@@ -94,7 +94,7 @@ class WindowAggregate(Operator):
         """Fold the rows, close what W has passed."""
         train = inputs[0]
         if self._only_folds(train):
-            self._fold_ordered(train, self._encode(train), train.time.array(), 0, train.rows)
+            self._fold(train, self._encode(train), 0, train.rows)
             self._ordinal += train.rows
             self._watermark = train.track.end
             out.emit(self._train_of(train, train.track, []))

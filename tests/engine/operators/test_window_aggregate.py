@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from millstream.engine.errors import InvalidDefinition
 from millstream.engine.operators.recipes import AggregateCall, AggregateRecipe, WindowKind, WindowSpec
@@ -106,6 +106,9 @@ def expected_row(reference: HoppingReference, end: int, start: int, group: Any, 
     )
 
 
+ZEROS = (0, 0.0, 0, 0, None, None, False)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(1, 12),
@@ -117,6 +120,7 @@ def expected_row(reference: HoppingReference, end: int, start: int, group: Any, 
     st.sampled_from([1, 3, 7, 4096]),
     st.sampled_from([1, 5, 100]),
 )
+@example(1, 1, 0, 1, False, [*[(0, ZEROS)] * 3, (-1, ZEROS)], 3, 1)  # in order by W, though a later row has an earlier time
 def test_any_hopping_window_agrees_with_the_reference(
     size: int, slide: int, offset: int, delay: int, keyed: bool, drawn: list[Any], train: int, chunk: int
 ) -> None:
