@@ -14,7 +14,7 @@ from millstream.engine.records import dataclass
 from millstream.server.trains import ResultRows, cut_receipts
 
 _TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")
-ENTRY_BYTES = 1_024  # what a result holds besides its values: most of what results of one row hold (measured with three columns: 1,100)
+ENTRY_BYTES = 1_024  # what a result holds besides its values (one row, three columns: 720 measured, 1,100 while readers read it)
 _COMPACT_AT = 1024  # dropped entries before the list is shortened: the cost of shortening is spread over that many
 
 
