@@ -142,6 +142,8 @@ class OutputLog:
         assert train.lo == self.hi or (self.quiet and train.lo > self.hi), (self.id, self.hi, train.lo)
         with self._lock:
             node.readers = len(self.cursors)
+            if not node.rows and train.track.end > self.watermark_us:
+                node.controls = max(node.controls, 1)  # W may have moved before the train: behind rows that its reader never saw
             if self.quiet and not node.rows and not train.ended:
                 node.controls = 0
                 if train.tally is not None:
@@ -449,8 +451,9 @@ class Cursor:
             parts.pop(0)
         if parts[0].lo < self.from_seq:
             parts[0] = _without_early(parts[0], self.from_seq)
-        # A reader that followed the frontier stands beyond the log's end; what came later holds no row below its position.
-        parts[0] = parts[0].over(max(self.position, parts[0].lo), max(self.position, parts[0].hi))
+        # A reader that followed the frontier stands beyond the log's end; what came later holds no row below its position. A log that
+        # keeps no bare progress leaves gaps; the reader must not, as its own log may have to carry progress since.
+        parts[0] = parts[0].over(self.position, max(self.position, parts[0].hi))
         train = concat_trains(parts)
         if upto is not None and train.hi < upto:
             train = train.over(train.lo, upto)
