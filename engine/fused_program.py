@@ -9,12 +9,14 @@ that an earlier condition has dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
 from millstream.engine.column import Column, Index, Mask, null_column
+from millstream.engine.column_program import COMPACT_BELOW, ColumnChain
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.compile import compile_expression, compile_predicate
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate
+from millstream.engine.expressions.contract import Kernel, Predicate
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform, walk
 from millstream.engine.operators.evaluate import context_of
 from millstream.engine.operators.recipes import ProjectRecipe, Recipe, SelectRecipe
@@ -26,7 +28,6 @@ from millstream.engine.train import Selection, Slot, Train
 CHEAP_FUNCTIONS = frozenset(
     ("+", "-", "*", "neg", "=", "<>", "<", "<=", ">", ">=", "and", "or", "not", "is_null", "is_not_null", "is_distinct_from")
 )
-COMPACT_BELOW = 8  # gather early when fewer than one row in eight is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,10 @@ class ChainRows:
 
     __slots__ = ("_train", "_virtual", "_width", "rows")
 
-    def __init__(self, train: Train, width: int) -> None:
+    def __init__(self, train: Train, width: int, virtual: list[Column]) -> None:
         self._train = train
         self._width = width
-        self._virtual: list[Column] = []
+        self._virtual = virtual
         self.rows = train.rows
 
     def column(self, position: int) -> Column:
@@ -81,11 +82,9 @@ class ChainRows:
 
     def compacted(self, mask: Mask) -> tuple[Train, ChainRows]:
         """Return the rows where the mask is true, computed columns with them."""
-        index = np.flatnonzero(mask)
+        (index,) = mask.nonzero()
         train = self._train.take(index)
-        rows = ChainRows(train, self._width)
-        rows._virtual = [c.take(index) for c in self._virtual]
-        return train, rows
+        return train, ChainRows(train, self._width, [c.take(index) for c in self._virtual])
 
 
 class FusedProgram:
@@ -106,7 +105,10 @@ class FusedProgram:
         drops = any(stage.predicate is not None for stage in self._stages)
         self._picked = None if drops or len(places) < len(self._outputs) else places
         self._empty: list[Slot] = [null_column(f.type, 0) for f in self._schema.fields]
+        self._leaving = [(output, output < self._width) for output in self._outputs if isinstance(output, int)]
         self._rows = RowChain([(s.computed, s.condition) for s in self._stages], self._columns, self._width, self._schema)
+        cheap = takewhile(lambda stage: stage.cheap, self._stages)
+        self._cheap = ColumnChain([(s.computed, s.condition) for s in cheap], self._width)
 
     def _stage(self, recipe: Recipe, following: Sequence[Recipe]) -> Stage:
         if isinstance(recipe, SelectRecipe):
@@ -133,14 +135,20 @@ class FusedProgram:
             return train.replace_columns(self._schema, [train.slot(p) for p in self._picked]), [train.rows] * len(self._stages)
         if 0 < train.rows <= ROWS_MAX and (found := self._rows.run(train)) is not None:
             return found
-        counts: list[int] = []
         if train.rows == 0:
             return train.replace_columns(self._schema, self._empty), [0] * len(self._stages)
-        rows = ChainRows(train, self._width)
+        done, mask, live, counts, computed = self._cheap.run(train)
+        rows = ChainRows(train, self._width, computed)
+        if done < len(self._stages):
+            train, rows, mask, live = self._go_on(done, train, rows, mask, live, counts)
+        return self._leave(train, rows, mask, live), counts
+
+    def _go_on(
+        self, done: int, train: Train, rows: ChainRows, mask: Mask | None, live: int, counts: list[int]
+    ) -> tuple[Train, ChainRows, Mask | None, int]:
+        """Do the stages from `done` on by their kernels."""
         context = context_of(train)
-        mask: Mask | None = None
-        live = train.rows
-        for stage in self._stages:
+        for stage in self._stages[done:]:
             if mask is not None and (not stage.cheap or live * COMPACT_BELOW < rows.rows):
                 train, rows = rows.compacted(mask)
                 context, mask = context_of(train), None
@@ -151,19 +159,20 @@ class FusedProgram:
                 mask = passed if mask is None else np.logical_and(mask, passed)
                 live = int(np.count_nonzero(mask))
             counts.append(live)
-        return self._leave(train, rows, mask, live, context), counts
+        return train, rows, mask, live
 
-    def _leave(self, train: Train, rows: ChainRows, mask: Mask | None, live: int, context: EvaluationContext) -> Train:
+    def _leave(self, train: Train, rows: ChainRows, mask: Mask | None, live: int) -> Train:
         if live == 0:
             return (train if mask is None else train.take(_NO_ROWS)).replace_columns(self._schema, self._empty)
         if mask is not None and live < rows.rows:
             if self._gathers_only:
-                return self._gathered(train, rows, np.flatnonzero(mask))
+                return self._gathered(train, rows, mask.nonzero()[0])
             train, rows = rows.compacted(mask)
-            context = context_of(train)
+        context = None if self._gathers_only else context_of(train)
         slots: list[Slot] = []
         for output in self._outputs:
             if not isinstance(output, int):
+                assert context is not None
                 slots.append(output(rows, context))
             elif output < self._width:
                 slots.append(train.slot(output))
@@ -175,9 +184,8 @@ class FusedProgram:
         """Leave with some of the rows: only columns that leave are touched, entering ones gathered when someone asks for them."""
         selection = Selection(index)
         slots: list[Slot] = []
-        for output in self._outputs:
-            assert isinstance(output, int)
-            if output < self._width:
+        for output, enters in self._leaving:
+            if enters:
                 slots.append(train.deferred(output, selection))
             else:
                 slots.append(rows.column(output).take(index))

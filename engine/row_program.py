@@ -2,9 +2,8 @@
 
 A row that comes alone meets a dozen calls of NumPy or Arrow in a chain, each of which takes as long whether it has one value to look at
 or a thousand. So for rows whose values are still Python's own (`CellColumn`) the same expressions are written down as one function,
-which takes a microsecond or two. It knows only what Python and NumPy answer alike: comparisons, AND, OR, NOT, arithmetic that cannot
-fail, on values that are never NULL. Where a DOUBLE becomes NaN it gives up, as the sign of one may differ. What it does not know, it
-leaves to the kernels, so there is one meaning of an expression and this is a short way to it.
+which takes a microsecond or two. It knows what Python and NumPy answer alike (`program_writer.py`). Where a DOUBLE becomes NaN it gives
+up, as the sign of one may differ.
 """
 
 from __future__ import annotations
@@ -15,31 +14,22 @@ from typing import Any
 
 import numpy as np
 from millstream.engine.column import CellColumn, null_column
-from millstream.engine.expressions.bounds import COMBINE
-from millstream.engine.expressions.compile import between_as_and, fold
-from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal
+from millstream.engine.expressions.compile import fold
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
+from millstream.engine.program_writer import WHOLE, ChainStage, LeftToKernels, ProgramWriter
 from millstream.engine.schema import Schema
 from millstream.engine.train import Selection, Slot, Train
 from millstream.engine.types import DataType, Kind
 
 ROWS_MAX = 16  # with more, the kernels cost as little
-NODES_MAX = 200  # of all expressions: Python's own compiler has bounds, and a long program is none for a row
 
-_WHOLE = frozenset((Kind.INT, Kind.BIGINT))
-_KINDS = frozenset((*_WHOLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL, Kind.DOUBLE, Kind.BOOLEAN, Kind.TEXT))
+_KINDS = frozenset((*WHOLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL, Kind.DOUBLE, Kind.BOOLEAN, Kind.TEXT))
 _COMPARISONS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 Outcome = int | tuple[Any, ...] | None
 """Of one row: the number of stages it passed, or the computed columns of one that passed all; None: ask the kernels."""
 
 Program = Callable[..., Outcome]
-ChainStage = tuple[Sequence[Expression], Expression | None]
-"""The columns that a stage computes, which stand behind the entering ones, and perhaps a condition."""
-
-
-class _NotByRow(Exception):
-    """Python and NumPy might answer differently, or it is not worth a thought."""
 
 
 class RowChain:
@@ -138,7 +128,7 @@ def _written(stages: Sequence[ChainStage], computed: Sequence[Expression], width
 
     None where an expression is left to the kernels, or none reads a column.
     """
-    writer = _Writer(width)
+    writer = _RowWriter(width)
     try:
         for place, (virtual, condition) in enumerate(stages):
             for expression in virtual:
@@ -146,116 +136,53 @@ def _written(stages: Sequence[ChainStage], computed: Sequence[Expression], width
             if condition is not None:
                 writer.test(condition, place)
         writer.leave(computed)
-    except _NotByRow:
+    except LeftToKernels:
         return None, ()
     return (writer.program(), tuple(writer.reads)) if writer.reads else (None, ())
 
 
-class _Writer:
-    """Writes the function down, a line a condition or computed column. Only names that it makes itself come into the text."""
+class _RowWriter(ProgramWriter):
+    """Writes the function of a row, a line a condition or computed column."""
 
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._lines: list[str] = []
-        self._constants: dict[str, Any] = {}
-        self._computed = self._nodes = 0
-        self.reads: dict[int, None] = {}
+    kinds = _KINDS
 
     def compute(self, expression: Expression) -> str:
         """Add a column, and return its name."""
-        name = f"c{self._width + self._computed}"
-        self._computed += 1
-        folded = fold(expression)
-        self._lines.append(f"{name} = {self._text(folded)}")
+        name, folded = self.next_computed(), fold(expression)
+        self.lines.append(f"{name} = {self.text(folded)}")
         if folded.type.kind is Kind.DOUBLE and not isinstance(folded, ColumnRef | Literal):
-            self._lines.append(f"if {name} != {name}: return None")
+            self.lines.append(f"if {name} != {name}: return None")
         return name
 
     def test(self, condition: Expression, place: int) -> None:
         """Add a condition: a row that does not meet it has passed the stages before."""
-        self._lines.append(f"if not {self._text(fold(condition))}: return {place}")
+        self.lines.append(f"if not {self.text(fold(condition))}: return {place}")
 
     def leave(self, outputs: Sequence[Expression]) -> None:
         """Add what is given for a row that has passed."""
         names = [f"c{e.position}" if isinstance(e, ColumnRef) else self.compute(e) for e in outputs]
-        self._lines.append(f"return ({''.join(f'{name}, ' for name in names)})")
+        self.lines.append(f"return ({''.join(f'{name}, ' for name in names)})")
 
     def program(self) -> Program:
-        """Return what was written as a function; `reads` are its arguments."""
-        arguments = ", ".join(f"c{position}" for position in self.reads)
-        body = "\n".join(f"    {line}" for line in self._lines)
-        names: dict[str, Any] = dict(self._constants)
-        exec(compile(f"def chain({arguments}):\n{body}\n", "<row program>", "exec"), names)
-        made: Program = names["chain"]
-        return made
+        """Return the function; `reads` are its arguments."""
+        return self.function("row_program", [f"c{position}" for position in self.reads], {})
 
-    def _text(self, expression: Expression) -> str:
-        self._nodes += 1
-        if expression.type.kind not in _KINDS or self._nodes > NODES_MAX:
-            raise _NotByRow
-        match expression:
-            case ColumnRef(position=position):
-                if position < self._width:
-                    self.reads[position] = None
-                return f"c{position}"
-            case Literal():
-                return self._constant(expression)
-            case Call():
-                return self._call(expression)
-            case Cast(argument=argument) if argument.type.kind in _WHOLE and expression.type.kind is Kind.BIGINT:
-                return self._text(argument)
-            case Cast(argument=argument) if argument.type.kind in _WHOLE and expression.type.kind is Kind.DOUBLE:
-                return f"float({self._text(argument)})"
-        raise _NotByRow
-
-    def _constant(self, literal: Literal) -> str:
-        if literal.value is None or literal.value != literal.value:
-            raise _NotByRow
-        name = f"k{len(self._constants)}"
-        self._constants[name] = float(literal.value) if literal.type.kind is Kind.DOUBLE else literal.value
-        return name
-
-    def _call(self, call: Call) -> str:
-        function, arguments = call.function, call.arguments
-        if function in _COMPARISONS:
-            return self._comparison(function, *arguments)
-        if function in ("and", "or"):
-            return f"({f' {function} '.join([self._text(a) for a in arguments])})"
-        if function == "not":
-            return f"(not {self._text(arguments[0])})"
-        if function == "between":
-            return self._text(between_as_and(call))
-        if function in COMBINE:
-            return self._arithmetic(call)
-        raise _NotByRow
-
-    def _comparison(self, function: str, left: Expression, right: Expression) -> str:
-        if isinstance(left, Literal) and not isinstance(right, Literal):
-            return self._comparison(_MIRRORED[function], right, left)
-        if Kind.DOUBLE in (left.type.kind, right.type.kind):
-            return self._double_comparison(function, left, right)
-        if not _alike(left.type, right.type):
-            raise _NotByRow
-        return f"({self._text(left)} {_COMPARISONS[function]} {self._text(right)})"
-
-    def _double_comparison(self, function: str, left: Expression, right: Expression) -> str:
-        """NaN is greater than all else (comparison.py), so for `>` the opposite is asked."""
-        if left.type.kind is not right.type.kind or not isinstance(right, Literal):
-            raise _NotByRow
-        first, second = self._text(left), self._text(right)
-        if function == ">":
-            return f"(not {first} <= {second})"
-        if function == ">=":
-            return f"(not {first} < {second})"
+    def compared(self, function: str, first: str, second: str) -> str:
+        """Write a comparison of two values."""
         return f"({first} {_COMPARISONS[function]} {second})"
 
-    def _arithmetic(self, call: Call) -> str:
-        kinds = {a.type.kind for a in call.arguments}
-        if not (kinds == {Kind.DOUBLE} if call.type.kind is Kind.DOUBLE else kinds <= _WHOLE and call.type.kind in _WHOLE):
-            raise _NotByRow
-        first, second = (self._text(a) for a in call.arguments)
+    def connected(self, function: str, parts: Sequence[str]) -> str:
+        """Write AND or OR."""
+        return f"({f' {function} '.join(parts)})"
+
+    def negated(self, part: str) -> str:
+        """Write NOT."""
+        return f"(not {part})"
+
+    def combined(self, call: Call, first: str, second: str) -> str:
+        """Write arithmetic; whole numbers have no end in Python, and what may overflow has not come here."""
         return f"({first} {call.function} {second})"
 
-
-def _alike(left: DataType, right: DataType) -> bool:
-    return left.kind is right.kind or (left.kind in _WHOLE and right.kind in _WHOLE)
+    def widened(self, text: str, argument: Expression, target: DataType) -> str:
+        """Write a whole number as another kind of number."""
+        return f"float({text})" if target.kind is Kind.DOUBLE else text

@@ -1,4 +1,4 @@
-"""A chain over a few rows as Python has them gives what its kernels give over the same rows as columns: values to the bit, and counts."""
+"""A chain written down as a program of a row, or of columns, gives what its kernels give: values to the bit, and counts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.arrow import arrow_schema
 from millstream.engine.column import CellColumn, Column, concat_columns
+from millstream.engine.column_program import ColumnChain
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal
 from millstream.engine.fused_program import FusedProgram
 from millstream.engine.operators.recipes import ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.schema import Field, Schema
-from millstream.engine.train import Numbers, Train
+from millstream.engine.train import Deferred, Numbers, Selection, Train
 from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType
 from millstream.engine.watermarks import TIME_MIN, RowsTrack, RowTrack
 from millstream.server.trains import ResultShape
@@ -112,16 +113,51 @@ def trains(rows: list[tuple[Any, ...]]) -> tuple[Train, Train]:
 def bits(column: Column) -> Any:
     values = column.values
     valid = column.validity()
-    assert valid is None or valid.all()
+    if valid is not None and not valid.all():
+        return values.dtype.str, [v if ok else None for v, ok in zip([v.tobytes() for v in values], valid, strict=True)]
     return values.to_pylist() if column.type.is_arrow else (values.dtype.str, values.tobytes())
 
 
-@settings(max_examples=300, deadline=None)
+def by_kernels(recipes: list[Recipe]) -> FusedProgram:
+    """The chain of which nothing is written down."""
+    program = FusedProgram(recipes, SCHEMA)
+    program._cheap = ColumnChain((), len(SCHEMA))
+    return program
+
+
+@settings(max_examples=120, deadline=None)
 @given(chains(), rows_of)
 def test_rows_and_columns_give_the_same(recipes: list[Recipe], rows: list[tuple[Any, ...]]) -> None:
-    program = FusedProgram(recipes, SCHEMA)
     cells, arrays = trains(rows)
-    (made, counts), (wanted, wanted_counts) = program.run(cells), program.run(arrays)
+    check_same(FusedProgram(recipes, SCHEMA).run(cells), by_kernels(recipes).run(arrays))
+
+
+NULLABLE = st.sets(st.integers(0, len(SCHEMA) - 2), max_size=2)
+
+
+@settings(max_examples=120, deadline=None)
+@given(chains(), rows_of, st.integers(1, 12), NULLABLE, st.integers(0, 2**32), st.booleans())
+def test_written_columns_and_kernels_give_the_same(
+    recipes: list[Recipe], rows: list[tuple[Any, ...]], times: int, nullable: set[int], seed: int, deferred: bool
+) -> None:
+    """Long trains, NULLs in some columns, columns that were selected from and not gathered."""
+    random = np.random.default_rng(seed)
+    drawn = random.integers(0, len(rows), len(rows) * times)
+    outcomes = []
+    for program in (FusedProgram(recipes, SCHEMA), by_kernels(recipes)):
+        _, train = trains([rows[i] for i in drawn])
+        nulls = np.random.default_rng(seed)
+        for position in sorted(nullable):
+            train.slots[position] = Column(SCHEMA.fields[position].type, train.column(position).values, nulls.random(train.rows) < 0.7)
+        if deferred:
+            everything = Selection(np.arange(train.rows))
+            train.slots = [Deferred(slot, everything) for slot in train.columns()]
+        outcomes.append(program.run(train))
+    check_same(*outcomes)
+
+
+def check_same(one: tuple[Train, list[int]], other: tuple[Train, list[int]]) -> None:
+    (made, counts), (wanted, wanted_counts) = one, other
     assert counts == wanted_counts
     assert (made.rows, made.lo, made.hi, made.schema) == (wanted.rows, wanted.lo, wanted.hi, wanted.schema)
     for name in ("seq", "time", "arrival"):
@@ -145,6 +181,21 @@ def test_the_chain_of_the_benchmarks_is_told_by_rows() -> None:
     assert counts == [2, 2, 1]
     assert type(made.slots[1]) is CellColumn
     assert made.slots[1].cells == (25.0 * 1.1,)
+
+
+def test_the_chain_of_the_benchmarks_is_written_down_whole() -> None:
+    raised = Call(DOUBLE, "*", (ColumnRef(DOUBLE, 3), Literal(DOUBLE, 1.1)))
+    stages: list[tuple[list[Expression], Expression | None]] = [
+        ([], Call(BOOLEAN, "<=", (ColumnRef(INT, 0), Literal(INT, 80)))),
+        ([raised], None),
+        ([], Call(BOOLEAN, ">", (ColumnRef(DOUBLE, len(SCHEMA)), Literal(DOUBLE, 22.0)))),
+    ]
+    _, train = trains([(1, 2, 3, 25.0, 1.0, True, "x"), (81, 2, 3, 25.0, 1.0, True, "x"), (1, 2, 3, 1.0, 1.0, True, "x")])
+    done, mask, live, counts, computed = ColumnChain(stages, len(SCHEMA)).run(train)
+    assert (done, live, counts) == (3, 1, [2, 2, 1])
+    assert mask is not None
+    assert mask.tolist() == [True, False, False]
+    assert computed[0].values.tolist() == [25.0 * 1.1, 25.0 * 1.1, 1.1]
 
 
 @given(st.sampled_from(list(VALUES)).flatmap(lambda t: st.tuples(st.just(t), st.lists(VALUES[t], min_size=1, max_size=70))))
