@@ -30,7 +30,7 @@ from tests.support.live_server import Harness, running
 from tests.support.pairs import Pair, joined
 
 # Measured when written, with a tenth to spare.
-CHAIN_CALLS_MAX = 248
+CHAIN_CALLS_MAX = 203
 INTAKE_CALLS_MAX = 219
 WINDOW_CALLS_MAX = 274
 ROW_FRAME_CALLS_MAX = 16.5
