@@ -240,9 +240,9 @@ class Measures:
         self._memory_area = 0.0
         self._memory_last: tuple[int, int] = (start_ns, 0)
         self._begin_second(start_ns // NS_PER_S)
-        self._second_outputs = 0
+        self._second_outputs = self._previous_outputs = 0
         self._seconds = 0
-        self._outputs_sum = self._outputs_square = 0.0
+        self._outputs_sum = self._outputs_square = 0.0  # of the seconds before the previous one
         self._arrived: dict[ClassId, int] = {}
         self._shed: dict[ClassId, int] = {}
 
@@ -305,13 +305,8 @@ class Measures:
         """Count the results that left at roots, told in the order in which they left."""
         self._hand_out()
         of_root, ideal_of = self._of_root, ideal_of_query.get
-        last_ns = self._second_end_ns
         for emission in emissions:
-            rows = emission.rows
-            if emission.finished_ns >= last_ns:
-                self._next_second(emission.finished_ns // NS_PER_S)
-                last_ns = self._second_end_ns
-            self._second_outputs += rows
+            self._count(emission.finished_ns, emission.rows)
             for one in of_root.get(emission.operator, ()):
                 one.emitted(emission, ideal_of(one.identity, 1.0))
 
@@ -327,12 +322,11 @@ class Measures:
             self._ideals.append((self._kept_count, dict(ideal_of_query)))
         counts = runs.taken[6::RUN_FIELDS]
         rows = counts[0] if len(counts) == 1 else sum(counts)
-        if runs.taken[4 - RUN_FIELDS] < self._second_end_ns:
+        if self._second_start_ns <= runs.taken[4] and runs.taken[4 - RUN_FIELDS] < self._second_end_ns:
             self._second_outputs += rows
         else:
             for finished_ns, count in zip(runs.taken[4::RUN_FIELDS], counts, strict=True):
-                self._next_second(finished_ns // NS_PER_S)
-                self._second_outputs += count
+                self._count(finished_ns, count)
         self._kept.append(runs)
         self._kept_count += len(counts)
         if self._kept_count >= _KEPT_MAX:
@@ -358,16 +352,28 @@ class Measures:
                 times = [ideal_of.get(one.identity, 1.0) for _, ideal_of in ideals]
                 one.add(arrivals, finished, counts, np.array(times)[held[first:last]].tolist())
 
+    def _count(self, finished_ns: int, rows: int) -> None:
+        """Count outputs in the second in which they left. The one before stays open, as orders of several workers end in any order."""
+        if finished_ns >= self._second_end_ns:
+            self._next_second(finished_ns // NS_PER_S)
+        if finished_ns >= self._second_start_ns:
+            self._second_outputs += rows
+        else:
+            self._previous_outputs += rows
+
     def _next_second(self, second: int) -> None:
-        if second > self._second:
-            self._seconds += second - self._second
-            self._outputs_sum += self._second_outputs
-            self._outputs_square += self._second_outputs * self._second_outputs
-            self._second_outputs = 0
-            self._begin_second(second)
+        passed = second - self._second
+        if passed <= 0:
+            return
+        self._seconds += passed
+        done = (self._previous_outputs,) if passed == 1 else (self._previous_outputs, self._second_outputs)
+        self._outputs_sum += sum(done)
+        self._outputs_square += sum(outputs * outputs for outputs in done)
+        self._previous_outputs, self._second_outputs = self._second_outputs if passed == 1 else 0, 0
+        self._begin_second(second)
 
     def _begin_second(self, second: int) -> None:
-        self._second, self._second_end_ns = second, (second + 1) * NS_PER_S
+        self._second, self._second_start_ns, self._second_end_ns = second, second * NS_PER_S, (second + 1) * NS_PER_S
 
     def sample_memory(self, now_ns: int, size_bytes: int) -> None:
         """Note the bytes in queues from now on."""
@@ -393,7 +399,7 @@ class Measures:
         found.scheduling_ns, found._left_utility = self.scheduling_ns, self._left_utility
         found._memory_max, found._memory_area, found._memory_last = self._memory_max, self._memory_area, self._memory_last
         found._begin_second(self._second)
-        found._second_outputs, found._seconds = self._second_outputs, self._seconds
+        found._second_outputs, found._previous_outputs, found._seconds = self._second_outputs, self._previous_outputs, self._seconds
         found._outputs_sum, found._outputs_square = self._outputs_sum, self._outputs_square
         found._arrived, found._shed, found.left = dict(self._arrived), dict(self._shed), dict(self.left)
         for class_id, tally in self._left_of_class.items():
@@ -440,7 +446,8 @@ class Measures:
         active = [one.tally for one in self.queries.values() if one.tally.response_ns.count]
         left_utility, left = self._left_utility
         elapsed = max(1, now_ns - self.start_ns)
-        seconds, mean = max(1, self._seconds), self._outputs_sum / max(1, self._seconds)
+        seconds, previous = max(1, self._seconds), self._previous_outputs
+        mean = (self._outputs_sum + previous) / seconds
         return MeasuresReport(
             output=_sum([*active, *self._left_of_class.values()]).report(sum(share for share, _ in stale) / max(1, len(stale))),
             staleness_weighted=sum(share * weight for share, weight in stale) / (sum(weight for _, weight in stale) or 1.0),
@@ -448,7 +455,7 @@ class Measures:
             memory_bytes_mean=self._memory_area / elapsed,
             memory_bytes_max=self._memory_max,
             throughput_mean=mean,
-            throughput_deviation=math.sqrt(max(0.0, self._outputs_square / seconds - mean * mean)),
+            throughput_deviation=math.sqrt(max(0.0, (self._outputs_square + previous * previous) / seconds - mean * mean)),
             scheduling_share=self.scheduling_ns / elapsed,
             loss_share={one: self._shed[one] / rows if rows else 0.0 for one, rows in self._arrived.items()},
         )

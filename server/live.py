@@ -18,7 +18,7 @@ from millstream.server.app import Application
 from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import Broken, ConfigError, ServerError
 from millstream.server.listener import Listener
-from millstream.server.logs import configure_logs, logger
+from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.security import tls_context
 from millstream.server.store import Store
 from millstream.server.sweep import Sweep
@@ -31,8 +31,11 @@ def serve(config: Config) -> None:
     """Run the server in this thread until SIGTERM or SIGINT. Raises ServerError when it cannot start, or cannot go on."""
     configure_logs(config.log_level, config.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(config))
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_serve(config))
+    finally:
+        finish_logs()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

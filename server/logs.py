@@ -5,11 +5,12 @@ Only this rim logs: inner folders return facts. Lines about a connection or a qu
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from types import ModuleType
 from typing import Any, TextIO
+
+from millstream.server.log_lines import LogLines
 
 
 def _without_rich() -> ModuleType:
@@ -27,46 +28,24 @@ def _without_rich() -> ModuleType:
     return structlog
 
 
+FINISH_S_MAX = 2.0  # for a reader that has stalled, at the end
+
 structlog: Any = _without_rich()
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
-
-class UnfailingOutput:
-    """Where log lines go. One that cannot be written (nobody reads the pipe any more, the disk is full) must not stop what it tells of:
-    it is lost, and how many were is told as soon as lines can be written again."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.lost = 0
-
-    def write(self, text: str) -> int:
-        """Write a line, or count it as lost."""
-        try:
-            if self.lost:
-                self._stream.write(f"{json.dumps({'event': 'log_lines_lost', 'level': 'error', 'lines': self.lost})}\n")
-                self._stream.flush()
-                self.lost = 0
-            return self._stream.write(text)
-        except (OSError, ValueError):  # ValueError: the stream was closed
-            self.lost += 1
-            return 0
-
-    def flush(self) -> None:
-        """Let it leave, or count it as lost."""
-        try:
-            self._stream.flush()
-        except (OSError, ValueError):
-            self.lost += 1
+_lines: LogLines | None = None
 
 
 def configure_logs(level: str, format_: str, stream: TextIO | None = None) -> None:
-    """Set up structlog once for the process; `format_` is human, json or auto."""
+    """Set up structlog for the process; `format_` is human, json or auto."""
+    global _lines
+    finish_logs()
     output = stream if stream is not None else sys.stderr
     human = format_ == "human" or (format_ == "auto" and output.isatty())
     renderer: Any = (
         structlog.dev.ConsoleRenderer(colors=output.isatty()) if human else structlog.processors.JSONRenderer(ensure_ascii=False)
     )
+    _lines = LogLines(output)
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -77,9 +56,15 @@ def configure_logs(level: str, format_: str, stream: TextIO | None = None) -> No
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=UnfailingOutput(output)),
+        logger_factory=structlog.WriteLoggerFactory(file=_lines),
         cache_logger_on_first_use=False,
     )
+
+
+def finish_logs() -> None:
+    """Let the lines out that still wait, as far as somebody reads them. What is logged after that is lost."""
+    if _lines is not None:
+        _lines.finish(FINISH_S_MAX)
 
 
 def logger(**context: Any) -> Any:

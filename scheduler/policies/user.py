@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -44,6 +45,7 @@ def load_user_ranking(path: str) -> UserRanking:
     if module_spec is None or module_spec.loader is None or not file.is_file():
         raise PolicyError(f"policy file '{path}' is not a Python file that can be read")
     module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module.__name__] = module  # as an import would: dataclasses look their module up there
     try:
         module_spec.loader.exec_module(module)
         ranking = _only_ranking(module, path)()
@@ -55,11 +57,10 @@ def load_user_ranking(path: str) -> UserRanking:
 
 
 def _only_ranking(module: ModuleType, path: str) -> type[UnitRanking]:
-    found = [
-        one
-        for one in vars(module).values()
-        if isinstance(one, type) and one.__module__ == module.__name__ and callable(getattr(one, "rank", None))
-    ]
+    """Return the class of the file that ranks. A second name of it is no other class, and what it derives from is no policy beside it."""
+    own = {one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__}
+    rank = {one for one in own if callable(getattr(one, "rank", None))}
+    found = [one for one in rank if not any(other is not one and issubclass(other, one) for other in rank)]
     if len(found) != 1:
         raise PolicyError(f"policy file '{path}' defines {len(found)} classes with a method rank, not one")
     return found[0]

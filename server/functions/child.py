@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, BinaryIO
 
 from millstream.server.functions.frames import HEADER
@@ -69,9 +70,11 @@ def _load(described: bytes, schema: bytes) -> tuple[Callable[..., Any], Any]:
     from millstream.server.functions import values  # noqa: F401
 
     about = json.loads(described)
-    module: dict[str, Any] = {"__name__": f"{MODULE}{about['name']}", "__file__": about["file"]}
-    exec(compile(about["source"], about["file"], "exec"), module)
-    function = module.get(about["name"])
+    module = ModuleType(f"{MODULE}{about['name']}")
+    module.__file__ = about["file"]
+    sys.modules[module.__name__] = module  # as an import would: dataclasses look their module up there
+    exec(compile(about["source"], about["file"], "exec"), module.__dict__)
+    function = getattr(module, about["name"], None)
     if function is None or not callable(function):
         raise LookupError(f"{about['file']} defines no function {about['name']}")
     result = pa.ipc.read_schema(pa.py_buffer(schema))

@@ -68,6 +68,17 @@ def test_memory_is_weighted_by_time_and_throughput_counted_by_the_second() -> No
     assert report.throughput_deviation == 2.0
 
 
+def test_outputs_are_counted_in_the_second_in_which_they_left_whatever_the_order_in_which_they_are_told() -> None:
+    early, late = emission(1, S - 1, (0, 4)), emission(1, S + 1, (0, 8))
+    for told in ((early, late), (late, early)):
+        measures = Measures()
+        measures.query_came(QueryNode(QueryId(1), "q", OperatorId(1), ()))
+        for one in told:
+            measures.emitted([one], {})
+        report = measures.report(2 * S)
+        assert (report.throughput_mean, report.throughput_deviation) == (6.0, 2.0)
+
+
 def test_loss_is_the_share_shed_of_each_class() -> None:
     measures = Measures()
     measures.arrived(ClassId(1), 100, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import threading
 from typing import Any
 
@@ -23,7 +24,8 @@ from millstream.server.errors import Denied
 from millstream.server.feeding import DeferredFeeder
 from millstream.server.http import answer
 from millstream.server.journal.records import ROWS, Record, decode, encode, rows_data
-from millstream.server.logs import configure_logs, logger
+from millstream.server.log_lines import LOG_BYTES_MAX, LogLines
+from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.outbox import Outbox
 from millstream.server.places import Places
 from millstream.server.results import ResultLog
@@ -33,6 +35,7 @@ from millstream.server.store import Store
 from millstream.server.subscriptions import Bounds, Feed
 from millstream.server.waiting_results import LOOKED_AT_FROM, WAITING_BYTES_MAX, WAITING_TRAINS_MAX, WaitingResults
 
+WAIT_S = 60.0
 PAGES = {"/x": lambda: (200, "text/plain", b"body\n")}
 
 
@@ -59,6 +62,7 @@ def test_log_lines_are_json_away_from_a_terminal_and_carry_their_context() -> No
     logger(connection=3).info("connected", role="admin")
     logger().debug("too_fine")
     logger().error("failed", exc_info=ValueError("broken"))
+    finish_logs()
     first, second = [json.loads(line) for line in out.getvalue().splitlines()]
     assert (first["event"], first["connection"], first["role"], first["level"]) == ("connected", 3, "admin", "info")
     assert "ValueError: broken" in second["exception"]
@@ -74,18 +78,41 @@ def test_a_log_that_cannot_be_written_stops_nothing_and_tells_what_it_lost() -> 
             return super().write(text)
 
     out = Pipe()
-    configure_logs("info", "json", out)
-    logger().info("first")
+    lines = LogLines(out)
+    lines.write("first\n")
+    assert lines.settle(WAIT_S)
     out.broken = True
     for _ in range(3):
-        logger().info("unheard")
+        lines.write("unheard\n")
+        assert lines.settle(WAIT_S)
     out.broken = False
-    logger().info("last")
-    lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [line["event"] for line in lines] == ["first", "log_lines_lost", "last"]
-    assert lines[1]["lines"] == 3
+    lines.write("last\n")
+    assert lines.settle(WAIT_S)
+    first, lost, last = out.getvalue().splitlines()
+    assert (first, json.loads(lost), last) == ("first", {"event": "log_lines_lost", "level": "error", "lines": 3}, "last")
     out.close()
-    logger().info("too_late")
+    lines.write("too late\n")
+    lines.finish(WAIT_S)
+    assert lines.lost == 1
+
+
+def test_a_log_whose_reader_stalls_holds_nobody_up_and_what_does_not_fit_is_counted() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        configure_logs("info", "json", stream)
+    total = 3 * (LOG_BYTES_MAX + 65_536) // 1_000
+    for number in range(total):  # with nobody reading: more than the pipe and all that may wait together
+        logger().info("said", number=number, pad="x" * 1_000)
+    ending = threading.Thread(target=finish_logs)
+    ending.start()
+    with os.fdopen(reading) as read:
+        found = [json.loads(line) for line in read]
+    ending.join()
+    said = [line["number"] for line in found if line["event"] == "said"]
+    lost = sum(line["lines"] for line in found if line["event"] == "log_lines_lost")
+    assert said == sorted(set(said))
+    assert lost > 0
+    assert len(said) + lost == total
 
 
 def test_without_tokens_everybody_is_admin_and_with_them_only_their_holders() -> None:
@@ -176,6 +203,7 @@ def test_a_sender_whose_connection_fails_keeps_nobody_from_being_written_to() ->
         assert (deeds, broken.closed) == (["aborted", "written"], True)
 
     asyncio.run(main())
+    finish_logs()
 
 
 class Said:

@@ -19,12 +19,18 @@ from millstream.server.functions.process import FunctionProcess
 from millstream.server.store import Store
 
 SOURCE = """
+from __future__ import annotations
 import os, time
+from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+@dataclass
+class Scale:
+    factor: float = 1.0
+
 def area(width, height):
-    return np.where(width > 0, width, np.nan) * height
+    return Scale().factor * np.where(width > 0, width, np.nan) * height
 
 def moody(n):
     if (n == 1).any():
@@ -73,7 +79,7 @@ def ask(function: FunctionProcess, *values: int) -> list[Any]:
 
 
 WRONG = {
-    1: r"ValueError: not one \(line 11\)",
+    1: r"ValueError: not one \(line 17\)",
     2: "it took longer than 2 SECONDS",
     3: "its process ended with exit code 7",
     4: "it gave 0 values for 1 rows",
@@ -172,7 +178,7 @@ def test_a_failed_call_is_counted_and_told_and_the_query_goes_on(files: Path) ->
     script = "SELECT ts, COALESCE(moody(n), -1) AS m FROM s; SELECT query, reason FROM broken;"
     found, messages = run(files, made + script, train=1)
     assert [row["m"] for row in found["q1"]] == [20, -1, -1, 21]
-    assert found["q2"] == [{"query": "q1", "reason": "MOODY: ValueError: not one (line 11)"}]
+    assert found["q2"] == [{"query": "q1", "reason": "MOODY: ValueError: not one (line 17)"}]
     assert messages == ["q1: 1 failed"]
 
 

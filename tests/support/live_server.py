@@ -12,7 +12,7 @@ from millstream.client import connect_async
 from millstream.client.connection import AsyncClient
 from millstream.server.config import Config
 from millstream.server.live import LiveServer
-from millstream.server.logs import configure_logs
+from millstream.server.logs import configure_logs, finish_logs
 
 WAIT_S = 10.0
 TEST_CONFIG = Config(port=0, log_level="error", log_format="json")
@@ -51,6 +51,7 @@ async def running(**settings: Any) -> AsyncIterator[Harness]:
             if client.is_open:
                 await client.close()
         await server.stop()
+        finish_logs()
 
 
 def run(test: Callable[[Harness], Awaitable[None]], *, within_s: float = WAIT_S, **settings: Any) -> None:

@@ -56,6 +56,40 @@ def test_one_that_raises_is_replaced_by_round_robin_and_everybody_is_told(tmp_pa
     assert world.core.policy.name == "round-robin"
 
 
+DERIVED = """
+from millstream.scheduler.policies.base import RankingBase
+
+class Scaled(RankingBase):
+    def rank(self, unit, now_ns):
+        return self.factor() * unit.cost_to_end_ns
+
+class CheapestFirst(Scaled):
+    def factor(self):
+        return -1.0
+
+Policy = CheapestFirst
+"""
+
+DATA = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class CheapestFirst:
+    factor: float = -1.0
+
+    def rank(self, unit, now_ns):
+        return self.factor * unit.cost_to_end_ns
+"""
+
+
+@pytest.mark.parametrize("text", [DERIVED, DATA])
+def test_a_file_may_be_written_as_any_module(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "cheapest.py"
+    file.write_text(text)
+    assert run(f"user:file={file}").steps() == ["q1", "q2", "q3", "q1", "q1", "q2", "q2", "q3", "q3"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
