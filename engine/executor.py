@@ -65,7 +65,7 @@ class Executor:
                 break
             chain = self._chains.find(order.steps, at) if self._chains is not None else None
             if chain is not None and chain.has_nothing:
-                receipts.extend([StepReceipt(o, (), (), 0) for o in chain.ids])
+                receipts.extend(chain.nothing_done)
                 at += chain.length
                 continue
             if chain is not None and chain.is_due_to_fuse:

@@ -69,6 +69,7 @@ class FusedChain:
             tuple([o.outputs[0].row_bytes if o.outputs else 0 for o in operators]),
             (0.0,) * len(operators),
         )
+        self.nothing_done = [StepReceipt(one, (), (), 0) for one in self.ids]
         self._ends: set[OperatorId] = set()
         self._untold: deque[tuple[int, list[int], int]] = deque()  # rows in, rows out of each operator, cost
         for running in operators:
@@ -145,12 +146,14 @@ class FusedChain:
                 made = emitted(self._last, (train,), side)
                 if to_sinks is not None:
                     made = to_sinks(made)
+            rows = 0
             for log, one in made:
                 node = LogNode(one, log)
                 log.push(node)
                 nodes.append((log, node))
+                rows += node.rows
             if self._tail is not None:
-                counts.append(sum([n.rows for _, n in nodes]) if nodes else 0)
+                counts.append(rows)
         self._pass_by(train, counts)
         self._head.finished += 1
         return ChainOutcome(taken, counts, nodes, None if self._tail is None else train, side)
@@ -230,10 +233,10 @@ class FusedChain:
 
 _OPERATOR = attrgetter("operator")
 _LENGTH = attrgetter("length")
-_LastOrder = tuple[int, tuple[Step, ...], FusedChain | None]
-"""Version of the network, the steps of the last order, and the chain that starts them."""
+_LastOrder = tuple[int, tuple[Step, ...], dict[int, FusedChain | None]]
+"""Version of the network, the steps of the last order, and the chains found in it, by the place where they start."""
 
-_NO_ORDER: _LastOrder = (-1, (), None)
+_NO_ORDER: _LastOrder = (-1, (), {})
 _NO_SIDE = Emitter(0)  # what a sink puts out
 
 
@@ -262,12 +265,13 @@ class ChainCache:
         version = self._network.version
         if self._version != version:  # a log may have got a second reader
             self._forget()
-        last_version, last_steps, last_chain = self._last
-        if steps is last_steps and at == 0 and version == last_version:
-            return last_chain
-        found = self._look_up(steps, at)
-        if at == 0:
-            self._last = (version, steps, found)
+        last_version, last_steps, known = self._last
+        if steps is not last_steps or version != last_version:
+            known = {}
+            self._last = (version, steps, known)
+        elif at in known:
+            return known[at]
+        found = known[at] = self._look_up(steps, at)
         return found
 
     def _look_up(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:

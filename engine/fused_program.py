@@ -132,7 +132,8 @@ class FusedProgram:
     def run(self, train: Train) -> tuple[Train, list[int]]:
         """Run the chain over one train."""
         if self._picked is not None and train.rows:
-            return train.replace_columns(self._schema, [train.slot(p) for p in self._picked]), [train.rows] * len(self._stages)
+            slots = train.slots
+            return train.replace_columns(self._schema, [slots[p] for p in self._picked]), [train.rows] * len(self._stages)
         if 0 < train.rows <= ROWS_MAX and (found := self._rows.run(train)) is not None:
             return found
         if train.rows == 0:

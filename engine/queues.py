@@ -424,16 +424,18 @@ class Cursor:
         return Taken(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
 
     def _take_alone(self, rows_max: int) -> Taken | None:
-        """Take a train that waits by itself and can be taken as it is, as most of a quiet stream's can; None where it is not so."""
+        """Take a train that waits by itself and can be taken whole, as most of a quiet stream's can; None where it is not so."""
         with self.log._lock:
             node = self.node.next
             if node is None or node.next is not None or self._rest is not None or self.sealed_at is not None:
                 return None
             train, rows = node.train, node.rows
-            if train is None or rows > rows_max or train.lo != self.position or train.lo < self.from_seq:
+            if train is None or rows > rows_max or train.lo < self.position or train.lo < self.from_seq:
                 return None
             self.node = node
             self.log._passed(node)
+        if train.lo > self.position:  # a log that keeps no bare progress leaves gaps, see `_joined`
+            train = train.over(self.position, train.hi)
         self.position = train.hi
         self.rows_taken += rows
         self.controls_taken += node.controls

@@ -156,6 +156,8 @@ def emitted(running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> 
         running.keeper.mark(inputs, out)
     if running.logic.sparse:
         return [(running.outputs[port], train) for port in out.ports if (train := out.trains[port]) is not None]
+    if len(out.trains) == 1 and (only := out.trains[0]) is not None:
+        return [(running.outputs[0], only)]
     made = [(log, train) for log, train in zip(running.outputs, out.trains, strict=True) if train is not None]
     assert len(made) == len(out.trains), f"{type(running.logic).__name__} put nothing on an output"
     return made

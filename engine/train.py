@@ -14,9 +14,8 @@ Control items (end of stream, a watermark moved by a clock, idleness) are trains
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +47,7 @@ class Selection:
         return composed
 
 
+@final
 class Deferred:
     """A column that has been selected from but not gathered yet."""
 
@@ -98,7 +98,9 @@ class Numbers:
             return self._array[index] if self._array is not None else index * self._step + self.start
         if self._step:
             return np.arange(self.start, self.start + self.rows, dtype=np.int64)
-        return np.full(self.rows, self.start, dtype=np.int64)
+        constant = np.empty(self.rows, dtype=np.int64)
+        constant.fill(self.start)
+        return constant
 
     def select(self, selection: Selection) -> Numbers:
         """Return the numbers of the selected rows."""
@@ -196,7 +198,7 @@ class Train:
     def column(self, position: int) -> Column:
         """Return a column, gathered now if it was not yet."""
         slot = self.slots[position]
-        if isinstance(slot, Deferred):
+        if type(slot) is Deferred:
             slot = slot.base.take(slot.selection.index)
             self.slots[position] = slot
         return slot
@@ -256,13 +258,24 @@ class Train:
         """Return the same train over another interval, which must hold all its rows and steps."""
         if lo == self.lo and hi == self.hi:
             return self
-        changed = copy.copy(self)
+        changed = self.__copy__()
         changed.lo, changed.hi, changed.track = lo, hi, self.track.over(lo, hi)
         return changed
 
+    def __copy__(self) -> Train:
+        """Return a train of its own with the same members, list of columns included; `copy` by itself takes six times as long."""
+        twin = Train.__new__(Train)
+        twin.schema, twin.slots, twin.rows, twin.lo, twin.hi = self.schema, self.slots, self.rows, self.lo, self.hi
+        twin.seq, twin.time, twin.arrival, twin.track = self.seq, self.time, self.arrival, self.track
+        twin.ended, twin.idle, twin.flush, twin.notes = self.ended, self.idle, self.flush, self.notes
+        twin.origin, twin.tally, twin.receipts = self.origin, self.tally, self.receipts
+        return twin
+
     def replace_columns(self, schema: Schema, slots: Sequence[Slot]) -> Train:
         """Return the same rows with other columns."""
-        return self._with(schema, slots, self.rows, self.seq, self.time, self.arrival, self.receipts)
+        changed = self.__copy__()
+        changed.schema, changed.slots = schema, list(slots)
+        return changed
 
     def _with(
         self,
@@ -380,6 +393,7 @@ def concat_trains(trains: Sequence[Train]) -> Train:
 
 
 NO_ROWS_KEPT = 10_000
+_NO_NUMBERS = Numbers(0)
 _NO_ROWS: dict[int, tuple[Schema, list[Slot]]] = {}  # by id of the schema, which is kept alive here
 
 
@@ -414,8 +428,8 @@ def empty_train(schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arri
         rows=0,
         lo=lo,
         hi=hi,
-        seq=Numbers(0),
-        time=Numbers(0),
+        seq=_NO_NUMBERS,
+        time=_NO_NUMBERS,
         arrival=Numbers(0, start=arrival_ns),
         track=track,
         ended=ended,

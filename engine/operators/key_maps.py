@@ -19,6 +19,7 @@ DIRECT_SPAN_MIN = 65_536  # a direct table this wide is always worth it
 DIRECT_SPAN_PER_KEY = 16
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio (Knuth, multiplicative hashing)
 HASH_SLOTS_MIN = 1024
+_UNSIGNED = np.dtype(np.uint64)
 
 
 class IdPool:
@@ -73,7 +74,7 @@ class IntegerMap:
         if self._row is not None:
             first, size = self._row
             ids = values - first if first else values
-            if np.maximum.reduce(ids.view(np.uint64)) < size:  # what is below the row wraps around
+            if 0 <= ids.item(ids.view(_UNSIGNED).argmax()) < size:  # one below the row is the greatest without a sign
                 return ids, _NONE, _NONE
         ids, slots = self._find(values)
         if np.minimum.reduce(ids) >= 0:

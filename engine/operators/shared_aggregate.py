@@ -458,12 +458,7 @@ class SharedAggregate(WindowAggregate):
         live = self._live
         gone = live.unwanted(kept_from)
         for place in gone:
-            if self._positions:
-                ids = self._aggregates.rows.groups_in(live.slots[place])
-                self._panes_with[ids] -= 1
-                unused = ids[self._panes_with[ids] == 0]
-                if len(unused):
-                    self._keys.free(unused)
+            self._forget_groups(live.slots[place])
             self._aggregates.close(live.keys[place])
             self._held.lost(live.ends[place] - 1)
             live.remove(place)

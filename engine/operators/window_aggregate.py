@@ -26,6 +26,7 @@ from millstream.engine.windows.answer_rows import for_each_row, timestamps
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.early import EmptyWindows, empty_answer, moments
+from millstream.engine.windows.grids import WindowSlots
 
 SEGMENTS_MAX = 16  # panes of an ordered train that are folded one by one; with more, all at once
 
@@ -202,11 +203,15 @@ class WindowAggregate(Operator):
 
     def _fold_pane(self, rows: Train, ids: Int64Array, start: int, stop: int, pane: int) -> None:
         table = self._aggregates.table
-        lo = table.open(pane) * table.capacity
-        cells = ids if stop - start == len(ids) else ids[start:stop]
+        slot = table.open(pane)
+        is_whole = stop - start == len(ids)
+        if is_whole and self._aggregates.fold_full(slot, rows, ids):
+            return
+        lo = slot * table.capacity
+        cells = ids if is_whole else ids[start:stop]
         new = self._aggregates.update(Batch(rows, start, stop, cells, lo, lo + table.capacity, self._ordinal + start))
-        if len(new) and self._positions:
-            self._panes_with[new - lo] += 1  # each once, as they are of one pane
+        if len(new) and self._positions:  # each once, as they are of one pane
+            self._panes_with[slice(len(new)) if len(new) == table.groups else new - lo] += 1
 
     def _fold_panes(self, rows: Train, ids: Int64Array, start: int, stop: int, panes: Int64Array) -> None:
         table = self._aggregates.table
@@ -223,7 +228,7 @@ class WindowAggregate(Operator):
         """Return (instant, window that closes or None for early answers, seq), in order; at one instant the final answer is last."""
         if rows.rows and self._every:
             self._newest = max(self._newest, int(rows.time.array().max()))
-        closing: list[tuple[int, int | None, int]] = [(self._assigner.end(w), w, s) for w, s in self._closings(rows, track, folded)]
+        closing = self._closings(rows, track, folded)
         if self._every:
             early = moments(self._every, track, self._newest, self._spans(rows))
             closing = sorted([*closing, *((m, None, s) for m, s in early)], key=lambda d: (d[0], d[1] is not None, d[1] or 0))
@@ -246,31 +251,37 @@ class WindowAggregate(Operator):
                 answers.extend(self._combined(window, seq, self._slots(first, min(beyond, newest + 1))))
         return answers
 
-    def _slots(self, first: int, beyond: int) -> list[int]:
+    def _slots(self, first: int, beyond: int) -> WindowSlots:
         """Return the slots of the panes from `first` to `beyond` (excluded) that have rows, in order of time."""
         known = self._aggregates.table.slots
         if beyond - first <= len(known):
-            return [known[p] for p in range(first, beyond) if p in known]
-        return [known[p] for p in sorted(known) if first <= p < beyond]
+            return WindowSlots([known[p] for p in range(first, beyond) if p in known])
+        return WindowSlots([known[p] for p in sorted(known) if first <= p < beyond])
 
-    def _closings(self, rows: Train, track: WatermarkTrack, folded: bool) -> list[tuple[int, int]]:
-        """Return (window, seq of the item that closes it) for windows with rows, in order; with EMIT EMPTY also for those without."""
+    def _closings(self, rows: Train, track: WatermarkTrack, folded: bool) -> list[tuple[int, int | None, int]]:
+        """Return (end, window, seq of the item that closes it) for windows that have rows, perhaps others, in order.
+
+        With EMIT EMPTY also for all those without that are to be answered.
+        """
         if track.end == track.start:
             return []
         after = None if self._watermark == TIME_MIN else self._assigner.last_closed(self._watermark)
         upto = self._assigner.last_closed(track.end)
         if after is not None and upto <= after:
             return []
-        panes = set(self._aggregates.table.slots)
-        if rows.rows and not folded:
-            panes.update(distinct(self._assigner.panes(rows.time.array())).tolist())
-        ordered = self._whole(self._with_rows(panes, after, upto))
-        if self._empty is not None:
-            ordered = self._with_empty(ordered, upto)
+        if self._plain and after is not None and upto - after <= len(self._aggregates.table.slots):
+            ordered: Sequence[int] = self._whole(range(after + 1, upto + 1))  # one without rows is answered by nothing
+        else:
+            panes = set(self._aggregates.table.slots)
+            if rows.rows and not folded:
+                panes.update(distinct(self._assigner.panes(rows.time.array())).tolist())
+            ordered = self._whole(sorted(self._with_rows(panes, after, upto)))
+            if self._empty is not None:
+                ordered = self._with_empty(ordered, upto)
         if not ordered:
             return []
-        ends = np.array([self._assigner.end(w) for w in ordered], dtype=np.int64)
-        return list(zip(ordered, track.first_reaching(ends).tolist(), strict=True))
+        ends = [self._assigner.end(w) for w in ordered]
+        return list(zip(ends, ordered, track.first_reaching(np.array(ends, dtype=np.int64)).tolist(), strict=True))
 
     def _with_rows(self, panes: Collection[int], after: int | None, upto: int) -> set[int]:
         """Return the windows with rows behind `after` up to `upto`, by what are fewer: windows or panes."""
@@ -283,12 +294,12 @@ class WindowAggregate(Operator):
             windows.update(range(first if after is None else max(first, after + 1), min(last, upto) + 1))
         return windows
 
-    def _whole(self, windows: set[int]) -> list[int]:
-        """Return windows in order, without those that began before the query where it asks for whole ones only."""
+    def _whole(self, windows: Sequence[int]) -> Sequence[int]:
+        """Return windows without those that began before the query where it asks for whole ones only."""
         from_us = self.whole_from_us() if self._only_whole else None
-        return sorted(windows if from_us is None else (w for w in windows if self._assigner.start(w) >= from_us))
+        return windows if from_us is None else [w for w in windows if self._assigner.start(w) >= from_us]
 
-    def _with_empty(self, windows: list[int], upto: int) -> list[int]:
+    def _with_empty(self, windows: Sequence[int], upto: int) -> Sequence[int]:
         """Add the windows without rows that meet [least ts, greatest ts] of the stream (K6)."""
         assert self._empty is not None
         first = self._empty.next_window
@@ -314,7 +325,7 @@ class WindowAggregate(Operator):
         slots = self._slots(*self._assigner.panes_of(window))
         return self._combined(window, seq, slots)
 
-    def _combined(self, window: int, seq: int, slots: list[int]) -> list[WindowAnswer]:
+    def _combined(self, window: int, seq: int, slots: WindowSlots) -> list[WindowAnswer]:
         if not slots:
             if self._empty is None:
                 return []
@@ -334,7 +345,7 @@ class WindowAggregate(Operator):
             windows.update(range(first if after is None else max(first, after + 1), last + 1))
         if not windows:
             return track
-        for window in self._whole(windows):
+        for window in self._whole(sorted(windows)):
             answers.extend(self._answer(window, seq))
         self._watermark = max(self._watermark, self._assigner.end(max(windows)))
         if train.hi - train.lo == 1:
@@ -351,22 +362,31 @@ class WindowAggregate(Operator):
         if closed == self._dropped_upto:
             return
         self._dropped_upto = closed
-        gone = [p for p in table.slots if self._assigner.windows_of(p)[1] <= closed]
-        for pane in gone:
-            if self._positions:
-                ids = self._aggregates.rows.groups_in(table.slots[pane])
-                self._panes_with[ids] -= 1
-                unused = ids[self._panes_with[ids] == 0]
-                if len(unused):
-                    self._keys.free(unused)
+        for pane in sorted(table.slots):
+            if self._assigner.windows_of(pane)[1] > closed:
+                break
+            self._forget_groups(table.slots[pane])
             self._aggregates.close(pane)
+
+    def _forget_groups(self, slot: int) -> None:
+        """Count the groups of a pane that goes out, and free those that are in no other."""
+        if not self._positions:
+            return
+        there = self._aggregates.rows.are_in(slot)
+        panes_with = self._panes_with[: len(there)]
+        panes_with -= there
+        unused = (there & (panes_with == 0)).nonzero()[0]
+        if len(unused):
+            self._keys.free(unused)
 
     def _train_of(self, train: Train, track: WatermarkTrack, answers: list[WindowAnswer]) -> Train:
         if not answers:
             empty = empty_train(self.schemas[0], train.lo, train.hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
             empty.idle, empty.flush, empty.notes = train.idle, train.flush, train.notes
             return empty
-        columns = [concat_columns(list(parts)) for parts in zip(*((*a.keys, *a.aggregates) for a in answers), strict=True)]
+        columns = [*answers[0].keys, *answers[0].aggregates]
+        if len(answers) > 1:
+            columns = [concat_columns(list(parts)) for parts in zip(*((*a.keys, *a.aggregates) for a in answers), strict=True)]
         sizes = [len(a.ids) for a in answers]
         ends = [self._assigner.end(a.window) for a in answers]
         seqs = for_each_row([a.seq for a in answers], sizes)

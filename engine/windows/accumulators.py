@@ -7,11 +7,12 @@ bits do not depend on where trains were cut. Panes are then added in order of ti
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column
+from millstream.engine.column import Column, Mask
 from millstream.engine.distinct_values import distinct
 from millstream.engine.types import DataType
 from millstream.engine.windows.batch import Batch
@@ -20,11 +21,14 @@ from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
-SHORT_SPAN = 1 << 16  # ordinals that differ by less are sorted as 16 bits, by radix
+SHORT_SPAN = 1 << 16  # ordinals within so many are sorted as 16 bits, by radix
+PLACES_PER_GROUP = 16  # ordinals within so many times as many as there are groups are not sorted, but put in their places
 
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 
 Request = tuple[int, Int64Array]  # how many of the panes, which groups
+Fold = Callable[[Int64Array, npt.NDArray[Any]], object]
+"""Folds values into cells."""
 
 
 class Accumulator(ABC):
@@ -45,6 +49,13 @@ class Accumulator(ABC):
     @abstractmethod
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the answer for groups `ids` over panes in order of time."""
+
+    def fold_into(self, lo: int, hi: int) -> tuple[int, Fold] | None:
+        """Return a column and what folds its values into cells lo to hi, to which `update` comes down where no row is left out.
+
+        None where it never comes down to that. Good until the table grows.
+        """
+        return None
 
     def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
         """Return an answer a request in one pass; `slots` are panes from the newest to the oldest, a request takes the first of them."""
@@ -71,7 +82,7 @@ class RowCounts:
         """Count, and return the flat cells that had no row before."""
         counts, first = self.counts.flat[batch.lo : batch.hi], self.first.flat[batch.lo : batch.hi]
         slot = batch.lo // self._table.capacity if batch.hi - batch.lo == self._table.capacity else None
-        if slot is not None and self._filled.get(slot) == self._table.groups:
+        if slot is not None and self.is_full(slot):
             counts += np.bincount(batch.cells, minlength=len(counts))  # every group has been here: the rule as a pane fills up
             return _NONE
         if batch.is_sparse:
@@ -101,18 +112,22 @@ class RowCounts:
         rows = rows[::-1]
         first[batch.cells[rows]] = rows + batch.ordinal
 
+    def is_full(self, slot: int) -> bool:
+        """Whether rows of every group are known to have come into a pane."""
+        return self._filled.get(slot) == self._table.groups
+
     def clear(self, slot: int) -> None:
         """Forget a pane."""
         self._filled.pop(slot, None)
 
     def present(self, slots: Sequence[int]) -> Int64Array:
         """Return the groups that have rows in any of the panes, by the arrival of their first row there."""
-        return _by_first(combined(self.first, slots, np.minimum))
+        return _by_first(combined(self.first, slots, np.minimum)[: self._table.groups])
 
-    def groups_in(self, slot: int) -> Int64Array:
-        """Return the groups that have rows in a pane, in no order that means anything."""
-        ids: Int64Array = (self.first.array[slot] != NEVER).nonzero()[0]
-        return ids
+    def are_in(self, slot: int) -> Mask:
+        """Return for each group whether it has rows in a pane."""
+        found: Mask = self.first.array[slot, : self._table.groups] != NEVER
+        return found
 
     def total(self, slots: Sequence[int], ids: Int64Array) -> Int64Array:
         """Return rows per group over panes."""
@@ -123,20 +138,33 @@ class RowCounts:
         firsts = Passed(self.first, slots, counts, np.minimum)
         found: dict[int, Int64Array] = {}
         for count in set(counts):
-            found[count] = _by_first(firsts.upto(count))
+            found[count] = _by_first(firsts.upto(count)[: self._table.groups])
         return [found[count] for count in counts]
 
 
 def _by_first(first: Int64Array) -> Int64Array:
     """Return the groups that have a first row, by its ordinal; no two groups have the same one."""
-    ids: Int64Array = (first != NEVER).nonzero()[0]
-    if len(ids) < 2:
-        return ids
-    first = first[ids]
-    least = np.minimum.reduce(first)
-    short = np.maximum.reduce(first) - least < SHORT_SPAN
-    order: Int64Array = (first - least).astype(np.uint16).argsort(kind="stable") if short else first.argsort()
-    return ids[order]
+    if not len(first):
+        return _NONE
+    greatest = first.item(first.argmax())
+    ids: Int64Array | None = None  # all of them
+    if greatest == NEVER:
+        ids = (first != NEVER).nonzero()[0]
+        if len(ids) < 2:
+            return ids
+        first = first[ids]
+        greatest = first.item(first.argmax())
+    least = first.item(first.argmin())
+    span = greatest - least + 1
+    if span <= PLACES_PER_GROUP * len(first):  # each to its place, and the empty places left out: quicker than to sort
+        places = first - least
+        taken = np.zeros(span, dtype=np.bool_)
+        taken[places] = True
+        groups: Int64Array = np.empty(span, dtype=np.int64)
+        groups[places] = np.arange(len(first), dtype=np.int64) if ids is None else ids
+        return groups[taken]
+    order: Int64Array = (first - least).astype(np.uint16).argsort(kind="stable") if span <= SHORT_SPAN else first.argsort()
+    return order if ids is None else ids[order]
 
 
 def sum_panes(grid: Grid, slots: Sequence[int], ids: Int64Array) -> Int64Array:
@@ -157,6 +185,15 @@ class ValueCounts:
     def are_always_row_counts(self) -> bool:
         """No row can ever be left out."""
         return self._position is None and self._filter is None
+
+    @property
+    def column(self) -> int | None:
+        """The column whose NULLs alone decide which rows count; None where a FILTER does, too, or nothing."""
+        return self._position if self._filter is None else None
+
+    def leaves_none_out(self, column: Column) -> bool:
+        """Whether the row counts serve, also once the rows of this column have come."""
+        return self._grid is None and column.valid is None
 
     @property
     def are_row_counts(self) -> bool:

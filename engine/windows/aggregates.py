@@ -10,17 +10,21 @@ from millstream.engine.errors import Unsupported
 from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.schema import Schema
 from millstream.engine.synopses.kinds import SKETCHED
+from millstream.engine.train import Train
 from millstream.engine.windows.accumulators import Accumulator, Count, Int64Array, RowCounts, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.collected import Collected
 from millstream.engine.windows.extremes import Extreme, ObjectExtreme
 from millstream.engine.windows.frequencies import Frequencies, ValueTallies, by_frequency
+from millstream.engine.windows.full_pane import FullPane
 from millstream.engine.windows.grids import Grid, PaneTable
 from millstream.engine.windows.pane_folds import folded_by_pane, pane_fold
 from millstream.engine.windows.sketched import Sketched
 from millstream.engine.windows.sums import Average, SharedSums, Sum, sums_of
 
 FOLDED = frozenset(("count", "sum", "avg", "min", "max"))
+
+PREPARED = frozenset(("_folding", "_ready"))
 
 Part = tuple[str, int | None, int | None] | AggregateCall
 
@@ -63,10 +67,11 @@ class Aggregates:
             *self._tallies.values(),
             *own,
         ]
+        self._ready: dict[int, FullPane] = {}  # by slot
 
     def __getstate__(self) -> dict[str, Any]:
         """What was prepared is not state."""
-        return {name: value for name, value in vars(self).items() if name != "_folding"}
+        return {name: value for name, value in vars(self).items() if name not in PREPARED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -78,6 +83,25 @@ class Aggregates:
         for one in self._folding:
             one.update(batch)
         return new
+
+    def fold_full(self, slot: int, rows: Train, ids: Int64Array) -> bool:
+        """Fold a whole train into one pane that rows of every group have reached; False, and nothing done, where it is not so plain."""
+        if not self.rows.is_full(slot):
+            return False
+        ready = self._ready.get(slot)
+        if ready is None or ready.shape != self.table.shape:
+            ready = self._ready[slot] = self._full_pane(slot)
+        return ready.fold(rows, ids)
+
+    def _full_pane(self, slot: int) -> FullPane:
+        lo, hi = slot * self.table.capacity, (slot + 1) * self.table.capacity
+        asked = [(counts.column, counts) for counts in self._counts.values() if not counts.are_always_row_counts]
+        known = {column for column, _ in asked if column is not None and not self._inputs.fields[column].type.is_arrow}
+        sums_and_own: list[SharedSums | Accumulator] = [*self._sums.values(), *[one for one in self._accumulators if one.folds]]
+        folds = [fold for one in sums_and_own if (fold := one.fold_into(lo, hi)) is not None]
+        is_all = len(folds) == len(sums_and_own) and not self._tallies and all(column in known for column, _ in [*asked, *folds])
+        plain = [(column, counts) for column, counts in asked if column is not None]
+        return FullPane(self.table.shape, self.rows.counts.flat[lo:hi], plain, folds if is_all else None)
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> list[Column]:
         """Return a column per aggregate for groups `ids` over panes in order of time."""

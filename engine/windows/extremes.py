@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.types import DataType, Kind
-from millstream.engine.windows.accumulators import Accumulator, Request, ValueCounts
+from millstream.engine.windows.accumulators import Accumulator, Fold, Request, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import PaneTable, combined
 from millstream.engine.windows.passes import Passed
@@ -31,9 +32,12 @@ class Extreme(Accumulator):
         self._grid = table.grid(numpy_dtype(type_), worst_value(type_, greatest))
 
     def update(self, batch: Batch) -> None:
-        """Fold values in."""
-        cells, values = batch.values(self._position, self._filter)
-        self._pick.at(self._grid.flat[batch.lo : batch.hi], cells, values)
+        """Fold the rows that count in."""
+        self._pick.at(self._grid.flat[batch.lo : batch.hi], *batch.values(self._position, self._filter))
+
+    def fold_into(self, lo: int, hi: int) -> tuple[int, Fold] | None:
+        """As the base says."""
+        return None if self._filter is not None else (self._position, partial(self._pick.at, self._grid.flat[lo:hi]))
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the extremes, NULL where no row counts."""

@@ -86,6 +86,11 @@ class PaneTable:
         self.versions: Int64Array = np.zeros(SLOTS_MIN, dtype=np.int64)  # per slot: grows with all that is folded in
         self._free: list[int] = list(range(SLOTS_MIN))
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Slots and groups there is room for; the grids keep their memory as long as that stays."""
+        return self.slot_count, self.capacity
+
     def grid(self, dtype: Any, fill: Any) -> Grid:
         """Return a new grid that grows with the table."""
         grid = Grid(self.slot_count, self.capacity, dtype, fill)
@@ -132,6 +137,36 @@ class PaneTable:
         return sum(g.array.nbytes for g in self.grids)
 
 
+class WindowSlots(list[int]):
+    """Slots of a window's panes in order of time; which of them lie side by side is found once, for all grids."""
+
+    __slots__ = ("_stretches",)
+
+    def __init__(self, slots: Sequence[int]) -> None:
+        super().__init__(slots)
+        self._stretches: list[tuple[int, int]] | None = None
+
+    def stretches(self) -> list[tuple[int, int]]:
+        """Return (first slot, how many) of each stretch; panes of a short one stand alone."""
+        if self._stretches is None:
+            self._stretches = stretches_of(self)
+        return self._stretches
+
+
+def stretches_of(slots: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (first slot, how many) of each stretch of slots that lie side by side; those of one shorter than STRETCH_MIN stand alone."""
+    found: list[tuple[int, int]] = []
+    first = beyond = slots[0]
+    for slot in (*slots, -1):
+        if slot == beyond:
+            beyond += 1
+            continue
+        panes = beyond - first
+        found.extend([(first, panes)] if panes >= STRETCH_MIN else [(one, 1) for one in range(first, beyond)])
+        first, beyond = slot, slot + 1
+    return found
+
+
 def combined(grid: Grid, slots: Sequence[int], operation: np.ufunc) -> npt.NDArray[Any]:
     """Return one value a group: the panes' values put together in turn, in memory of its own.
 
@@ -139,26 +174,21 @@ def combined(grid: Grid, slots: Sequence[int], operation: np.ufunc) -> npt.NDArr
     to what these came to.
     """
     array = grid.array
-    stretches = array.shape[1] >= STRETCH_GROUPS_MIN
-    stop = _stretch_end(slots, 0) if stretches else 1
-    total: npt.NDArray[Any] = _together(array, slots[0], stop, operation) if stop > 1 else array[slots[0]].copy()
+    if array.shape[1] < STRETCH_GROUPS_MIN:
+        return _in_turn(array, array[slots[0]].copy(), slots[1:], operation)
+    stretches = slots.stretches() if type(slots) is WindowSlots else stretches_of(slots)
+    slot, panes = stretches[0]
+    total: npt.NDArray[Any] = array[slot].copy() if panes == 1 else operation.reduce(array[slot : slot + panes], axis=0)
     if operation is np.add and array.dtype == np.float64:
-        stretches = False
-    while stop < len(slots):
-        start, stop = stop, _stretch_end(slots, stop) if stretches else stop + 1
-        operation(total, _together(array, slots[start], stop - start, operation), out=total)
+        return total if panes == len(slots) else _in_turn(array, total, slots[panes:], operation)
+    for slot, panes in stretches[1:]:
+        part = array[slot] if panes == 1 else operation.reduce(array[slot : slot + panes], axis=0)
+        operation(total, part, out=total)
     return total
 
 
-def _together(array: npt.NDArray[Any], slot: int, panes: int, operation: np.ufunc) -> npt.NDArray[Any]:
-    """Return the panes in so many neighbouring slots put together, from the first to the last."""
-    found: npt.NDArray[Any] = array[slot] if panes == 1 else operation.reduce(array[slot : slot + panes], axis=0)
-    return found
-
-
-def _stretch_end(slots: Sequence[int], start: int) -> int:
-    """Return the place where slots that lie side by side from `start` on end; the next place when that are few."""
-    stop = start + 1
-    while stop < len(slots) and slots[stop] == slots[stop - 1] + 1:
-        stop += 1
-    return stop if stop - start >= STRETCH_MIN else start + 1
+def _in_turn(array: npt.NDArray[Any], total: npt.NDArray[Any], slots: Sequence[int], operation: np.ufunc) -> npt.NDArray[Any]:
+    """Put one pane after the other into a total."""
+    for slot in slots:
+        operation(total, array[slot], out=total)
+    return total

@@ -7,13 +7,14 @@ value's high and low 32 bits), which 2**31 rows a pane cannot overflow. Wide DEC
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.column import Column
 from millstream.engine.types import DataType, Kind
-from millstream.engine.windows.accumulators import Accumulator, Request, ValueCounts, sum_panes
+from millstream.engine.windows.accumulators import Accumulator, Fold, Request, ValueCounts, sum_panes
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import Grid, PaneTable, combined
 from millstream.engine.windows.passes import Passed
@@ -32,9 +33,9 @@ class DoubleSums:
     def __init__(self, table: PaneTable) -> None:
         self._grid = table.grid(np.float64, 0.0)
 
-    def add(self, batch: Batch, cells: Int64Array, values: npt.NDArray[Any]) -> None:
-        """Fold values in, one after the other: `add.at` goes by position, so the fold does not depend on where trains were cut."""
-        np.add.at(self._grid.flat[batch.lo : batch.hi], cells, values)
+    def fold_into(self, lo: int, hi: int) -> Fold:
+        """Return what adds values one after the other: `add.at` goes by position, so it does not matter where trains were cut."""
+        return partial(np.add.at, self._grid.flat[lo:hi])
 
     def total(self, slots: Sequence[int], ids: Int64Array) -> npt.NDArray[np.float64]:
         """Add panes in order of time."""
@@ -56,21 +57,24 @@ class IntegerSums:
         self._high: Grid | None = None
         self._bound = 0
 
-    def add(self, batch: Batch, cells: Int64Array, values: npt.NDArray[Any]) -> None:
-        """Fold values in."""
+    def fold_into(self, lo: int, hi: int) -> Fold:
+        """Return what adds values to cells lo to hi."""
+        return partial(self._add, lo, hi)
+
+    def _add(self, lo: int, hi: int, cells: Int64Array, values: npt.NDArray[Any]) -> None:
         if len(values) == 0:
             return
         added = len(values) * max(abs(int(values.max())), abs(int(values.min())))
         self._bound += added
         if self._high is None and self._bound >= INT64_SAFE and not self._bound_again(added):
             self._halve()
-        low = self._low.flat[batch.lo : batch.hi]
+        low = self._low.flat[lo:hi]
         if self._high is None:
             np.add.at(low, cells, values.astype(np.int64, copy=False))
             return
         wide = values.astype(np.int64, copy=False)
         np.add.at(low, cells, wide & HALF_MASK)
-        np.add.at(self._high.flat[batch.lo : batch.hi], cells, wide >> HALF_BITS)
+        np.add.at(self._high.flat[lo:hi], cells, wide >> HALF_BITS)
 
     def _bound_again(self, added: int) -> bool:
         """The running bound counts closed panes too; look at what is really there before giving up the fast way."""
@@ -106,9 +110,9 @@ class ObjectSums:
     def __init__(self, table: PaneTable) -> None:
         self._grid = table.grid(np.object_, 0)
 
-    def add(self, batch: Batch, cells: Int64Array, values: npt.NDArray[Any]) -> None:
-        """Fold values in."""
-        np.add.at(self._grid.flat[batch.lo : batch.hi], cells, values)
+    def fold_into(self, lo: int, hi: int) -> Fold:
+        """Return what adds values to cells lo to hi."""
+        return partial(np.add.at, self._grid.flat[lo:hi])
 
     def total(self, slots: Sequence[int], ids: Int64Array) -> npt.NDArray[Any]:
         """Return totals as Python integers."""
@@ -139,8 +143,11 @@ class SharedSums:
 
     def update(self, batch: Batch) -> None:
         """Fold the rows that count in."""
-        cells, values = batch.values(self._position, self._filter)
-        self.sums.add(batch, cells, values)
+        self.sums.fold_into(batch.lo, batch.hi)(*batch.values(self._position, self._filter))
+
+    def fold_into(self, lo: int, hi: int) -> tuple[int, Fold] | None:
+        """Return the column and what folds its values, see `Accumulator.fold_into`."""
+        return None if self._filter is not None else (self._position, self.sums.fold_into(lo, hi))
 
 
 class Sum(Accumulator):
