@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -93,11 +92,12 @@ class FusedChain:
     def sample(self, receipt: StepReceipt) -> None:
         """Learn an operator's share of the cost from a run by itself."""
         place = self.ids.index(receipt.operator)
-        rows = sum(c.rows for c in receipt.consumed)
+        rows = sum([c.rows for c in receipt.consumed])
         cost = receipt.cost_ns / max(1, rows)
-        costs = list(self.shape.costs)
+        shape = self.shape
+        costs = list(shape.costs)
         costs[place] = cost if costs[place] == 0.0 else SHARE_FADE * costs[place] + (1.0 - SHARE_FADE) * cost
-        self.shape = replace(self.shape, costs=tuple(costs))
+        self.shape = ChainShape(shape.operators, shape.edges, shape.logs, shape.row_bytes, tuple(costs))
 
     def run(self, rows_max: int, to_sinks: Callable[[Made], Made] | None = None) -> ChainOutcome | None:
         """Take one train at the head and carry it to the end. None when something waits in between, or nothing at the head.
@@ -213,14 +213,15 @@ class FusedChain:
 
     def settle(self) -> None:
         """Count what was done in the operators' statistics."""
+        untold = self._untold
         runs: list[tuple[int, list[int], int]] = []
-        while self._untold:
-            runs.append(self._untold.popleft())
+        while untold:
+            runs += (untold.popleft(),)  # one call less a run, as are lists where generators would do: single rows wait for this
         if not runs:
             return
         rows_out = [sum(column) for column in zip(*[counts for _, counts, _ in runs], strict=True)]
-        rows_in = [sum(rows for rows, _, _ in runs), *rows_out[:-1]]
-        cost = sum(cost_ns for _, _, cost_ns in runs)
+        rows_in = [sum([rows for rows, _, _ in runs]), *rows_out[:-1]]
+        cost = sum([cost_ns for _, _, cost_ns in runs])
         for running, taken, made, share in zip(self.operators, rows_in, rows_out, self.shape.shares(rows_in), strict=True):
             running.counted.add(taken, made, int(share * cost), calls=len(runs))
 

@@ -43,6 +43,10 @@ OFFER_COST_NS_MAX: Final = 2_000_000
 OFFER_COST_FADE: Final = 0.95
 """Weight of the past in that average."""
 
+OFFERS_DUE_NS: Final = 5_000_000
+"""While rows are offered the scheduler thread leaves what is due at a time to whoever brings them, for so long: two threads at once take
+turns at the interpreter, and a row that comes meanwhile has to wait for both."""
+
 CHAIN_RUNS_TOGETHER: Final = 32
 """Runs of a fused chain whose inner counts enter the books together: that makes them cheap, and estimates follow within as many trains."""
 

@@ -35,6 +35,7 @@ from millstream.scheduler.limits import (
     OFFER_COST_NS_MAX,
     OFFER_NS_MAX,
     OFFER_ROWS_MAX,
+    OFFERS_DUE_NS,
     ORDER_BUDGET_NS,
     ORDERS_PER_WORKER,
     SCHEDULE_UNITS_LIVE,
@@ -51,6 +52,7 @@ from millstream.scheduler.workers import WorkerPool, run_order
 
 _NS_PER_S = 1_000_000_000
 _COUNT_EVERY_NS = 50_000_000  # a statement that asks meanwhile sees counts as old as that; making them takes as long as a row does
+_OFFER_S = 0.05  # how long whoever asks for counts waits for the end of a turn that rows were brought to, which takes a ms or two
 _ANSWER_S = 0.05  # how often a question is looked after, should the thread have ended with it unanswered
 
 
@@ -158,6 +160,8 @@ class LiveScheduler:
         self._own: list[Event] = []  # events that deciding itself made, to be handled next
         self._wakes_ns = NEVER_NS  # until when the scheduler thread sleeps if nothing is posted
         self._offer_cost_ns = 0.0
+        self._offers_seen = 0
+        self._offering = False  # the turn is taken by whoever brought rows
         self._fatal: BaseException | None = None
         self.scheduling_ns = 0
         """Time the scheduler thread spent deciding (not waiting, not running orders itself)."""
@@ -205,6 +209,7 @@ class LiveScheduler:
             for event in events:
                 self._mailbox.post(event)
             return
+        self._offering = True
         try:
             if self._own or self._orders_out or not self._mailbox.is_quiet:
                 for event in events:
@@ -214,6 +219,7 @@ class LiveScheduler:
         except BaseException as problem:
             self._end(problem)
         finally:
+            self._offering = False
             self._turn.release()
 
     def _may_take_turn(self, events: Sequence[Event]) -> bool:
@@ -251,8 +257,8 @@ class LiveScheduler:
         self.post(PolicyChanged(spec))
 
     def statistics(self) -> SchedulerStatistics:
-        """Return the counts; while someone decides, those of some tens of ms ago. `idle` is False then, and while events wait."""
-        if self._turn.acquire(blocking=False):
+        """Return the counts; while the scheduler thread decides those of some tens of ms ago, and `idle` is False; also if events wait."""
+        if self._turn.acquire(timeout=_OFFER_S if self._offering else 0):
             try:
                 self._statistics = self._core.statistics()
                 waits = bool(self._own) or not (self._mailbox.is_quiet or self._stopping)
@@ -368,12 +374,20 @@ class LiveScheduler:
                 self._mailbox.wait(timeout_s)
                 self.waiting_ns += self._clock_ns() - began_ns
             with self._turn:
+                self._count_now_and_then()
                 events = self._mailbox.take(0)
                 events.extend(self._own)
-                self._own = self._step(events)
+                if events or self._is_due():
+                    self._own = self._step(events)
                 if self._stopping and not self._orders_out and not self._own:
                     return
                 timeout_s = None if self._own else self._timeout_s()
+
+    def _count_now_and_then(self) -> None:
+        """Count for those who ask while this thread has the turn, which may be for long; whoever else takes it has it for a moment."""
+        now_ns = self._clock_ns()
+        if now_ns - self._counted_ns > _COUNT_EVERY_NS:
+            self._counted_ns, self._statistics = now_ns, self._core.statistics()
 
     def step(self, own: Sequence[Event] = ()) -> list[Event]:
         """Take one step in the caller's thread, where none was started: for rigs that keep a clock of their own.
@@ -386,10 +400,18 @@ class LiveScheduler:
         self._statistics = self._core.statistics()
         return made
 
+    def _is_due(self) -> bool:
+        wake_ns = self._core.next_wake_ns()
+        return wake_ns is not None and wake_ns <= self._clock_ns()
+
     def _timeout_s(self) -> float | None:
+        """Return how long to sleep: a little longer while rows are offered, as whoever brings them does then what is due."""
         wake_ns = self._core.next_wake_ns()
         self._wakes_ns = NEVER_NS if wake_ns is None else wake_ns
-        return None if wake_ns is None else max(0.0, (wake_ns - self._clock_ns()) / _NS_PER_S)
+        offered, self._offers_seen = self.offers_taken - self._offers_seen, self.offers_taken
+        if wake_ns is None:
+            return None
+        return max(0.0, (wake_ns - self._clock_ns() + (OFFERS_DUE_NS if offered else 0)) / _NS_PER_S)
 
     def _step(self, events: list[Event]) -> list[Event]:
         """Handle one batch; return events that this thread made itself."""
@@ -406,8 +428,6 @@ class LiveScheduler:
         instructions = self._core.handle(events, started_ns)
         spent_ns = self._clock_ns() - started_ns
         self.scheduling_ns += spent_ns
-        if started_ns - self._counted_ns > _COUNT_EVERY_NS:
-            self._counted_ns, self._statistics = started_ns, self._core.statistics()
         own: list[Event] = []
         if spent_ns > USER_DECISION_NS_MAX and self._core.policy.name == "user":
             self._replace_slow_policy(spent_ns, own)

@@ -39,6 +39,9 @@ _WAITING_MAX: Final = 256
 _KEPT_MAX: Final = 4_096
 """Results of all queries that wait to be given to theirs, so that NumPy sorts them."""
 
+_FEW_ARRIVALS: Final = 64
+"""Arrivals of one call's results up to which they are kept likewise; more are given to the queries at once."""
+
 _IDEALS_MAX: Final = 64
 """Changes of the ideal times among those that wait; queries' times change with the estimates, some times a second."""
 
@@ -232,8 +235,8 @@ class Measures:
         self._left_of_class: dict[ClassId, Tally] = {}
         self._left_utility: tuple[float, int] = (0.0, 0)  # sum over queries that left with outputs, and their number
         self._of_root: dict[OperatorId, list[QueryMeasures]] = {}
-        self._kept: list[ChainRuns] = []  # results that are not yet given to their queries
-        self._kept_count = 0
+        self._kept = array("q")  # results that are not yet given to their queries, as `ChainRuns.taken` has them
+        self._kept_roots = array("q")  # the operator where each left
         self._ideals: list[tuple[int, dict[QueryId, float]]] = []  # from which of those on which ideal times hold
         self._ideal_version = -1
         self._memory_max = 0
@@ -301,14 +304,29 @@ class Measures:
         elif node is None and query in self.queries:
             self.query_left(query, now_ns)
 
-    def emitted(self, emissions: Sequence[Emission], ideal_of_query: Mapping[QueryId, float]) -> None:
-        """Count the results that left at roots, told in the order in which they left."""
-        self._hand_out()
-        of_root, ideal_of = self._of_root, ideal_of_query.get
+    def emitted(self, emissions: Sequence[Emission], ideal_of_query: Mapping[QueryId, float], version: int | None = None) -> None:
+        """Count the results that left at roots, told in the order in which they left. `version` as in `passed`; None: not known."""
         for emission in emissions:
             self._count(emission.finished_ns, emission.rows)
-            for one in of_root.get(emission.operator, ()):
-                one.emitted(emission, ideal_of(one.identity, 1.0))
+            if 0 < len(emission.arrivals_ns) <= _FEW_ARRIVALS:
+                self._follow_ideals(ideal_of_query, version)
+                for arrival_ns, count in zip(emission.arrivals_ns, emission.counts, strict=True):
+                    self._kept.extend((0, 0, 0, 0, emission.finished_ns, arrival_ns, count))
+                    self._kept_roots.append(emission.operator)
+                continue
+            self._hand_out()
+            for one in self._of_root.get(emission.operator, ()):
+                one.emitted(emission, ideal_of_query.get(one.identity, 1.0))
+        if len(self._kept_roots) >= _KEPT_MAX:
+            self._hand_out()
+
+    def _follow_ideals(self, ideal_of_query: Mapping[QueryId, float], version: int | None) -> None:
+        """Remember which ideal times hold for results that are kept from now on."""
+        if version is None or version != self._ideal_version:
+            if len(self._ideals) >= _IDEALS_MAX:
+                self._hand_out()
+            self._ideal_version = -1 if version is None else version
+            self._ideals.append((len(self._kept_roots), dict(ideal_of_query)))
 
     def passed(self, runs: ChainRuns, ideal_of_query: Mapping[QueryId, float], version: int) -> int:
         """Count the results of runs of chains, told in the order in which they left; return their number.
@@ -316,31 +334,37 @@ class Measures:
         `version` tells whether `ideal_of_query` may be another than the last time. Many are kept until they are given to their queries.
         """
         if version != self._ideal_version:
-            if len(self._ideals) >= _IDEALS_MAX:
-                self._hand_out()
-            self._ideal_version = version
-            self._ideals.append((self._kept_count, dict(ideal_of_query)))
-        counts = runs.taken[6::RUN_FIELDS]
-        rows = counts[0] if len(counts) == 1 else sum(counts)
-        if self._second_start_ns <= runs.taken[4] and runs.taken[4 - RUN_FIELDS] < self._second_end_ns:
+            self._follow_ideals(ideal_of_query, version)
+        taken, shapes = runs.taken, runs.shapes
+        if len(shapes) == 1 and self._second_start_ns <= taken[4] < self._second_end_ns:
+            rows = taken[6]
+            self._second_outputs += rows
+            self._kept_roots.append(shapes[0].operators[-1])
+        else:
+            rows = self._count_by_second(taken)
+            self._kept_roots.extend([shape.operators[-1] for shape in shapes])
+        self._kept.extend(taken)
+        if len(self._kept_roots) >= _KEPT_MAX:
+            self._hand_out()
+        return rows
+
+    def _count_by_second(self, taken: array[int]) -> int:
+        counts = taken[6::RUN_FIELDS]
+        rows = sum(counts)
+        if self._second_start_ns <= taken[4] and taken[4 - RUN_FIELDS] < self._second_end_ns:
             self._second_outputs += rows
         else:
-            for finished_ns, count in zip(runs.taken[4::RUN_FIELDS], counts, strict=True):
+            for finished_ns, count in zip(taken[4::RUN_FIELDS], counts, strict=True):
                 self._count(finished_ns, count)
-        self._kept.append(runs)
-        self._kept_count += len(counts)
-        if self._kept_count >= _KEPT_MAX:
-            self._hand_out()
         return rows
 
     def _hand_out(self) -> None:
         """Give the results that are kept to their queries."""
-        if not self._kept:
+        if not self._kept_roots:
             return
-        kept_runs, self._kept, self._kept_count = self._kept, [], 0
+        roots, results = np.frombuffer(self._kept_roots, np.int64), np.frombuffer(self._kept, np.int64).reshape(-1, RUN_FIELDS)[:, 4:7]
+        self._kept, self._kept_roots = array("q"), array("q")
         ideals, self._ideals = self._ideals, [(0, self._ideals[-1][1])]
-        roots = np.array([shape.operators[-1] for runs in kept_runs for shape in runs.shapes], dtype=np.int64)
-        results = np.concatenate([np.array(runs.taken, dtype=np.int64) for runs in kept_runs]).reshape(-1, RUN_FIELDS)[:, 4:7]
         held = np.searchsorted(np.array([first for first, _ in ideals]), np.arange(len(roots)), side="right") - 1
         kept = np.flatnonzero(results[:, 2])
         kept = kept[np.argsort(roots[kept], kind="stable")]

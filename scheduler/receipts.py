@@ -40,7 +40,7 @@ class Receipts:
             return
         counts["rows_emitted"] += sum(emission.rows for emission in receipt.emissions)
         if measures is not None:
-            measures.emitted(receipt.emissions, self._estimates.ideal_of_query)
+            measures.emitted(receipt.emissions, self._estimates.ideal_of_query, self._estimates.version)
         if self._load is not None:
             for emission in receipt.emissions:
                 self._load.emitted(emission)

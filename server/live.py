@@ -23,7 +23,8 @@ from millstream.server.security import tls_context
 from millstream.server.store import Store
 from millstream.server.sweep import Sweep
 
-GC_OBJECTS = 50_000  # new ones before the collector looks for rings
+GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
+GC_LOOKS = 100  # such looks before it looks anew at what they left
 SWITCH_INTERVAL_S = 20e-6  # a busy worker must let the loop's thread in within microseconds, not the default 5 ms
 
 
@@ -110,7 +111,7 @@ class LiveServer:
         await self.application.load_language()
         gc.collect()
         gc.freeze()
-        gc.set_threshold(GC_OBJECTS, *gc.get_threshold()[1:])
+        gc.set_threshold(GC_OBJECTS, GC_LOOKS, gc.get_threshold()[2])
 
     def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Nothing that goes wrong in a callback gets lost."""

@@ -3,6 +3,9 @@
 One log a query, a cursor a subscriber: a result is held once, however many read it. What is kept beyond the slowest reader serves
 `FROM START` and resume tokens (bounded in bytes and time). A resume token names the log (a query started anew has a new one), the
 number of the last result, and the rows up to it, so that a gap can be told exactly.
+
+A result of a few rows is kept as one flat tuple of plain values once its readers have it. The collector of garbage forgets such a tuple
+at its first look; of objects that refer to one another it would look at tens of thousands at a time, and everything waits meanwhile.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from millstream.engine.column import CellColumn, Column
 from millstream.engine.records import dataclass
-from millstream.server.trains import ResultRows, cut_receipts
+from millstream.server.trains import ResultRows, ResultShape, cut_receipts
 
 _TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")
-ENTRY_BYTES = 1_024  # what a result holds besides its values (one row, three columns: 720 measured, 1,100 while readers read it)
+ENTRY_BYTES = 1_024  # what a result holds besides its values (one row, three columns: 1,100 measured while readers read it)
+FLAT_BYTES = 384  # the same once it is one tuple (one row, three columns: 350)
 _COMPACT_AT = 1024  # dropped entries before the list is shortened: the cost of shortening is spread over that many
 
 
@@ -40,13 +45,12 @@ def read_token(token: str) -> ResumePoint | None:
 class Entry:
     """One result: rows (`trains.ResultRows`), or none where only `meta` is news. The last three say what came before it."""
 
-    __slots__ = ("batch", "bytes", "bytes_before", "meta", "number", "recorded_ns", "rows", "rows_before")
+    __slots__ = ("batch", "bytes_before", "meta", "number", "recorded_ns", "rows", "rows_before")
 
     def __init__(self, batch: Any, meta: dict[str, Any], number: int, rows_before: int, bytes_before: int, recorded_ns: int) -> None:
         self.batch = batch
         self.meta = meta
         self.rows: int = batch.num_rows if batch is not None else 0
-        self.bytes: int = ENTRY_BYTES if batch is None else batch.nbytes + ENTRY_BYTES
         self.number = number
         self.rows_before = rows_before
         self.bytes_before = bytes_before
@@ -54,7 +58,7 @@ class Entry:
 
     def forget_made(self) -> None:
         """Let go of what was made of the rows for readers: only the rows are kept, and counted."""
-        if isinstance(self.batch, ResultRows):
+        if type(self.batch) is ResultRows:
             self.batch.forget_made()
 
     def without(self, rows: int) -> Entry:
@@ -82,8 +86,10 @@ class ResultLog:
         self.next_number = 1
         self.rows_total = rows_before
         self.bytes_total = 0
-        self._entries: list[Entry] = []
+        # Rows and bytes before it, when it came, and the entry itself or what `_flat` makes of it.
+        self._entries: list[tuple[Any, ...]] = []
         self._dropped = 0  # entries at the front of the list that have been let go of
+        self._shape: ResultShape | None = None  # of the results that are kept flat
 
     @property
     def first_number(self) -> int:
@@ -98,25 +104,54 @@ class ResultLog:
     def append(self, batch: Any, meta: dict[str, Any], now_ns: int) -> Entry:
         """Add a result and return its entry."""
         entry = Entry(batch, meta, self.next_number, self.rows_total, self.bytes_total, now_ns)
-        self._entries.append(entry)
+        self._entries.append((self.rows_total, self.bytes_total, now_ns, entry))
         self.next_number += 1
         self.rows_total += entry.rows
-        self.bytes_total += entry.bytes
+        self.bytes_total += ENTRY_BYTES if batch is None else batch.nbytes + ENTRY_BYTES
         return entry
+
+    def settle(self, entry: Entry) -> None:
+        """Let go of what was made of the newest result for those who read along, and keep it as little as can be."""
+        rows = entry.batch
+        if type(rows) is not ResultRows:
+            return
+        rows.forget_made()
+        if rows.shape is not self._shape:
+            if self._shape is not None:
+                return
+            self._shape = rows.shape
+        if entry.number + 1 == self.next_number and (flat := _flat(entry, rows)) is not None:
+            self._entries[-1] = flat
+            self.bytes_total -= ENTRY_BYTES - FLAT_BYTES
 
     def entry(self, number: int) -> Entry:
         """Return a result that is kept."""
-        at = number - self.next_number
-        assert self._dropped - len(self._entries) <= at < 0, number
-        return self._entries[at]
+        kept = self._kept(number)
+        found: Entry = kept[3]
+        return found if type(found) is Entry else self._unfolded(number, kept)
+
+    def _unfolded(self, number: int, kept: tuple[Any, ...]) -> Entry:
+        """Return the entry that a flat tuple was made of."""
+        assert self._shape is not None
+        rows_before, bytes_before, recorded_ns, said, *rest = kept
+        types, rows = self._shape.types, self.rows_before(number + 1) - rows_before
+        cells = rest[2 * said :]
+        columns: list[Column] = [CellColumn(type_, tuple(cells[i * rows : (i + 1) * rows])) for i, type_ in enumerate(types)]
+        meta = dict(zip(rest[: 2 * said : 2], rest[1 : 2 * said : 2], strict=True))
+        return Entry(ResultRows(self._shape, columns, rows), meta, number, rows_before, bytes_before, recorded_ns)
 
     def kept(self) -> list[Entry]:
         """Return the results that are kept, oldest first."""
-        return self._entries[self._dropped :]
+        return [self.entry(number) for number in range(self.first_number, self.next_number)]
 
     def rows_before(self, number: int) -> int:
         """Return how many rows there were before result `number`, which is kept or the next to come."""
-        return self.rows_total if number == self.next_number else self.entry(number).rows_before
+        return self.rows_total if number == self.next_number else self._kept(number)[0]
+
+    def _kept(self, number: int) -> tuple[Any, ...]:
+        at = number - self.next_number
+        assert self._dropped - len(self._entries) <= at < 0, number
+        return self._entries[at]
 
     def number_at(self, rows: int) -> int:
         """Return the number of the kept result that holds the row after the first `rows`, or that of the next to come."""
@@ -124,8 +159,8 @@ class ResultLog:
         last = len(self._entries)
         while first < last:
             middle = (first + last) // 2
-            entry = self._entries[middle]
-            if entry.rows_before + entry.rows > rows:
+            behind = middle + 1
+            if (self._entries[behind][0] if behind < len(self._entries) else self.rows_total) > rows:
                 last = middle
             else:
                 first = middle + 1
@@ -133,7 +168,7 @@ class ResultLog:
 
     def bytes_before(self, number: int) -> int:
         """Return how many bytes there were before result `number`, which is kept or the next to come."""
-        return self.bytes_total if number == self.next_number else self.entry(number).bytes_before
+        return self.bytes_total if number == self.next_number else self._kept(number)[1]
 
     def token_before(self, number: int) -> str:
         """Return the token that resumes with result `number`."""
@@ -146,7 +181,7 @@ class ResultLog:
         needed_at = len(entries) - (self.next_number - needed_from if needed_from < self.next_number else 0)
         while at < needed_at:
             oldest = entries[at]
-            if self.bytes_total - oldest.bytes_before <= self.kept_bytes_max and now_ns - oldest.recorded_ns <= self.kept_ns_max:
+            if self.bytes_total - oldest[1] <= self.kept_bytes_max and now_ns - oldest[2] <= self.kept_ns_max:
                 break
             entries[at] = _LET_GO
             at += 1
@@ -161,4 +196,21 @@ class ResultLog:
         self._dropped = 0
 
 
-_LET_GO = Entry(None, {}, 0, 0, 0, 0)  # stands where a result was, until the list is shortened
+def _flat(entry: Entry, rows: ResultRows) -> tuple[Any, ...] | None:
+    """Return an entry as one tuple of plain values, None where it has others.
+
+    Rows and bytes before it, when it came, how many things are said of it, these by name and value, then the values column by column.
+    """
+    flat: list[Any] = [entry.rows_before, entry.bytes_before, entry.recorded_ns, len(entry.meta)]
+    for said in entry.meta.items():
+        if type(said[1]) is not int:
+            return None
+        flat += said
+    for column in rows.columns:
+        if type(column) is not CellColumn:
+            return None
+        flat += column.cells
+    return tuple(flat)
+
+
+_LET_GO = (0, 0, 0, None)  # stands where a result was, until the list is shortened

@@ -152,7 +152,7 @@ class Feed:
             behind = subscription.cursor != self.log.next_number and not subscription.ended
             if behind and subscription.waiting_bytes > self.bounds.bytes_max:
                 self._too_slow(subscription, now_ns)
-        entry.forget_made()
+        self.log.settle(entry)
         self._trim(now_ns)
 
     def finish(self, reason: str, message: str, counts: dict[str, Any], now_ns: int) -> None:

@@ -71,12 +71,11 @@ class ResultShape:
 class ResultRows:
     """Rows of one result. All readers share what is made of them; on the loop's thread alone."""
 
-    __slots__ = ("_batch", "_cells", "_columns", "_payload", "_shape", "nbytes", "num_rows")
+    __slots__ = ("_batch", "_payload", "columns", "nbytes", "num_rows", "shape")
 
     def __init__(self, shape: ResultShape, columns: list[Column], rows: int) -> None:
-        self._shape = shape
-        self._columns: list[Column] | None = columns
-        self._cells: tuple[Any, ...] | None = None  # in place of columns: the values of one row
+        self.shape = shape
+        self.columns = columns
         self.num_rows = rows
         nbytes = 0
         for column in columns:
@@ -85,47 +84,26 @@ class ResultRows:
         self._batch: Any = None
         self._payload: list[BytesLike] | None = None
 
-    @property
-    def columns(self) -> list[Column]:
-        """The rows by column."""
-        if self._columns is not None:
-            return self._columns
-        assert self._cells is not None
-        return [CellColumn(type_, (cell,)) for type_, cell in zip(self._shape.types, self._cells, strict=True)]
-
     def slice(self, start: int, rows: int | None = None) -> ResultRows:
         """Return rows from `start` on, all or so many."""
         stop = self.num_rows if rows is None else min(self.num_rows, start + rows)
-        return ResultRows(self._shape, [column.slice(start, stop) for column in self.columns], stop - start)
+        return ResultRows(self.shape, [column.slice(start, stop) for column in self.columns], stop - start)
 
     def to_arrow(self) -> Any:
         """Return them as a record batch."""
         if self._batch is None:
-            self._batch = self._shape.batch_of(self.columns)
+            self._batch = self.shape.batch_of(self.columns)
         return self._batch
 
     def payload(self) -> list[BytesLike] | None:
         """Return the payload of a Result with them, None where Arrow has to make it."""
         if self._payload is None and self.num_rows:
-            self._payload = self._shape.payload(self.columns, self.num_rows)
+            self._payload = self.shape.payload(self.columns, self.num_rows)
         return self._payload
 
     def forget_made(self) -> None:
-        """Let go of batch and payload once those who read along have them: what is kept is counted without them.
-
-        Of one row only its values stay, in one tuple: the collector of garbage would look at eight objects a row that is kept, tens of
-        thousands of rows at a time.
-        """
+        """Let go of batch and payload once those who read along have them: what is kept is counted without them."""
         self._batch = self._payload = None
-        columns = self._columns
-        if self.num_rows != 1 or columns is None:
-            return
-        cells = []
-        for column in columns:
-            if type(column) is not CellColumn:
-                return
-            cells.append(column.cells[0])
-        self._cells, self._columns = tuple(cells), None
 
 
 def _cells_of(columns: Sequence[Column]) -> list[Any] | None:

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from millstream.engine.graph import EdgeId, LogId, OperatorId, QueryId
 from millstream.engine.work import WorkOrder, WorkReceipt
+from millstream.scheduler import live as live_module
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, SchedulerError
 from millstream.scheduler.events import Arrived, QueryPaused, QueryResumed, Tick
 from millstream.scheduler.executor import ClockNs
 from millstream.scheduler.instructions import Instruction, Report, Splice
 from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.limits import OFFERS_DUE_NS
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.mailbox import Mailbox
 from millstream.scheduler.simulation.executor import BoxExecutor
@@ -63,7 +65,7 @@ class SharedBoxes:
 class Rig:
     """A live scheduler over boxes, stopped at the end of the test."""
 
-    def __init__(self, policy: str = "round-robin", workers: int = 1) -> None:
+    def __init__(self, policy: str = "round-robin", workers: int = 1, **more: Any) -> None:
         self.executor = SharedBoxes()
         self.told: list[Instruction] = []
         self.builder = NetworkBuilder()
@@ -74,6 +76,7 @@ class Rig:
             on_splice=self.executor.splice,
             on_instruction=self.told.append,
             record=True,
+            **more,
         )
         self.live.start()
 
@@ -295,6 +298,57 @@ def test_whoever_offers_hears_of_results_before_they_are_booked(rig: Rig) -> Non
     assert offered
     assert {left - booked for left, booked in seen} == {0, 2}  # the first two of three operators emit nothing
     assert rig.live.statistics().rows_emitted == 40
+
+
+def test_counts_asked_for_while_rows_are_offered_are_those_after_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "_OFFER_S", 30.0)
+    source = rig.builder.source("s")
+    root = rig.chain("q", source)
+    event = Arrived(rig.builder.log(source), 2, 16, 0)
+    assert rig.live.quiesce(30)
+    seen: list[int] = []
+    askers: list[threading.Thread] = []
+
+    def ask() -> None:
+        if rig.executor.emitted(root):
+            askers.append(threading.Thread(target=lambda: seen.append(rig.live.statistics().rows_emitted)))
+            askers[-1].start()
+
+    rig.live.on_run = ask
+    with rig.executor.lock:
+        rig.executor.boxes.accept(event)
+    while not rig.live.offers_taken:  # the scheduler thread may have the turn now and then
+        rig.live.offer([event])
+        assert rig.live.quiesce(30)
+    for asker in askers:
+        asker.join()
+    assert seen == [2] * len(askers)
+
+
+def test_while_rows_are_offered_the_scheduler_thread_leaves_what_is_due_to_whoever_brings_them() -> None:
+    now_ns = 1
+    rig = Rig(load="dilos", clock_ns=lambda: now_ns)
+    live, source = rig.live, rig.builder.source("s")
+    rig.chain("q", source)
+    live.stop()  # this thread does what the scheduler thread would
+    live._mailbox = Mailbox()
+    event = Arrived(rig.builder.log(source), 1, 8, 0)
+
+    def offer() -> None:
+        rig.executor.boxes.accept(event)
+        live.offer([event])
+
+    offer()
+    live.step()  # it was told to look at the clock
+    due_ns = live._core.next_wake_ns()
+    assert due_ns is not None
+    assert live._timeout_s() == pytest.approx((due_ns - now_ns + OFFERS_DUE_NS) / 1e9)
+    assert live._timeout_s() == pytest.approx((due_ns - now_ns) / 1e9)
+    assert not live._is_due()
+    now_ns = due_ns
+    assert live._is_due()
+    offer()
+    assert not live._is_due()
 
 
 def test_offers_and_posts_from_many_threads_come_out_once(rig: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from millstream.engine.train import Numbers, Train
 from millstream.engine.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
 from millstream.engine.watermarks import RowTrack
 from millstream.protocol.messages import End, Gap, Result
-from millstream.server.results import ENTRY_BYTES, Entry, ResultLog
+from millstream.server.results import ENTRY_BYTES, FLAT_BYTES, Entry, ResultLog
 from millstream.server.subscriptions import STALLED_NS, Bounds, Feed, Subscription
 from millstream.server.trains import ResultRows, ResultShape, pieces_of
 
@@ -321,24 +322,61 @@ def test_no_result_comes_twice_or_out_of_order_and_what_is_missing_was_told(step
         assert len(seen) + lost == published
 
 
-def test_a_row_that_is_kept_is_few_objects_for_the_collector_and_the_same_row() -> None:
-    shape = ResultShape(Schema((Field("v", BIGINT), Field("x", DOUBLE), Field("t", TEXT))))
+KEPT = ResultShape(Schema((Field("v", BIGINT), Field("x", DOUBLE), Field("t", TEXT))))
 
-    def one(number: int) -> ResultRows:
-        return ResultRows(shape, [CellColumn(BIGINT, (number,)), CellColumn(DOUBLE, (0.5,)), CellColumn(TEXT, ("é",))], 1)
 
-    rows, log = one(7), ResultLog("a1", 10**12, 10**18)
-    before = (rows.payload(), rows.to_arrow(), rows.nbytes)
-    rows.forget_made()
-    assert (rows.payload(), rows.to_arrow(), rows.nbytes) == before
-    assert [column.values.to_pylist() if column.type == TEXT else column.values.tolist() for column in rows.columns] == [[7], [0.5], ["é"]]
-    assert rows.slice(0, 1).to_arrow() == before[1]
+def few(numbers: Sequence[int]) -> ResultRows:
+    cells = [CellColumn(BIGINT, tuple(numbers)), CellColumn(DOUBLE, [0.5] * len(numbers)), CellColumn(TEXT, ["é"] * len(numbers))]
+    return ResultRows(KEPT, cells, len(numbers))
+
+
+def keep(log: ResultLog, rows: ResultRows | None, meta: dict[str, Any], now_ns: int = 0) -> Entry:
+    entry = log.append(rows, meta, now_ns)
+    log.settle(entry)
+    return entry
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_kept_results_of_few_rows_are_nothing_that_the_collector_looks_at_again(rows: int) -> None:
+    log = ResultLog("a1", 10**12, 10**18)
+    keep(log, few(range(rows)), {"position": 1})
     gc.collect()
     tracked = len(gc.get_objects())
     for number in range(1_000):
-        log.append(one(number), {}, number).forget_made()
+        keep(log, few(range(number, number + rows)), {"position": number, "watermark_us": 10**15 + number}, number)
     gc.collect()
-    assert len(gc.get_objects()) - tracked <= 3 * 1_000
+    assert len(gc.get_objects()) - tracked < 10
+
+
+def test_kept_results_come_back_as_they_were() -> None:
+    log = ResultLog("a1", 10**12, 10**18, rows_before=5)
+    metas: list[dict[str, Any]] = [
+        {},
+        {"position": 2, "watermark_us": 7},
+        {"position": 3, "share_seen": 0.5},
+        {"position": 4},
+        {"position": 5},
+    ]
+    arrays = ResultRows(KEPT, [Column(BIGINT, np.array([8])), Column(DOUBLE, np.array([0.5])), Column(TEXT, pa.array(["é"]))], 1)
+    results = [few([1]), few([2, 3, 4]), few([5]), arrays, None]
+    made = []
+    for number, (rows, meta) in enumerate(zip(results, metas, strict=True)):
+        made.append((None if rows is None else (rows.to_arrow(), rows.payload(), rows.nbytes), meta))
+        keep(log, rows, meta, 10 + number)
+    found = log.kept()
+    assert [(None if e.batch is None else (e.batch.to_arrow(), e.batch.payload(), e.batch.nbytes), e.meta) for e in found] == made
+    assert [(e.number, e.rows, e.rows_before, e.recorded_ns) for e in found] == [
+        (1, 1, 5, 10),
+        (2, 3, 6, 11),
+        (3, 1, 9, 12),
+        (4, 1, 10, 13),
+        (5, 0, 11, 14),
+    ]
+    sizes = [log.bytes_before(number + 1) - log.bytes_before(number) for number in range(1, 6)]
+    assert sizes == [FLAT_BYTES + 22, FLAT_BYTES + 66, ENTRY_BYTES + 22, ENTRY_BYTES + 22, ENTRY_BYTES]
+    assert [log.number_at(row) for row in range(5, 12)] == [1, 2, 2, 2, 3, 4, 6]
+    rest = found[1].without(2)
+    assert rest.batch.to_arrow() == found[1].batch.to_arrow().slice(2)
 
 
 def test_results_of_one_row_are_counted_with_what_they_hold_besides_it() -> None:
@@ -353,7 +391,7 @@ def test_results_of_one_row_are_counted_with_what_they_hold_besides_it() -> None
         track = RowTrack(number, number + 1, 0, 10**15 + number, 0, number)
         ((rows, meta),) = pieces_of(shape, Train(schema, cells, rows=1, lo=number, hi=number + 1, track=track, **numbers))
         rows.payload()
-        log.append(rows, meta, number).forget_made()
+        keep(log, rows, meta, number)
 
     publish_row(0)
     gc.collect()
@@ -365,5 +403,5 @@ def test_results_of_one_row_are_counted_with_what_they_hold_besides_it() -> None
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    counted = log.kept_bytes - log.kept()[0].bytes
+    counted = log.kept_bytes - log.bytes_before(2)
     assert 0.5 * held <= counted <= 2.0 * held
