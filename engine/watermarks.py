@@ -51,6 +51,15 @@ class WatermarkTrack:
         """Return (seqs, values): after the item with seqs[i], W is values[i]. Non-decreasing in both."""
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
+    @property
+    def last_open(self) -> int:
+        """W at the end of the interval; after the end of the stream, which makes it TIME_MAX, where it had come before that."""
+        if self.end != TIME_MAX or self.start == TIME_MAX:
+            return self.end
+        values = self.steps()[1]
+        open_until = int(np.searchsorted(values, TIME_MAX, side="left"))
+        return int(values[open_until - 1]) if open_until else self.start
+
     def before(self, seqs: Int64Array) -> Int64Array:
         """Return W as it was just before each of the arrival numbers, shape as given."""
         if self.start == self.end:
@@ -264,11 +273,14 @@ class MinimumTrack(LazyTrack):
 
 
 def thinned(track: WatermarkTrack, steps_max: int) -> WatermarkTrack:
-    """Return a track of fewer steps over a stretch without rows: W moves later than it did, at the same items, and ends where it did."""
+    """Return a track of fewer steps over a stretch without rows: W moves later than it did, at the same items, and ends where it did.
+
+    The last step but one is kept too, as the last may be the end of the stream.
+    """
     at, values = track.steps()
     moved = np.flatnonzero(np.diff(values, prepend=track.start))
     if len(moved) > steps_max:
-        moved = distinct(np.append(moved[:: -(-len(moved) // steps_max)], moved[-1]))
+        moved = distinct(np.append(moved[:: -(-len(moved) // steps_max)], moved[-2:]))
     return StepTrack(track.lo, track.hi, track.start, at[moved], values[moved])
 
 
