@@ -1,4 +1,4 @@
-"""What an operator shows up to the last event time, though a filter dropped the last rows: the same whenever the end of the stream is read."""
+"""What operators show up to the last event time, though a filter dropped the last rows: the same whenever the end is read."""
 
 from __future__ import annotations
 
