@@ -138,10 +138,12 @@ class RowsTrack(WatermarkTrack):
 
     @property
     def in_order(self) -> bool:
-        """True when the rows came in order of time, none of them below the start."""
+        """True when the rows came in order of time, none of them below the start. Not known where one is too far in the future."""
         if self._in_order is None:
             times = self._times
-            self._in_order = len(times) == 0 or (int(times[0]) >= self.start and bool((times[1:] >= times[:-1]).all()))
+            first = int(times[0]) if len(times) else self.start
+            ahead = len(times) > 0 and first == TIME_MIN
+            self._in_order = first >= self.start and not ahead and bool((times[1:] >= times[:-1]).all())
         return self._in_order
 
     def sorted_span(self) -> tuple[int, int] | None:
@@ -191,8 +193,8 @@ class RowTrack(WatermarkTrack):
 
     @property
     def in_order(self) -> bool:
-        """True when the row is not below the start."""
-        return self._time_us >= self.start
+        """True when the row is not below the start, and its time is known."""
+        return self._time_us >= self.start and self._time_us != TIME_MIN
 
     def sorted_span(self) -> tuple[int, int] | None:
         """Known from `in_order`."""
