@@ -91,17 +91,18 @@ class Blueprint:
         """New outputs of operators that run already."""
         return tuple((s.running.id, s.log.id) for s in self.subscriptions if s.running in self.used)
 
-    def attach(self, at: int, newest_us: int | None = None) -> tuple[tuple[EdgeId, int], ...]:
+    def attach(self, at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None = None) -> tuple[tuple[EdgeId, int], ...]:
         """Open all cursors at the arrival number `at`; return for each edge on a log that existed before its rows ever appended.
 
-        `newest_us` is the greatest event time that its base streams have seen.
+        `newest_us` is the greatest event time that its base streams have seen, `is_idle` tells of base streams whether all of them are
+        idle at `at`: logs that this query shares may not have come so far, and what they still hold from before is not for it.
         """
         before: list[tuple[EdgeId, int]] = []
         for log in self.awaken:
             awaken(log)
         for running in self.operators:
             if running not in self.used:
-                before.extend(self._attach_operator(running, at, newest_us))
+                before.extend(self._attach_operator(running, at, is_idle, newest_us))
             for subscription in self.subscriptions:
                 if subscription.running is running:
                     readers = [w.consumer for w in self.wires if w.port.log is subscription.log]
@@ -109,7 +110,9 @@ class Blueprint:
                     put_in_force(subscription, at, newest_us)
         return tuple(before)
 
-    def _attach_operator(self, running: RunningOperator, at: int, newest_us: int | None) -> list[tuple[EdgeId, int]]:
+    def _attach_operator(
+        self, running: RunningOperator, at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None
+    ) -> list[tuple[EdgeId, int]]:
         before: list[tuple[EdgeId, int]] = []
         wires = [w for w in self.wires if w.consumer is running]
         for wire in wires:
@@ -119,8 +122,8 @@ class Blueprint:
                 running.external.append((wire.stream, cursor))
             if wire.stream is not None or any(wire.port.producer == u.id for u in self.used):
                 before.append((wire.edge, wire.port.log.rows_total))
-        logs = [w.port.log for w in wires]
-        watermark = running.logic.attached([log.watermark_us for log in logs], [log.idle for log in logs])
+        idle = [is_idle(w.port.base_streams) for w in wires]
+        watermark = running.logic.attached([w.port.log.watermark_us for w in wires], idle)
         if isinstance(running.logic, WindowAggregate):
             running.logic.began(newest_us, only_whole=self.history)
         for place, wire in enumerate(wires):
@@ -128,7 +131,8 @@ class Blueprint:
             if source is not None and source.table is not None:
                 running.logic.preload(place, source.table.content(at))
         for log in running.outputs:
-            log.hi, log.watermark_us, log.idle = at, watermark, all(x.idle for x in logs)
+            log.hi, log.watermark_us = at, watermark
+            log.idle = is_idle(frozenset[str]().union(*(w.port.base_streams for w in wires)))
         return before
 
     def stream_cursors(self) -> list[tuple[str, Cursor]]:

@@ -260,7 +260,7 @@ class Network:
             self.lost_sharing = not all(shared.is_untouched() for shared in blueprint.with_state)
             if self.lost_sharing:
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
-            cursors = blueprint.attach(at, self._newest_us(blueprint.base_streams))
+            cursors = blueprint.attach(at, self._is_idle, self._newest_us(blueprint.base_streams))
             if query_id in self._handovers:
                 self._handovers[query_id].seal(at)
             for shared in blueprint.offers:
@@ -308,6 +308,11 @@ class Network:
 
     def _base_of(self, blueprint: Blueprint, shared: Shared) -> frozenset[str]:
         return frozenset[str]().union(*(p.base_streams for p in shared.ports)) or blueprint.base_streams
+
+    def _is_idle(self, streams: frozenset[str]) -> bool:
+        """Say whether all of these streams are idle. Tables are neither idle nor awake: what joins one is as idle as its stream."""
+        sources = [source for name in streams if (source := self.sources[name]).table is None]
+        return bool(sources) and all(source.idle for source in sources)
 
     def _newest_us(self, streams: frozenset[str]) -> int | None:
         """Return the greatest event time that these streams have seen; None before the first row."""

@@ -353,7 +353,7 @@ class Cursor:
             node = self.node.next
             while node is not None:
                 train = _train(node)
-                if train.is_mark:
+                if train.is_mark and train.hi > self.from_seq:
                     return train.hi, True
                 node = node.next
             return self.log.hi, False
@@ -415,7 +415,7 @@ class Cursor:
                 controls += node.controls
                 self.node = node
                 self.log._passed(node)
-                if part.is_mark:
+                if part.is_mark and part.hi > self.from_seq:
                     break
             if not parts and upto is not None:
                 parts.append(self._nothing(upto))
@@ -477,13 +477,14 @@ def _cut(train: Train, rows_max: int, upto: int | None) -> tuple[Train, Train | 
 
 
 def _without_early(train: Train, from_seq: int) -> Train:
-    """Drop rows that were let in before the reader was attached: a query sees rows with seq >= that of its coming."""
+    """Drop what was let in before the reader was attached: a query sees rows with seq >= that of its coming.
+
+    Of what is dropped W stays, and the end. Which inputs were idle by then, the operator was told when it was attached.
+    """
     if train.hi > from_seq:
         return train.split_at(from_seq)[1]
     track = constant_track(from_seq, from_seq, train.track.end)
-    nothing = empty_train(train.schema, from_seq, from_seq, track, arrival_ns=train.newest_arrival(), ended=train.ended)
-    nothing.idle, nothing.flush = train.idle, train.flush
-    return nothing
+    return empty_train(train.schema, from_seq, from_seq, track, arrival_ns=train.newest_arrival(), ended=train.ended)
 
 
 def oldest_arrival(train: Train) -> int:

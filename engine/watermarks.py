@@ -51,6 +51,15 @@ class WatermarkTrack:
         """Return (seqs, values): after the item with seqs[i], W is values[i]. Non-decreasing in both."""
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
+    @property
+    def last_open(self) -> int:
+        """W at the end of the interval; after the end of the stream, which makes it TIME_MAX, where it had come before that."""
+        if self.end != TIME_MAX or self.start == TIME_MAX:
+            return self.end
+        values = self.steps()[1]
+        open_until = int(np.searchsorted(values, TIME_MAX, side="left"))
+        return int(values[open_until - 1]) if open_until else self.start
+
     def before(self, seqs: Int64Array) -> Int64Array:
         """Return W as it was just before each of the arrival numbers, shape as given."""
         if self.start == self.end:
@@ -131,17 +140,20 @@ class RowsTrack(WatermarkTrack):
 
     @property
     def in_order(self) -> bool:
-        """True when the rows came in order of time, none of them below the start."""
+        """True when the rows came in order of time, none of them below the start. Not known where one is too far in the future."""
         if self._in_order is None:
             self._in_order = self._stand_in_order()
         return self._in_order
 
     def _stand_in_order(self) -> bool:
         times = self._times
-        if len(times) < 2:
-            return len(times) == 0 or times.item(0) >= self.start
+        if not len(times):
+            return True
+        first = times.item(0)
+        if first < self.start or first == TIME_MIN:
+            return False
         back = times[1:] < times[:-1]
-        return times.item(0) >= self.start and not back.item(back.argmax())  # which stops at the first
+        return not len(back) or not back.item(back.argmax())  # which stops at the first
 
     def sorted_span(self) -> tuple[int, int] | None:
         """Known from `in_order`."""
@@ -198,8 +210,8 @@ class RowTrack(WatermarkTrack):
 
     @property
     def in_order(self) -> bool:
-        """True when the row is not below the start."""
-        return self._time_us >= self.start
+        """True when the row is not below the start, and its time is known."""
+        return self._time_us >= self.start and self._time_us != TIME_MIN
 
     def sorted_span(self) -> tuple[int, int] | None:
         """Known from `in_order`."""
@@ -280,11 +292,14 @@ class MinimumTrack(LazyTrack):
 
 
 def thinned(track: WatermarkTrack, steps_max: int) -> WatermarkTrack:
-    """Return a track of fewer steps over a stretch without rows: W moves later than it did, at the same items, and ends where it did."""
+    """Return a track of fewer steps over a stretch without rows: W moves later than it did, at the same items, and ends where it did.
+
+    The last step but one is kept too, as the last may be the end of the stream.
+    """
     at, values = track.steps()
     moved = np.flatnonzero(np.diff(values, prepend=track.start))
     if len(moved) > steps_max:
-        moved = distinct(np.append(moved[:: -(-len(moved) // steps_max)], moved[-1]))
+        moved = distinct(np.append(moved[:: -(-len(moved) // steps_max)], moved[-2:]))
     return StepTrack(track.lo, track.hi, track.start, at[moved], values[moved])
 
 

@@ -70,15 +70,15 @@ class OrderedAggregate(Operator):
     def _answer(self, train: Train, taken: Taken) -> Train:
         rows = self._added(taken.ready)
         watermark = self._intake.watermark
-        last = self._last_instant(train, taken) if watermark == TIME_MAX else None
+        last = self._last_instant(taken) if watermark == TIME_MAX else None
         events = self._finder.find(rows, Passage(taken.floor, watermark, last))
         answer = self._evaluated(train, taken.track, events)
         self._forget(watermark, rows.partition)
         return answer
 
-    def _last_instant(self, train: Train, taken: Taken) -> int:
+    def _last_instant(self, taken: Taken) -> int:
         """At the end of the stream nothing expires: it stands as at the last event time, or where a clock had moved W (K9)."""
-        before = int(taken.track.before(np.array([train.hi - 1], dtype=np.int64))[0])
+        before = taken.track.last_open
         newest = max(self._finder.newest, int(taken.ready.time[-1]) if len(taken.ready) else TIME_MIN)
         return newest if before in (TIME_MIN, TIME_MAX) else max(newest, before - 1)
 

@@ -93,7 +93,7 @@ class RelationToStream(Operator):
             instants = distinct(np.append(instants, self._applied))
         upto = self._watermark - 1
         if self._watermark == TIME_MAX:  # what changed nothing moved W all the same, before the end of the stream did
-            upto = max(self._newest, int(track.before(np.array([train.hi - 1], dtype=np.int64))[0]))
+            upto = max(self._newest, track.last_open)
         lower = (int(instants[0]) if len(instants) else self._newest) if before == TIME_MIN else before
         for moment in moments_after(every, lower, upto, instants).tolist():
             due = ready.time <= moment

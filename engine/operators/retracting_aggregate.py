@@ -14,8 +14,9 @@ from millstream.engine.operators.buffered import BufferedRows, buffered, concat_
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.ordered_aggregate import canonical_key, equal_values
+from millstream.engine.operators.ordering import order_keys
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
+from millstream.engine.operators.recipes import AggregateRecipe, EmitKind, OrderColumn
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
@@ -113,10 +114,14 @@ class RetractingAggregate(Operator):
         return same
 
     def _final(self, train: Train) -> Train:
+        """Answer by group in the order of the keys: which of equal rows came first depends on what a change log left out (K9, K15)."""
         groups = self._groups(self._rows)
-        wanted, first = np.unique(groups, return_index=True)
-        order = np.argsort(first, kind="stable")
-        columns = self._answers(self._rows, groups, wanted[order])
+        wanted = distinct(groups)
+        columns = self._answers(self._rows, groups, wanted)
+        if self._recipe.keys and len(wanted):
+            ranks = order_keys(columns[: len(self._recipe.keys)], [OrderColumn(at) for at in range(len(self._recipe.keys))])
+            order = np.lexsort(ranks[::-1])
+            columns = [c.take(order) for c in columns]
         count = len(wanted)
         seq, time = np.full(count, train.hi - 1, dtype=np.int64), np.full(count, self._newest, dtype=np.int64)
         return made_train(train, self.schemas[0], columns, seq, time)

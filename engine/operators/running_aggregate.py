@@ -21,7 +21,7 @@ from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
 from millstream.engine.schema import Schema
 from millstream.engine.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, constant_track, minimum_track
+from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, constant_track, minimum_track
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.early import moments_after
@@ -148,7 +148,7 @@ class RunningAggregate(Operator):
 
     def _final(self, train: Train) -> Train:
         ids = self._aggregates.rows.present([self._slot])
-        self._newest = max(self._newest, train.track.start)
+        self._newest = max(self._newest, train.track.last_open)
         seq = np.full(len(ids), train.hi - 1, dtype=np.int64)
         time = np.full(len(ids), self._newest, dtype=np.int64)
         return made_train(train, self.schemas[0], self._columns(ids, self._newest), seq, time)
@@ -184,10 +184,10 @@ class RunningAggregate(Operator):
         time = np.concatenate([np.full(len(p[2]), p[0] - 1, dtype=np.int64) for p in parts])
         return made_train(train, self.schemas[0], columns, seqs, time, track)
 
-    def _moments(self, watermark: int, track: object) -> list[tuple[int, int]]:
-        """Return the multiples of d that W crosses now, not beyond the newest row, with the seq of the item that moved it."""
+    def _moments(self, watermark: int, track: WatermarkTrack) -> list[tuple[int, int]]:
+        """Return the multiples of d that W crosses now, not beyond the last event time, with the seq of the item that moved it."""
         every = self._recipe.emit.every_us
-        last = (max(self._newest, self._watermark) if watermark == TIME_MAX else watermark) // every
+        last = (max(self._newest, track.last_open) if watermark == TIME_MAX else watermark) // every
         if self._newest == TIME_MIN:
             return []
         instants = distinct(self._waiting.time)
@@ -195,7 +195,7 @@ class RunningAggregate(Operator):
             instants = distinct(np.append(instants, self._folded))
         lower = int(instants[0]) if self._watermark == TIME_MIN and len(instants) else self._watermark
         moments = moments_after(every, lower + 1, last * every, instants + 1)
-        seqs = track.first_reaching(moments)  # type: ignore[attr-defined]
+        seqs = track.first_reaching(moments)
         return list(zip(moments.tolist(), seqs.tolist(), strict=True))
 
     def _take_waiting(self, moment: int, seq: int) -> None:

@@ -98,7 +98,7 @@ class FoldedSessions(Operator):
     def _advance(self, ready: BufferedRows, before: int, track: WatermarkTrack, parts: list[Gone]) -> None:
         """Fold what W has passed and close what it has reached the end of; with EVERY stop at each multiple of d."""
         watermark = self._intake.watermark
-        for moment in self._moments(ready, before, watermark).tolist():
+        for moment in self._moments(ready, before, track).tolist():
             stop = int(np.searchsorted(ready.time, moment, side="left"))
             self._pass(ready.slice(0, stop), moment, track, parts)
             ready = ready.slice(stop, len(ready))
@@ -109,7 +109,7 @@ class FoldedSessions(Operator):
                 parts.append(shown)
         self._pass(ready, watermark, track, parts)
 
-    def _moments(self, ready: BufferedRows, before: int, watermark: int) -> Int64Array:
+    def _moments(self, ready: BufferedRows, before: int, track: WatermarkTrack) -> Int64Array:
         known = self._newest
         if len(ready):
             self._newest = max(self._newest, int(ready.time[-1]))
@@ -118,7 +118,7 @@ class FoldedSessions(Operator):
         instants = distinct(ready.time)
         if known != TIME_MIN:
             instants = distinct(np.append(instants, known))
-        upto = self._newest if watermark == TIME_MAX else watermark
+        upto = max(self._newest, track.last_open) if track.end == TIME_MAX else self._intake.watermark
         return moments_after(self._every, -(2**62) if before == TIME_MIN else before + 1, upto, instants)
 
     def _pass(self, ready: BufferedRows, watermark: int, track: WatermarkTrack, parts: list[Gone]) -> None:

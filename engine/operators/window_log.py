@@ -49,7 +49,10 @@ class TimeWindowLog(Operator):
             return gone, gone.time
         self._inside.push(ready)
         watermark = self._intake.watermark
-        upto = self._newest if watermark == TIME_MAX else watermark - 1
+        upto = watermark - 1
+        if watermark == TIME_MAX:  # nothing expires: it stands as at the last event time, or where W had come without one (K9)
+            before = taken.track.last_open
+            upto = self._newest if before in (TIME_MIN, TIME_MAX) else max(self._newest, before - 1)
         gone = self._inside.pop(max(TIME_MIN, upto - self._width) if upto > TIME_MIN + self._width else TIME_MIN)
         return gone, gone.time + self._width
 

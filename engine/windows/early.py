@@ -23,11 +23,12 @@ ZERO_WHEN_EMPTY = frozenset(("count", "approx_count_distinct"))
 def moments(every_us: int, track: WatermarkTrack, newest_us: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the multiples of d inside `spans` (start < m < end) that W crosses on the track, with the seq of the item that moved it.
 
-    `spans` are the times from each pane to the end of its last window: at other times nothing is open. None after the last event time.
+    `spans` are the times from each pane to the end of its last window: at other times nothing is open. None after the last event time,
+    which is that of the newest row, or later where W says so: a row that was filtered out is seen in W alone.
     """
     if every_us == 0 or track.end == track.start or newest_us == TIME_MIN:
         return []
-    limit = newest_us if track.end == TIME_MAX else track.end
+    limit = max(newest_us, track.last_open) if track.end == TIME_MAX else track.end
     first = np.array([max(start, track.start) // every_us + 1 for start, _ in spans], dtype=np.int64)
     stop = np.array([min(limit // every_us + 1, -(-end // every_us)) for _, end in spans], dtype=np.int64)
     parts = [np.arange(a, b, dtype=np.int64) for a, b in zip(first.tolist(), stop.tolist(), strict=True) if b > a]

@@ -176,7 +176,7 @@ class Engine:
                 groups = [[o] for o in operators] if self._random is not None or self.train is not None else [operators]
                 for group in groups:
                     receipt = self.run_order(*(Step(o, self.train) for o in group))
-                    moved = moved or any(c.rows or c.controls for s in receipt.each_step() for c in s.consumed)
+                    moved = moved or any(c.rows or c.controls for s in receipt.each_step() for c in (*s.consumed, *s.produced))
             if not moved:
                 return
 
