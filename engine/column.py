@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from millstream.engine import arrow_functions as pc
 from millstream.engine.types import DataType, Kind
 
 Mask = npt.NDArray[np.bool_]
@@ -83,14 +84,14 @@ class Column:
     def take(self, index: Index) -> Column:
         """Return the rows at the positions `index`."""
         if self.type.is_arrow:
-            return Column(self.type, self.values.take(pa.array(index)))
+            return Column(self.type, pc.take(self.values, pa.array(index)))
         # `take` needs two thirds of the time that indexing does.
         return Column(self.type, self.values.take(index), None if self.valid is None else self.valid.take(index), self._bounds)
 
     def filter(self, mask: Mask) -> Column:
         """Return the rows where `mask` is true."""
         if self.type.is_arrow:
-            return Column(self.type, self.values.filter(pa.array(mask)))
+            return Column(self.type, pc.filter(self.values, pa.array(mask)))
         return self.take(np.flatnonzero(mask))
 
     def slice(self, start: int, stop: int) -> Column:

@@ -58,8 +58,8 @@ def display_columns(batch: Any, null: str = "NULL") -> list[list[str]]:
     shown = []
     for column in batch.columns:
         is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
-        text = pc.if_else(column.is_valid(), _json_lists(column), pa.scalar(None, pa.string())) if is_list else _plain(column)
-        shown.append(text.fill_null(null).to_pylist())
+        text = pc.if_else(pc.is_valid(column), _json_lists(column), pa.scalar(None, pa.string())) if is_list else _plain(column)
+        shown.append(pc.coalesce(text, null).to_pylist())
     return shown
 
 
@@ -73,7 +73,7 @@ def _lines(rows: int, prefixes: list[str], columns: list[Any], suffix: str) -> b
     for prefix, column in zip(prefixes, columns, strict=True):
         if prefix:
             parts.append(pa.scalar(prefix, pa.large_string()))
-        parts.append(column.cast(pa.large_string()))
+        parts.append(pc.cast(column, pa.large_string()))
     joined = pc.binary_join_element_wise(*parts, pa.scalar(suffix, pa.large_string()), pa.scalar("", pa.large_string()))
     offsets = np.frombuffer(joined.buffers()[1], dtype=np.int64, count=rows + 1, offset=joined.offset * 8)
     return bytes(memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
@@ -91,35 +91,35 @@ def _json_column(column: Any) -> Any:
         text = pc.if_else(pc.is_finite(column), text, pc.binary_join_element_wise('"', text, '"', ""))
     elif not (pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         text = pc.binary_join_element_wise('"', text, '"', "")
-    return text.fill_null("null")
+    return pc.coalesce(text, "null")
 
 
 def _csv_column(column: Any) -> Any:
     """Return a text column of CSV fields, empty where NULL."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        text = _csv_strings(pc.if_else(column.is_valid(), _json_lists(column), pa.scalar(None, pa.string())))
+        text = _csv_strings(pc.if_else(pc.is_valid(column), _json_lists(column), pa.scalar(None, pa.string())))
     else:
         text = _plain(column)
         if _is_text(kind):
             text = _csv_strings(text)
-    return text.fill_null("")
+    return pc.coalesce(text, "")
 
 
 def _plain(column: Any) -> Any:
     """Return the bare text of each value, NULL where NULL."""
     kind = column.type
     if _is_text(kind):
-        return column.cast(pa.string()) if not pa.types.is_string(kind) else column
+        return pc.cast(column, pa.string()) if not pa.types.is_string(kind) else column
     if pa.types.is_floating(kind):
         return _floats(column)
     if pa.types.is_timestamp(kind):
-        return _timestamps(column.cast(pa.timestamp("us", kind.tz)))
+        return _timestamps(pc.cast(column, pa.timestamp("us", kind.tz)))
     if pa.types.is_decimal(kind):
         return _decimals(column)
     if pa.types.is_duration(kind):
-        return _durations(column.cast(pa.duration("us")))
-    return column.cast(pa.string())
+        return _durations(pc.cast(column, pa.duration("us")))
+    return pc.cast(column, pa.string())
 
 
 def _is_text(kind: Any) -> bool:
@@ -134,42 +134,42 @@ def _needs_quotes(text: str) -> bool:
 
 def _json_strings(text: Any) -> Any:
     """Quote strings; only those that hold something to be escaped go through the JSON encoder one by one."""
-    special = pc.match_substring_regex(text, _ESCAPED_IN_JSON).fill_null(False)
+    special = pc.coalesce(pc.match_substring_regex(text, _ESCAPED_IN_JSON), False)
     quoted = pc.binary_join_element_wise('"', text, '"', "")
     if not pc.any(special).as_py():
         return quoted
-    escaped = [json.dumps(s, ensure_ascii=False) for s in text.filter(special).to_pylist()]
+    escaped = [json.dumps(s, ensure_ascii=False) for s in pc.filter(text, special).to_pylist()]
     return pc.replace_with_mask(quoted, special, pa.array(escaped, pa.string()))
 
 
 def _csv_strings(text: Any) -> Any:
     """Quote the fields that need it, inner quotes doubled."""
-    special = pc.match_substring_regex(text, _QUOTED_IN_CSV).fill_null(False)
+    special = pc.coalesce(pc.match_substring_regex(text, _QUOTED_IN_CSV), False)
     if not pc.any(special).as_py():
         return text
-    quoted = pc.binary_join_element_wise('"', pc.replace_substring(text.filter(special), '"', '""'), '"', "")
+    quoted = pc.binary_join_element_wise('"', pc.replace_substring(pc.filter(text, special), '"', '""'), '"', "")
     return pc.replace_with_mask(text, special, quoted)
 
 
 def _json_lists(column: Any) -> Any:
     """Render the elements, then join them list by list."""
     rendered = _json_column(column.flatten())
-    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int32)
+    lengths = pc.coalesce(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int32)
     offsets = np.concatenate((np.zeros(1, dtype=np.int32), np.cumsum(lengths, dtype=np.int32)))
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), rendered), pa.scalar(", ", pa.string()))
     text = pc.binary_join_element_wise("[", joined, "]", "")
-    return pc.if_else(column.is_valid(), text, "null")
+    return pc.if_else(pc.is_valid(column), text, "null")
 
 
 def _floats(column: Any) -> Any:
     """Shortest digits; a whole number keeps `.0` so that it is seen to be a DOUBLE; NaN and infinities by their SQL names."""
-    text = column.cast(pa.string())
-    whole = pc.match_substring_regex(text, "^-?[0-9]+$").fill_null(False)
+    text = pc.cast(column, pa.string())
+    whole = pc.coalesce(pc.match_substring_regex(text, "^-?[0-9]+$"), False)
     text = pc.if_else(whole, pc.binary_join_element_wise(text, ".0", ""), text)
-    odd = pc.and_(column.is_valid(), pc.invert(pc.is_finite(column))).fill_null(False)
+    odd = pc.coalesce(pc.and_(pc.is_valid(column), pc.invert(pc.is_finite(column))), False)
     if not pc.any(odd).as_py():
         return text
-    names = [_name_of(v) for v in column.filter(odd).to_pylist()]
+    names = [_name_of(v) for v in pc.filter(column, odd).to_pylist()]
     return pc.replace_with_mask(text, odd, pa.array(names, pa.string()))
 
 
@@ -181,25 +181,30 @@ def _name_of(value: float) -> str:
 
 def _decimals(column: Any) -> Any:
     """All digits of the scale; Arrow writes very small values with an exponent, those are written out."""
-    text = column.cast(pa.string())
-    short = pc.match_substring(text, "E").fill_null(False)
+    text = pc.cast(column, pa.string())
+    short = pc.coalesce(pc.match_substring(text, "E"), False)
     if not pc.any(short).as_py():
         return text
-    written = [f"{value:f}" for value in column.filter(short).to_pylist()]
+    written = [f"{value:f}" for value in pc.filter(column, short).to_pylist()]
     return pc.replace_with_mask(text, short, pa.array(written, pa.string()))
 
 
 def _integers(column: Any) -> Int64Array:
     """Return the int64 values of a 64-bit column, 0 where NULL."""
-    values: Int64Array = column.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    values: Int64Array = pc.coalesce(column.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
     return values
+
+
+def _integer_array(values: Int64Array) -> Any:
+    """Return an array over the same memory. `pa.array` loads NumPy's masked arrays to see whether it is given one."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 def _timestamps(column: Any) -> Any:
     seconds, fraction = np.divmod(_integers(column), _MICROSECONDS_PER_SECOND)
     ordinary = (seconds >= _YEAR_SECONDS_MIN) & (seconds < _YEAR_SECONDS_MAX)
     shown = np.where(ordinary, seconds, 0)
-    text = pc.replace_substring(pa.array(shown).cast(pa.timestamp("s")).cast(pa.string()), " ", "T", max_replacements=1)
+    text = pc.replace_substring(pc.cast(_integer_array(shown).view(pa.timestamp("s")), pa.string()), " ", "T", max_replacements=1)
     if not ordinary.all():
         far = np.datetime_as_string(seconds[~ordinary].astype("M8[s]"))
         text = pc.replace_with_mask(text, pa.array(~ordinary), pa.array(far.tolist(), pa.string()))
@@ -211,7 +216,7 @@ def _fractions(fraction: Int64Array) -> Any:
     """Return `.dddddd` where the fraction (microseconds, 0 to 999999) is not zero, else an empty string."""
     if not fraction.any():
         return pa.scalar("", pa.string())
-    digits = pc.utf8_slice_codeunits(pa.array(fraction + _MICROSECONDS_PER_SECOND).cast(pa.string()), 1)
+    digits = pc.utf8_slice_codeunits(pc.cast(_integer_array(fraction + _MICROSECONDS_PER_SECOND), pa.string()), 1)
     return pc.if_else(pa.array(fraction != 0), pc.binary_join_element_wise(".", digits, ""), "")
 
 
@@ -221,9 +226,9 @@ def _durations(column: Any) -> Any:
     magnitude = np.abs(values).view(np.uint64)  # |-2**63| fits only without sign
     seconds, fraction = np.divmod(magnitude, np.uint64(_MICROSECONDS_PER_SECOND))
     decimals = pc.utf8_rtrim(_fractions(fraction.astype(np.int64)), characters="0")
-    text = pc.binary_join_element_wise(sign, pa.array(seconds).cast(pa.string()), decimals, "S", "")
+    text = pc.binary_join_element_wise(sign, pc.cast(pa.array(seconds), pa.string()), decimals, "S", "")
     return _with_nulls(text, column)
 
 
 def _with_nulls(text: Any, column: Any) -> Any:
-    return text if column.null_count == 0 else pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string()))
+    return text if column.null_count == 0 else pc.if_else(pc.is_valid(column), text, pa.scalar(None, pa.string()))

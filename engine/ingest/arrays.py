@@ -71,9 +71,9 @@ def _plain(array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type) or array.type == pa.string_view():
-        return array.cast(pa.string())
+        return pc.cast(array, pa.string())
     if pa.types.is_large_binary(array.type) or pa.types.is_fixed_size_binary(array.type) or array.type == pa.binary_view():
-        return array.cast(pa.binary())
+        return pc.cast(array, pa.binary())
     return array
 
 
@@ -240,7 +240,7 @@ def _from_decimals(array: Any, type_: DataType) -> Converted:
     source = array.type
     if pa.types.is_decimal256(source) or source.scale < 0 or source.scale > source.precision:
         return _from_text(pc.cast(array, pa.string()), type_, None)
-    column = column_from_arrow(array.cast(pa.decimal128(source.precision, source.scale)), decimal(source.precision, source.scale))
+    column = column_from_arrow(pc.cast(array, pa.decimal128(source.precision, source.scale)), decimal(source.precision, source.scale))
     if type_ == DOUBLE:
         return Column(DOUBLE, to_floats(column), column.valid), {}
     if type_.kind is not Kind.DECIMAL and not type_.is_integer:
@@ -286,7 +286,7 @@ def _from_other(array: Any, type_: DataType) -> Converted:
     """Dates, durations; everything else does not fit."""
     source, valid = array.type, validity_of(array)
     if pa.types.is_date(source) and type_.kind in (Kind.DATE, Kind.TIMESTAMP):
-        days = array.cast(pa.date32()).view(pa.int32())
+        days = pc.cast(array, pa.date32()).view(pa.int32())
         values = np.asarray(days if valid is None else days.fill_null(0))
         if type_.kind is Kind.DATE:
             return Column(type_, values, valid), {}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import validity_of
 from millstream.engine.column import Column
 from millstream.engine.errors import InvalidDefinition
@@ -127,7 +128,7 @@ class CsvParser:
         type_ = self.coercer.schema.fields[position].type
         failed: Failed = {}
         try:
-            texts = raw.cast(pa.string())
+            texts = pc.cast(raw, pa.string())
         except pa.ArrowInvalid:
             column, failed = from_bytes(raw, TEXT, None)
             texts = column.values

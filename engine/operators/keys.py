@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from millstream.engine import arrow_functions as pc
 from millstream.engine.arrow import arrow_type, plain_values
 from millstream.engine.column import Column, numpy_dtype
 from millstream.engine.distinct_values import distinct
@@ -180,7 +181,7 @@ class ObjectKey(KeyEncoder):
         """Encode the train's own dictionary, then each row through it."""
         column = columns[0]
         if column.type.kind is Kind.TEXT:
-            encoded = column.values.dictionary_encode(null_encoding="encode")
+            encoded = pc.dictionary_encode(column.values, null_encoding="encode")
             distinct = encoded.dictionary.to_pylist()
             places = encoded.indices.to_numpy(zero_copy_only=False)
         else:

@@ -8,7 +8,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute
 import pytest
+from millstream.engine import arrow_functions as engine_functions
+from millstream.protocol import arrow_functions as protocol_functions
 
 from tests.support.tree import PACKAGES, files, imports, modules, parse
 
@@ -98,6 +102,11 @@ CREATE STREAM s (ts BIGINT, k BIGINT) TIMESTAMP BY ts UNIT us;
 SELECT k + 1 AS more FROM s;
 INSERT INTO s VALUES (1, 2), (2, 3);
 """
+OVER_CSV = """
+CREATE STREAM t (ts TIMESTAMP, name TEXT, v DOUBLE) TIMESTAMP BY ts;
+SELECT name, COUNT(*) AS n, AVG(v) AS mean, window_end FROM t [RANGE 10 SECONDS SLIDE 5 SECONDS] GROUP BY name;
+"""
+CSV = "ts,name,v\n2024-01-01T00:00:01Z,a,1.5\n2024-01-01T00:00:02.5Z,b,2\n"
 
 
 @pytest.mark.slow
@@ -114,8 +123,66 @@ def test_a_script_that_is_run_loads_no_server_and_only_the_operators_it_has(tmp_
     script.write_text(SCRIPT)
     loaded = loaded_by(RUN.format(script=str(script)))
     not_needed = {"asyncio", "http", "prometheus_client", "ssl", "structlog", "uvloop", "millstream.protocol.messages", "pandas", "rich"}
-    assert not_needed & loaded == set()
+    assert (not_needed | DEAR) & loaded == set()
     assert sum(ours(loaded).values()) <= 430, ours(loaded)
+
+
+DEAR = {"pyarrow.compute", "numpy.ma"}  # together a tenth of the start of a script
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_window_over_a_csv_file_loads_no_function_of_arrow_that_it_does_not_call(tmp_path: Path, form: str) -> None:
+    (tmp_path / "script.sql").write_text(OVER_CSV)
+    (tmp_path / "rows.csv").write_text(CSV)
+    arguments = ["run", str(tmp_path / "script.sql"), "--input", f"t={tmp_path / 'rows.csv'}", "--format", form]
+    loaded = loaded_by(f"from millstream.client import cli\nassert cli.run({arguments!r}) == 0")
+    assert loaded & DEAR == set()
+
+
+def test_arrows_functions_are_called_as_pyarrow_has_them() -> None:
+    words = pa.array(["a,b", None, "", "c"])
+    numbers = pa.array([3, 1, None, 2])
+    for pc in (engine_functions, protocol_functions):
+        assert pc.and_(pa.array([True, False]), True).to_pylist() == [True, False]
+        assert pc.replace_substring(words, ",", ";", max_replacements=1).to_pylist() == ["a;b", None, "", "c"]
+        assert pc.binary_join_element_wise(words, "x", "-").to_pylist() == ["a,b-x", None, "-x", "c-x"]
+        assert pc.coalesce(numbers, 0).to_pylist() == [3, 1, 0, 2]
+        assert pc.cast(numbers, pa.string()).to_pylist() == ["3", "1", None, "2"]
+        assert pc.rank(numbers, tiebreaker="dense").to_pylist() == [3, 1, 4, 2]
+        assert pc.sum(numbers).as_py() == 6
+        assert pc.fill_null(numbers, 7).to_pylist() == [3, 1, 7, 2]  # one that is written in Python
+        with pytest.raises(pa.ArrowInvalid):
+            pc.cast(pa.array(["x"]), pa.int64())
+        with pytest.raises(TypeError, match="takes 1 arguments and no options"):
+            pc.invert(pa.array([True]), 1)
+        with pytest.raises(AttributeError):
+            _ = pc.no_such_function
+
+
+def test_every_function_of_arrow_that_is_asked_for_answers_as_in_pyarrow() -> None:
+    asked = {name for path in modules() for name in attributes_of(path, "arrow_functions")}
+    assert len(asked) > 40
+    assert sorted(name for name in asked if not hasattr(pyarrow.compute, name)) == []
+    written = {name for name in asked if engine_functions._registered(name) is None}
+    assert written <= {"fill_null", "index"}, written
+
+
+def attributes_of(path: Path, module: str) -> set[str]:
+    """Return the attributes of an imported module that a file reads."""
+    tree = parse(path)
+    names = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == module
+    }
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names
+    }
 
 
 def ours(loaded: set[str]) -> dict[str, int]:
