@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from millstream.protocol import limits
 from millstream.protocol.codec import FORMS, Encoder, decode, unpack
-from millstream.protocol.dialogue import Breach, Dialogue
+from millstream.protocol.dialogue import Breach, Channel, Dialogue
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.flow import Window
 from millstream.protocol.framing import ReceiveBuffer, build_frame, prefix
@@ -60,6 +60,7 @@ class Connection:
         self._set_state(State.START)
         self.frames_received = 0
         self.last_frame_bytes = 0  # length on the wire of the message given last
+        self._short_bytes = 0  # of the frame whose fields `_take_short_rows` gave last
         self._frame_bytes_max = frame_bytes_max
         self._peer_frame_bytes_max = limits.GREETING_FRAME_BYTES_MAX
         self._dialogue = Dialogue()
@@ -190,24 +191,64 @@ class Connection:
     def _events(self) -> Iterator[Event]:
         chunks: dict[int, RowsChunk] = {}
         try:
-            while self.state is not State.CLOSED and (frame := self._buffer.next_frame()) is not None:
-                header, payload, length = frame
-                self.frames_received += 1
-                fields = unpack(header)
-                if fields.get("kind") == "row" and payload is None:
-                    self._take_row(fields, length, chunks)
-                    continue
+            while self.state is not State.CLOSED and (said := self._next_but_rows(chunks)) is not None:
                 if chunks:
                     yield from chunks.values()
                     chunks = {}
-                message = self._heard(fields, payload, length)
+                message = self._heard(*said)
                 if message is not None:
-                    self.last_frame_bytes = length
+                    self.last_frame_bytes = said[2]
                     yield message
         except (Breach, RemoteProtocolError) as error:
             yield from chunks.values()
             raise error if isinstance(error, RemoteProtocolError) else RemoteProtocolError(error.message, error.code) from None
         yield from chunks.values()
+
+    def _next_but_rows(self, chunks: dict[int, RowsChunk]) -> tuple[dict[str, Any], memoryview | None, int] | None:
+        """Take row frames into `chunks`; return fields, payload and length of the first other frame, None when there is no whole one."""
+        while True:
+            fields = self._take_short_rows(chunks)
+            if fields is not None:
+                return fields, None, self._short_bytes
+            frame = self._buffer.next_frame()
+            if frame is None:
+                return None
+            header, payload, length = frame
+            self.frames_received += 1
+            fields = unpack(header)
+            if payload is not None or fields.get("kind") != "row":
+                return fields, payload, length
+            self._take_row(fields, length, chunks)
+
+    def _take_short_rows(self, chunks: dict[int, RowsChunk]) -> dict[str, Any] | None:
+        """Take row frames while they are short; return the fields of the first other frame that is, its length as `_short_bytes`.
+
+        A row that simply follows the one before it on its channel, as most do that were sent together, takes no call of ours.
+        """
+        chunk: RowsChunk | None = None
+        channel: Channel | None = None
+        for header in self._buffer.short_headers():
+            self.frames_received += 1
+            length = len(header) + limits.PREFIX_BYTES
+            fields = unpack(header)
+            if fields.get("kind") != "row":
+                self._short_bytes = length
+                return fields
+            if chunk is not None and len(fields) == 4 and "channel" in fields and "number" in fields and "values" in fields:
+                place, number, values = fields["channel"], fields["number"], fields["values"]
+                assert channel is not None
+                window = channel.window
+                is_next = number == channel.number + 1 and place == chunk.channel and type(number) is type(place) is int
+                if is_next and type(values) is list and window.rows > 0 and window.bytes > 0:
+                    channel.number = number
+                    window.rows -= 1
+                    window.bytes -= length
+                    chunk.values.append(values)
+                    chunk.frame_bytes += length
+                    continue
+            chunk = self._take_row(fields, length, chunks)
+            channel = None if chunk is None else self._dialogue.channels[chunk.channel]
+        return None
 
     def _heard(self, fields: dict[str, Any], payload: memoryview | None, frame_bytes: int) -> Message | None:
         message = decode(fields, payload)
@@ -220,8 +261,8 @@ class Connection:
         self._enter(next_state, message, said=False)
         return message
 
-    def _take_row(self, fields: dict[str, Any], frame_bytes: int, chunks: dict[int, RowsChunk]) -> None:
-        """The short way for row frames: the same rules as `_heard`, without a message object."""
+    def _take_row(self, fields: dict[str, Any], frame_bytes: int, chunks: dict[int, RowsChunk]) -> RowsChunk | None:
+        """The short way for row frames: the same rules as `_heard`, without a message object. Returns the chunk that has the row."""
         channel_number, number, values = fields.get("channel"), fields.get("number"), fields.get("values")
         if type(values) is not list or type(number) is not int or type(channel_number) is not int or len(fields) != 4:
             decode(fields, None)  # says what is wrong
@@ -230,13 +271,14 @@ class Connection:
             raise RemoteProtocolError(f"the {self.role.peer.value} may not say row in state {self.state.value}")
         channel = self._dialogue.channel_for_rows(channel_number, heard=True)
         if channel is None:
-            return
+            return None
         channel.take(number, 1, frame_bytes)
         chunk = chunks.get(channel_number)
         if chunk is None:
             chunk = chunks[channel_number] = RowsChunk(channel_number, number)
         chunk.values.append(values)
         chunk.frame_bytes += frame_bytes
+        return chunk
 
 
 def _announced_limit(welcome: Message) -> int:

@@ -14,6 +14,7 @@ block is copied, and every payload is aligned to 16 bytes at least.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import TypeAlias
 
@@ -131,6 +132,19 @@ class ReceiveBuffer:
             self._filled += count
         else:
             self._end += count
+
+    def short_headers(self) -> Iterator[memoryview]:
+        """Give the headers of the next frames, as `next_frame` would, up to the first that is more than a short header, or not whole."""
+        if self._direct is not None:
+            return
+        view, end, unpack_from = memoryview(self._block), self._end, _PREFIX.unpack_from
+        while (header_start := self._start + limits.PREFIX_BYTES) <= end:
+            following, header_length = unpack_from(view, self._start)
+            header_end = header_start + header_length
+            if following != header_length + _LENGTH.size or not 0 < header_length <= limits.UNCHECKED_HEADER_BYTES or header_end > end:
+                return
+            self._start = header_end
+            yield view[header_start:header_end]
 
     def next_frame(self) -> Frame | None:
         """Return the next whole frame, or None until more bytes come. RemoteProtocolError if what is there can be none."""

@@ -36,8 +36,11 @@ _GAPS_MAX: Final = 128
 _WAITING_MAX: Final = 256
 """Outputs of a query that wait to be counted together: NumPy's own cost is shared by them, and they take 8 KiB."""
 
+_KEPT_A_QUERY: Final = 256
+"""Results a query, on average, that wait to be given to theirs, so that NumPy sorts them: of one query it is done in half a millisecond."""
+
 _KEPT_MAX: Final = 4_096
-"""Results of all queries that wait to be given to theirs, so that NumPy sorts them."""
+"""Results of all queries that wait for that at most."""
 
 _FEW_ARRIVALS: Final = 64
 """Arrivals of one call's results up to which they are kept likewise; more are given to the queries at once."""
@@ -197,6 +200,17 @@ class QueryMeasures:
         if len(self._arrivals) >= _WAITING_MAX:
             self.settle()
 
+    def add_columns(
+        self, arrivals_ns: NDArray[np.int64], finished_ns: NDArray[np.int64], counts: NDArray[np.int64], ideals_ns: NDArray[np.float64]
+    ) -> None:
+        """Do the same with columns."""
+        self._arrivals.frombytes(arrivals_ns.tobytes())
+        self._finished.frombytes(finished_ns.tobytes())
+        self._counts.frombytes(counts.tobytes())
+        self._ideals.frombytes(ideals_ns.tobytes())
+        if len(self._arrivals) >= _WAITING_MAX:
+            self.settle()
+
     def settle(self) -> None:
         """Count what waits."""
         if not self._arrivals:
@@ -237,6 +251,7 @@ class Measures:
         self._of_root: dict[OperatorId, list[QueryMeasures]] = {}
         self._kept = array("q")  # results that are not yet given to their queries, as `ChainRuns.taken` has them
         self._kept_roots = array("q")  # the operator where each left
+        self._kept_max = _KEPT_A_QUERY
         self._ideals: list[tuple[int, dict[QueryId, float]]] = []  # from which of those on which ideal times hold
         self._ideal_version = -1
         self._memory_max = 0
@@ -317,7 +332,7 @@ class Measures:
             self._hand_out()
             for one in self._of_root.get(emission.operator, ()):
                 one.emitted(emission, ideal_of_query.get(one.identity, 1.0))
-        if len(self._kept_roots) >= _KEPT_MAX:
+        if len(self._kept_roots) >= self._kept_max:
             self._hand_out()
 
     def _follow_ideals(self, ideal_of_query: Mapping[QueryId, float], version: int | None) -> None:
@@ -344,7 +359,7 @@ class Measures:
             rows = self._count_by_second(taken)
             self._kept_roots.extend([shape.operators[-1] for shape in shapes])
         self._kept.extend(taken)
-        if len(self._kept_roots) >= _KEPT_MAX:
+        if len(self._kept_roots) >= self._kept_max:
             self._hand_out()
         return rows
 
@@ -360,6 +375,7 @@ class Measures:
 
     def _hand_out(self) -> None:
         """Give the results that are kept to their queries."""
+        self._kept_max = max(_KEPT_A_QUERY, min(_KEPT_MAX, _KEPT_A_QUERY * len(self.queries)))
         if not self._kept_roots:
             return
         roots, results = np.frombuffer(self._kept_roots, np.int64), np.frombuffer(self._kept, np.int64).reshape(-1, RUN_FIELDS)[:, 4:7]
@@ -371,10 +387,10 @@ class Measures:
         roots, results, held = roots[kept], results[kept], held[kept]
         bounds = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1], [True]))).tolist() if len(roots) else [0]
         for first, last in pairwise(bounds):
-            finished, arrivals, counts = results[first:last].T.tolist()
+            finished, arrivals, counts = results[first:last].T
             for one in self._of_root.get(OperatorId(int(roots[first])), ()):
-                times = [ideal_of.get(one.identity, 1.0) for _, ideal_of in ideals]
-                one.add(arrivals, finished, counts, np.array(times)[held[first:last]].tolist())
+                times = np.array([ideal_of.get(one.identity, 1.0) for _, ideal_of in ideals], dtype=np.float64)
+                one.add_columns(arrivals, finished, counts, times[held[first:last]])
 
     def _count(self, finished_ns: int, rows: int) -> None:
         """Count outputs in the second in which they left. The one before stays open, as orders of several workers end in any order."""

@@ -19,6 +19,7 @@ _UNITS = {
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
     "p9999_ms": "p99.99 ms",
+    "sent_late_p99_ms": "sent late, p99 ms",
     "peak_rss_mb": "peak MB",
     "cpu_s": "CPU s",
     "bytes_per_row": "bytes/row",

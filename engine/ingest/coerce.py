@@ -61,6 +61,9 @@ def coercer_for(definition: Definition, ignore_extra: bool) -> Coercer:
     return Coercer(definition, ignore_extra=ignore_extra)
 
 
+_LISTS = {list}
+
+
 class Coercer:
     """Brings rows into the form of one stream or table.
 
@@ -176,7 +179,7 @@ class Coercer:
         raw_of = raw_of or (lambda i: as_json(rows[i]))
         width = len(self._names)
         ignored: tuple[str, ...] = ()
-        if rows and all(type(row) is list and len(row) == width for row in rows):
+        if set(map(type, rows)) == _LISTS and set(map(len, rows)) == {width}:
             columns = [list(column) for column in zip(*rows, strict=True)]
         else:
             columns, ignored = self._gathered(rows, reasons)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from struct import pack
+from typing import Any
 
+import msgpack
 import pytest
 from millstream.protocol import messages as m
 from millstream.protocol.connection import Connection, Event, RowsChunk
@@ -105,6 +108,72 @@ def test_rows_before_a_breach_are_given_first() -> None:
     assert first.values == [[1, 1.0]]
     with pytest.raises(RemoteProtocolError):
         next(iter(events))
+
+
+def row_frame(**changed: Any) -> bytes:
+    """Return a row frame that says anything; a member that is `...` is left out."""
+    said = {"kind": "row", "channel": 1, "number": 2, "values": [2, 2.0], **changed}
+    header = msgpack.packb({name: value for name, value in said.items() if value is not ...})
+    return pack("<II", len(header) + 4, len(header)) + header
+
+
+WRONG_ROWS = [
+    {"number": 3}, {"number": 1}, {"number": True}, {"number": 2.0}, {"number": ...}, {"number": "2"}, {"channel": 7}, {"channel": True},
+    {"channel": ...}, {"channel": [1]}, {"values": None}, {"values": "ab"}, {"values": ...}, {"more": 1}, {"values": ..., "value": []},
+]  # fmt: skip
+
+
+def breach_of(pair: Pair, reads: Iterable[bytes]) -> tuple[str, str, list[list[Any]]]:
+    """Return code and message of what broke the rules, and the rows that were given before."""
+    taken: list[list[Any]] = []
+    try:
+        for read in reads:
+            for event in pair.server.receive_data(read):
+                assert isinstance(event, RowsChunk)
+                taken += event.values
+    except RemoteProtocolError as error:
+        return error.code, error.message, taken
+    raise AssertionError("no rule was broken")
+
+
+@pytest.mark.parametrize("wrong", WRONG_ROWS, ids=str)
+def test_a_row_that_follows_others_is_held_to_the_rules_of_one_that_comes_alone(wrong: dict[str, Any]) -> None:
+    frames = [row_frame(number=1), row_frame(**wrong)]
+    found = []
+    for reads in ([b"".join(frames)], frames):
+        pair = Pair()
+        open_channel(pair)
+        found.append(breach_of(pair, reads))
+    assert found[0] == found[1]
+    assert found[0][2] == [[2, 2.0]]
+
+
+@pytest.mark.parametrize(("rows", "size_bytes"), [(3, 1_000_000), (1000, 100)])
+def test_rows_sent_together_take_their_credit_one_by_one(rows: int, size_bytes: int) -> None:
+    pair = Pair()
+    open_channel(pair, rows, size_bytes)
+    code, message, taken = breach_of(pair, [b"".join(row_frame(number=number) for number in range(1, 11))])
+    assert (code, "without credit" in message) == ("flow", True)
+    assert len(taken) == min(rows, -(-size_bytes // len(row_frame())))
+
+
+def test_long_and_short_rows_and_rows_of_several_channels_keep_their_order() -> None:
+    pair = Pair()
+    a, b = open_channel(pair), open_channel(pair)
+    said = [(a, 1, "x"), (a, 2, "y" * 2_000), (a, 3, "z"), (b, 1, "x"), (b, 2, "y"), (a, 4, "x" * 1_100), (a, 5, "y")]
+    data = b"".join(row_frame(channel=channel, number=number, values=[text]) for channel, number, text in said)
+    for at in (len(data), len(data) // 2, len(data) - 3):
+        other = Pair()
+        open_channel(other)
+        open_channel(other)
+        events = [*other.server.receive_data(data[:at]), *other.server.receive_data(data[at:])]
+        for channel in (a, b):
+            chunks = [event for event in events if isinstance(event, RowsChunk) and event.channel == channel]
+            assert [row for chunk in chunks for row in chunk.values] == [[text] for one, _, text in said if one == channel]
+            assert sum(chunk.frame_bytes for chunk in chunks) == sum(
+                len(row_frame(channel=one, number=number, values=[text])) for one, number, text in said if one == channel
+            )
+        assert other.server.frames_received == pair.server.frames_received + len(said)
 
 
 def test_numbers_of_a_channel_must_rise_by_one() -> None:

@@ -300,29 +300,58 @@ def test_whoever_offers_hears_of_results_before_they_are_booked(rig: Rig) -> Non
     assert rig.live.statistics().rows_emitted == 40
 
 
+class WatchedTurn:
+    """The lock of a turn; tells when someone who asks for counts has come to it."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock = lock
+        self.asked = threading.Event()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if timeout != -1:
+            self.asked.set()
+        return self.lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        self.lock.release()
+
+    def __enter__(self) -> bool:
+        return self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
 def test_counts_asked_for_while_rows_are_offered_are_those_after_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "_OFFER_S", 30.0)
+    monkeypatch.setattr(live_module, "OFFER_NS_MAX", 1 << 62)
     source = rig.builder.source("s")
     root = rig.chain("q", source)
     event = Arrived(rig.builder.log(source), 2, 16, 0)
     assert rig.live.quiesce(30)
+    turn = WatchedTurn(rig.live._turn)
+    rig.live._turn = turn  # type: ignore[assignment]
     seen: list[int] = []
-    askers: list[threading.Thread] = []
 
     def ask() -> None:
-        if rig.executor.emitted(root):
-            askers.append(threading.Thread(target=lambda: seen.append(rig.live.statistics().rows_emitted)))
-            askers[-1].start()
+        """Go on with the offer once someone waits for its end."""
+        if rig.executor.emitted(root) == 2 * rounds:
+            asker = threading.Thread(target=lambda: seen.append(rig.live.statistics().rows_emitted))
+            askers.append(asker)
+            asker.start()
+            assert turn.asked.wait(30)
 
     rig.live.on_run = ask
-    with rig.executor.lock:
-        rig.executor.boxes.accept(event)
-    while not rig.live.offers_taken:  # the scheduler thread may have the turn now and then
+    askers: list[threading.Thread] = []
+    rounds = 0
+    while not askers:  # the scheduler thread may have the turn now and then
+        rounds += 1
+        with rig.executor.lock:
+            rig.executor.boxes.accept(event)
         rig.live.offer([event])
         assert rig.live.quiesce(30)
-    for asker in askers:
-        asker.join()
-    assert seen == [2] * len(askers)
+    askers[0].join()
+    assert seen == [2 * rounds]
 
 
 def test_while_rows_are_offered_the_scheduler_thread_leaves_what_is_due_to_whoever_brings_them() -> None:

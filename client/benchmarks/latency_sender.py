@@ -1,0 +1,112 @@
+"""The publisher of `bench latency`, in a process of its own: a thread beside the one that reads results would wait for the interpreter
+just when many come, and be late by what reading costs.
+
+Frames are made before the clock starts. The collector of garbage does not run meanwhile, here and where results are read: both are the
+instrument, not what is measured.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+from millstream.client.benchmarks.chain_workload import NAME, START_US
+from millstream.client.benchmarks.raw import RawPublisher
+
+AHEAD_NS = 50_000_000  # from when all frames are made to the first one's time
+SPIN_S = 100e-6  # a sleep may last that much longer than asked for
+NAP_S = 20e-6  # where tuples follow one another faster than a sleep can tell; some 75 µs
+SENT_TOGETHER_MAX = 256  # frames; by the socket's own back-pressure no more are sent than the server takes
+LEAVE_S = 60.0
+
+
+class Sender:
+    """Sends tuple i when it is due, and with it those that are due already. `late_ms`: how late the tuples left, in order, once joined."""
+
+    def __init__(self, port: int, tuples: int, rate_per_s: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_send, args=(theirs, port, tuples, rate_per_s), name="sender", daemon=True)
+        self._process.start()
+        theirs.close()
+        self._rate_per_s = rate_per_s
+        self._began_ns = 0
+        self.late_ms: list[float] = []
+
+    def begin(self) -> None:
+        """Wait until all frames are made: the first is due soon. EOFError when the process could not make them."""
+        self._began_ns = self._ours.recv()
+
+    def due_ns(self, number: int) -> int:
+        """Return when a tuple is due, on the monotonic clock."""
+        return due_ns(self._began_ns, number, self._rate_per_s)
+
+    def join(self) -> None:
+        """Wait for the last ack. EOFError when the process failed."""
+        self.late_ms = self._ours.recv()
+        self._process.join(LEAVE_S)
+
+
+def price(number: int) -> float:
+    """Return the price of a tuple."""
+    return 25.0 + number % 64
+
+
+def due_ns(began_ns: int, number: int, rate_per_s: int) -> int:
+    """Return when a tuple is due."""
+    return began_ns + number * 1_000_000_000 // rate_per_s
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Let the collector of garbage rest; what was made before is nothing to it."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _send(told: Connection, port: int, tuples: int, rate_per_s: int) -> None:
+    """Send all, then wait for the acks."""
+    publisher = RawPublisher(port, NAME)
+    frames = [publisher.row_frame([START_US + i, i, 0, 0, price(i), "tag"]) for i in range(tuples)]
+    with no_collector():
+        began_ns = time.monotonic_ns() + AHEAD_NS
+        told.send(began_ns)
+        sent = list(_sent(publisher, frames, began_ns, rate_per_s))
+    publisher.wait_for_acks(tuples)
+    publisher.close()
+    late_ms: list[float] = []
+    for number, at_ns in sent:
+        late_ms.extend((at_ns - due_ns(began_ns, i, rate_per_s)) / 1e6 for i in range(len(late_ms), number))
+    told.send(late_ms)
+
+
+def _sent(publisher: RawPublisher, frames: list[bytes], began_ns: int, rate_per_s: int) -> Iterator[tuple[int, int]]:
+    """Send; give how many had been sent when, before each write."""
+    number, spins = 0, rate_per_s * SPIN_S < 1.0
+    while number < len(frames):
+        _wait_until(due_ns(began_ns, number, rate_per_s), spins)
+        now_ns = time.monotonic_ns()
+        due = (now_ns - began_ns) * rate_per_s // 1_000_000_000 + 1
+        last = min(len(frames), max(number + 1, min(due, number + SENT_TOGETHER_MAX)))
+        yield last, now_ns
+        publisher.send(b"".join(frames[number:last]))
+        number = last
+
+
+def _wait_until(at_ns: int, spins: bool) -> None:
+    """Sleep as long as that is safe, then spin; or nap, since spinning takes a processor from the server and from who reads."""
+    while (left_s := (at_ns - time.monotonic_ns()) / 1e9) > 0:
+        if left_s > SPIN_S:
+            time.sleep(left_s - SPIN_S)
+        elif not spins:
+            time.sleep(NAP_S)
