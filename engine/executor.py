@@ -181,16 +181,15 @@ class Executor:
         self, chain: FusedChain, outcome: ChainOutcome, cost_ns: int, now_ns: int, receipts: Receipts, emissions: list[Emission]
     ) -> None:
         """Add the run to the receipts: in columns with those before it in the order where it is plain, else with one of its own."""
-        runs = receipts[-1] if receipts else None
-        known = type(runs) is ChainRuns
-        if not known:
-            runs = ChainRuns([], array("q"), array("q"))
-        assert isinstance(runs, ChainRuns)
-        plain = chain.add_run(outcome, cost_ns, now_ns, runs)
+        plain = False
+        if chain.ends_in_sink:
+            last = receipts[-1] if receipts else None
+            runs = last if type(last) is ChainRuns else ChainRuns([], array("q"), array("q"))
+            plain = chain.add_run(outcome, cost_ns, now_ns, runs)
+            if plain and runs is not last:
+                receipts.append(runs)
         if not plain:
             receipts.append(chain.receipt(outcome, cost_ns))
-        elif not known:
-            receipts.append(runs)
         tail = chain.operators[-1]
         if outcome.side is not None and outcome.side.has_side_rows:
             pass_side_rows(self._network, tail, outcome.side)

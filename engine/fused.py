@@ -188,14 +188,14 @@ class FusedChain:
         taken = outcome.taken
         head = self._head.inputs[0]
         consumed = EdgeCount(head.edge, taken.rows, taken.bytes, head.head_arrival_ns(), taken.controls)
-        produced = tuple([LogCount(log.id, n.rows, n.bytes, n.arrival_ns, n.controls) for log, n in outcome.nodes])
+        produced = [LogCount(log.id, n.rows, n.bytes, n.arrival_ns, n.controls) for log, n in outcome.nodes]
         self._note(taken.rows, outcome.counts, cost_ns)
-        return ChainReceipt(self.shape, consumed, outcome.counts, produced, cost_ns)
+        return ChainReceipt(self.shape, consumed, outcome.counts, tuple(produced), cost_ns)
 
     def add_run(self, outcome: ChainOutcome, cost_ns: int, finished_ns: int, runs: ChainRuns) -> bool:
-        """Add one run to others of its order; False when it is not as plain as that, or its results arrived at several times."""
+        """Add one run that ended in a sink to others of its order; False when it is not as plain, or its results came at several times."""
         taken, left = outcome.taken, outcome.to_tail
-        if not self.ends_in_sink or taken.controls or not taken.rows or left is None or not left.arrival.is_constant:
+        if taken.controls or not taken.rows or left is None or not left.arrival.is_constant:
             return False
         head = self._head.inputs[0]
         head_ns = None if head.node.next is None else head.head_arrival_ns()

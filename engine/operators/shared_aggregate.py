@@ -82,6 +82,7 @@ class SharedAggregate(WindowAggregate):
         self._asleep = False  # some frame is not in force yet
         self._moved = False  # windows have closed since panes were last freed
         self._wake_us: tuple[int | None] | None = None
+        self._spanning: list[Frame] = []  # frames that also answer windows without rows
 
     # Queries come and go -------------------------------------------------------------------------------------------------
 
@@ -126,6 +127,7 @@ class SharedAggregate(WindowAggregate):
             frame = Frame(recipe.window, assigner_for(recipe.window), from_seq, layer.number, after_us, history)
             frame.empty = EmptyWindows() if recipe.emit.empty else None
             self._frames.add(frame)
+            self._spanning.extend([] if frame.empty is None else [frame])
             self._asleep = True
         frame.ports.append(port)
         key_places = tuple(self.keys.index(key) for key in recipe.keys)
@@ -141,6 +143,7 @@ class SharedAggregate(WindowAggregate):
         member.frame.ports.remove(port)
         if not member.frame.ports:
             self._frames.remove(member.frame)
+            self._spanning = [f for f in self._spanning if f is not member.frame]
         for call in member.recipe.aggregates:
             kept = self._kept[call]
             kept.outputs -= 1
@@ -265,9 +268,8 @@ class SharedAggregate(WindowAggregate):
         self._watermark = max(self._watermark, train.track.start)
         track = minimum_track([train.track], self._watermark)
         self._activate(train, track)
-        for frame in self._frames.all if train.rows else ():
-            if frame.empty is not None:
-                frame.note_span(train, track)
+        for frame in self._spanning if train.rows else ():
+            frame.note_span(train, track)
         rows, cuts = self._on_time(train, track, out)
         ids = self._encode(rows)
         answers: dict[int, list[Answer]] = {}
@@ -487,6 +489,7 @@ class SharedAggregate(WindowAggregate):
         assert isinstance(table, LayeredPaneTable)
         self._table = table
         self._live = LivePanes(table, self._layers)
+        self._spanning = [f for f in self._frames.all if f.empty is not None]
         self._wake_us = None
 
     def state_rows(self) -> int:

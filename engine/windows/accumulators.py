@@ -21,8 +21,7 @@ from millstream.engine.windows.passes import Passed
 
 Int64Array = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
-SHORT_SPAN = 1 << 16  # ordinals within so many are sorted as 16 bits, by radix
-PLACES_PER_GROUP = 16  # ordinals within so many times as many as there are groups are not sorted, but put in their places
+SHORT_SPAN = 1 << 16  # ordinals that differ by less are sorted as 16 bits, by radix
 
 _NONE: Int64Array = np.empty(0, dtype=np.int64)
 
@@ -155,15 +154,8 @@ def _by_first(first: Int64Array) -> Int64Array:
         first = first[ids]
         greatest = first.item(first.argmax())
     least = first.item(first.argmin())
-    span = greatest - least + 1
-    if span <= PLACES_PER_GROUP * len(first):  # each to its place, and the empty places left out: quicker than to sort
-        places = first - least
-        taken = np.zeros(span, dtype=np.bool_)
-        taken[places] = True
-        groups: Int64Array = np.empty(span, dtype=np.int64)
-        groups[places] = np.arange(len(first), dtype=np.int64) if ids is None else ids
-        return groups[taken]
-    order: Int64Array = (first - least).astype(np.uint16).argsort(kind="stable") if span <= SHORT_SPAN else first.argsort()
+    short = greatest - least < SHORT_SPAN
+    order: Int64Array = (first - least).astype(np.uint16).argsort(kind="stable") if short else first.argsort()
     return order if ids is None else ids[order]
 
 

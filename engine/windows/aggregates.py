@@ -11,12 +11,12 @@ from millstream.engine.operators.recipes import AggregateCall
 from millstream.engine.schema import Schema
 from millstream.engine.synopses.kinds import SKETCHED
 from millstream.engine.train import Train
-from millstream.engine.windows.accumulators import Accumulator, Count, Int64Array, RowCounts, ValueCounts
+from millstream.engine.windows.accumulators import Accumulator, Count, Fold, Int64Array, RowCounts, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.collected import Collected
 from millstream.engine.windows.extremes import Extreme, ObjectExtreme
 from millstream.engine.windows.frequencies import Frequencies, ValueTallies, by_frequency
-from millstream.engine.windows.full_pane import FullPane
+from millstream.engine.windows.full_pane import Argument, FullPane
 from millstream.engine.windows.grids import Grid, PaneTable
 from millstream.engine.windows.pane_folds import folded_by_pane, pane_fold
 from millstream.engine.windows.sketched import Sketched
@@ -89,19 +89,33 @@ class Aggregates:
         if not self.rows.is_full(slot):
             return False
         ready = self._ready.get(slot)
-        if ready is None or ready.shape != self.table.shape:
-            ready = self._ready[slot] = self._full_pane(slot)
+        if ready is None or ready.memory is not self.rows.counts.flat:
+            ready = self._make_ready(slot)
         return ready.fold(rows, ids)
 
-    def _full_pane(self, slot: int) -> FullPane:
+    def _make_ready(self, slot: int) -> FullPane:
+        """Prepare a full pane, and let go of what was prepared over memory that the table has left."""
+        memory = self.rows.counts.flat
+        self._ready = {known: ready for known, ready in self._ready.items() if ready.memory is memory}
         lo, hi = slot * self.table.capacity, (slot + 1) * self.table.capacity
-        asked = [(counts.column, counts) for counts in self._counts.values() if not counts.are_always_row_counts]
-        known = {column for column, _ in asked if column is not None and not self._inputs.fields[column].type.is_arrow}
-        sums_and_own: list[SharedSums | Accumulator] = [*self._sums.values(), *[one for one in self._accumulators if one.folds]]
-        folds = [fold for one in sums_and_own if (fold := one.fold_into(lo, hi)) is not None]
-        is_all = len(folds) == len(sums_and_own) and not self._tallies and all(column in known for column, _ in [*asked, *folds])
-        plain = [(column, counts) for column, counts in asked if column is not None]
-        return FullPane(self.table.shape, self.rows.counts.flat[lo:hi], plain, folds if is_all else None)
+        made = self._ready[slot] = FullPane(memory, lo, hi, self._arguments(lo, hi))
+        return made
+
+    def _arguments(self, lo: int, hi: int) -> list[Argument] | None:
+        """Return what is folded into cells lo to hi by column; None where that is more than whole columns."""
+        folds: dict[int, list[Fold]] = {}
+        asked = [counts for counts in self._counts.values() if not counts.are_always_row_counts]
+        for counts in asked:
+            if counts.column is None or self._inputs.fields[counts.column].type.is_arrow:
+                return None
+            folds[counts.column] = []
+        holders: list[SharedSums | Accumulator] = [*self._sums.values(), *[one for one in self._accumulators if one.folds]]
+        for one in holders:
+            fold = one.fold_into(lo, hi)
+            if fold is None or fold[0] not in folds:
+                return None
+            folds[fold[0]].append(fold[1])
+        return None if self._tallies else [(c.column, c, folds[c.column]) for c in asked if c.column is not None]
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> list[Column]:
         """Return a column per aggregate for groups `ids` over panes in order of time."""

@@ -11,32 +11,35 @@ import numpy as np
 from millstream.engine.train import Int64Array, Train
 from millstream.engine.windows.accumulators import Fold, ValueCounts
 
+Argument = tuple[int, ValueCounts, Sequence[Fold]]
+
 
 class FullPane:
-    """The pane in a slot, whichever it is, while the table keeps its shape. `folds` None: an aggregate wants more than whole columns."""
+    """The pane in cells lo to hi of every grid, whichever it is, while the table keeps its memory.
 
-    __slots__ = ("_asked", "_counts", "_folds", "shape")
+    `counts` are its row counts, a part of `memory`. `columns` are those that aggregates read, each with whom to ask whether all of its rows
+    count and with what folds its values; None where some aggregate wants more than whole columns.
+    """
 
-    def __init__(
-        self,
-        shape: tuple[int, int],
-        counts: Int64Array,
-        asked: Sequence[tuple[int, ValueCounts]],
-        folds: Sequence[tuple[int, Fold]] | None,
-    ) -> None:
-        self.shape = shape
-        self._counts = counts
-        self._asked = asked
-        self._folds = folds
+    __slots__ = ("_columns", "_counts", "memory")
+
+    def __init__(self, memory: Int64Array, lo: int, hi: int, columns: Sequence[Argument] | None) -> None:
+        self.memory = memory
+        self._counts = memory[lo:hi]
+        self._columns = columns
 
     def fold(self, rows: Train, ids: Int64Array) -> bool:
         """Fold all rows of a train, whose groups are given; False, and nothing done, where some rows do not count everywhere."""
-        if self._folds is None:
+        if self._columns is None:
             return False
-        for column, counts in self._asked:
-            if not counts.leaves_none_out(rows.column(column)):
+        values = []
+        for position, counts, _ in self._columns:
+            column = rows.column(position)
+            if not counts.leaves_none_out(column):
                 return False
+            values.append(column.values)
         self._counts += np.bincount(ids, minlength=len(self._counts))
-        for column, fold in self._folds:
-            fold(ids, rows.column(column).values)
+        for (_, _, folds), given in zip(self._columns, values, strict=True):
+            for fold in folds:
+                fold(ids, given)
         return True

@@ -86,11 +86,6 @@ class PaneTable:
         self.versions: Int64Array = np.zeros(SLOTS_MIN, dtype=np.int64)  # per slot: grows with all that is folded in
         self._free: list[int] = list(range(SLOTS_MIN))
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Slots and groups there is room for; the grids keep their memory as long as that stays."""
-        return self.slot_count, self.capacity
-
     def grid(self, dtype: Any, fill: Any) -> Grid:
         """Return a new grid that grows with the table."""
         grid = Grid(self.slot_count, self.capacity, dtype, fill)

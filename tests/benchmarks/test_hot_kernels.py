@@ -10,6 +10,8 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import uvloop
 from millstream.client.benchmarks import chain_workload
@@ -20,10 +22,11 @@ from millstream.protocol import messages
 from millstream.protocol.batches import BatchDecoder, BatchEncoder
 from millstream.protocol.plain_batches import PlainReader, width_of
 from millstream.scheduler import live
+from millstream.scheduler.limits import ESTIMATE_CALLS_LIVE
 from millstream.scheduler.settings import CoreSettings
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
-from millstream.server.benchmarks import dispatch, window
+from millstream.server.benchmarks import dispatch, sharing, window
 from millstream.server.benchmarks.embedding import Embedded
 from millstream.server.listener import Listener
 
@@ -33,7 +36,8 @@ from tests.support.pairs import Pair, joined
 # Measured when written, with a tenth to spare.
 CHAIN_CALLS_MAX = 203
 INTAKE_CALLS_MAX = 219
-WINDOW_CALLS_MAX = 274
+WINDOW_CALLS_MAX = 189
+SHARED_WINDOW_CALLS_MAX = 330
 ROW_FRAME_CALLS_MAX = 8.9
 ROW_INTAKE_CALLS_MAX = 72
 DECISION_CALLS_MAX = 23
@@ -224,11 +228,32 @@ def folding(rows: int) -> int:
 
 
 def pane(rows: int) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
     times = pa.array(np.full(rows, window.START_US, dtype=np.int64)).view(pa.timestamp("us", "UTC"))
     return pa.record_batch({"ts": times, "key": np.arange(rows) % 1_000, "price": np.ones(rows)})
+
+
+def test_a_train_that_closes_no_window_takes_the_same_calls_however_many_queries_share_it() -> None:
+    few, many = (sharing_a_train(queries) for queries in (20, 100))
+    assert few == many
+    assert many <= SHARED_WINDOW_CALLS_MAX
+
+
+def sharing_a_train(queries: int) -> int:
+    """Fold trains that stay within one pane into the synopsis of many queries, by the scheduler's orders; count the last."""
+    settings = CoreSettings(train=TrainShape(share=1.0), estimate_calls=ESTIMATE_CALLS_LIVE)
+    selects = [sharing._select(shape) for shape in sharing.shapes(queries)]
+    engine = Embedded(sharing.STREAM, *selects, policy=PolicySpec("fcfs"), settings=settings, sharing=True)
+    times = pa.array(np.full(2_000, sharing.START_US, dtype=np.int64)).view(pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"ts": times, "key": np.arange(2_000) % sharing.KEYS, "price": np.ones(2_000)})
+    columns = engine.columns("sharing_in", batch)
+
+    def step() -> None:
+        engine.push("sharing_in", columns)
+        engine.runtime.run()
+
+    for _ in range(WARM_UP):
+        step()
+    return calls_of(step)
 
 
 def test_a_row_frame_takes_few_calls_to_read() -> None:
