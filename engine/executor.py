@@ -103,7 +103,7 @@ class Executor:
             counts.taken(call)
             self._run_call(running, call, counts, clock_ns, emissions)
             rows_left -= call.rows
-            if rows_left <= 0 or all(c.position >= hi for c, hi in zip(running.inputs, targets, strict=True)):
+            if rows_left <= 0 or not [hi for c, hi in zip(running.inputs, targets, strict=True) if c.position < hi]:
                 break
         cost = clock_ns() - started
         running.counted.add(counts.rows_in, counts.rows_out, cost)
@@ -218,12 +218,12 @@ class StepCounts:
     @property
     def rows_in(self) -> int:
         """Rows taken from all inputs."""
-        return sum(c[0] for c in self._in)
+        return sum([c[0] for c in self._in])
 
     @property
     def rows_out(self) -> int:
         """Rows put out on all outputs."""
-        return sum(c[0] for c in self._out.values())
+        return sum([c[0] for c in self._out.values()])
 
     def taken(self, call: Call) -> None:
         """Add what a call took."""
@@ -232,17 +232,23 @@ class StepCounts:
 
     def produced(self, nodes: list[Appended]) -> None:
         """Add what a call put out."""
+        out, oldest = self._out, self._oldest
         for log, node in nodes:
-            _add(self._out.setdefault(log.id, [0, 0, 0]), node)
-            oldest = self._oldest.get(log.id)
-            if node.arrival_ns is not None and (oldest is None or node.arrival_ns < oldest):
-                self._oldest[log.id] = node.arrival_ns
+            name, arrival_ns = log.id, node.arrival_ns
+            if name in out:
+                _add(out[name], node)
+                before = oldest[name]
+                if arrival_ns is not None and (before is None or arrival_ns < before):
+                    oldest[name] = arrival_ns
+            else:
+                out[name] = [node.rows, node.bytes, node.controls]
+                oldest[name] = arrival_ns
 
     def receipt(self, cost_ns: int, measured: bool = True) -> StepReceipt:
         """Return the step's receipt."""
         running = self._running
-        consumed = tuple(edge_count(c, sums) for c, sums in zip(running.inputs, self._in, strict=True))
-        produced = tuple([LogCount(log, sums[0], sums[1], self._oldest.get(log), sums[2]) for log, sums in self._out.items()])
+        consumed = tuple([edge_count(c, sums) for c, sums in zip(running.inputs, self._in, strict=True)])
+        produced = tuple([LogCount(log, sums[0], sums[1], self._oldest[log], sums[2]) for log, sums in self._out.items()])
         blocked = len(running.inputs) > 1 and not any(s[0] or s[2] for s in self._in) and is_blocked(running.inputs)
         return StepReceipt(running.id, consumed, produced, cost_ns, measured, blocked)
 

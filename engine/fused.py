@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from millstream.engine.network import Network
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
-SAMPLED_OFTEN = 1_024  # runs, after which shares are known well and one in SAMPLE_SELDOM will do: it takes as long as ten rows alone
-SAMPLE_SELDOM = 256
+SAMPLED_OFTEN = 1_024  # runs, after which shares are known well and one in SAMPLE_SELDOM will do
+SAMPLE_SELDOM = 1_024  # a run that is sampled takes as long as three rows alone, and rows that come one by one wait for it
 TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
 CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share

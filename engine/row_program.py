@@ -52,16 +52,13 @@ class RowChain:
         program = self._program
         if program is None and (program := self._write()) is None:
             return None
-        cells = []
         entering = train.slots
         for position in self._reads:
-            slot = entering[position]
-            if type(slot) is not CellColumn:
+            if type(entering[position]) is not CellColumn:
                 return None
-            cells.append(slot.cells)
+        cells = [entering[position].cells for position in self._reads]  # type: ignore[union-attr]
         if train.rows == 1:
-            (row,) = zip(*cells, strict=True)
-            return self._leave_alone(train, program(*row))
+            return self._leave_alone(train, program(*[cell for (cell,) in cells]))
         return self._leave_together(train, [program(*row) for row in zip(*cells, strict=True)])
 
     def _write(self) -> Program | None:
@@ -84,9 +81,8 @@ class RowChain:
 
     def _leave_alone(self, train: Train, outcome: Outcome) -> tuple[Train, list[int]] | None:
         if type(outcome) is tuple:
-            entering, slots = train.slots, list[Slot]()
-            for at, type_ in self._leaving:
-                slots.append(entering[at] if at >= 0 else CellColumn(type_, (outcome[~at],)))
+            entering = train.slots
+            slots = [entering[at] if at >= 0 else CellColumn(type_, (outcome[~at],)) for at, type_ in self._leaving]
             return train.replace_columns(self._schema, slots), [1] * len(self._stages)
         if outcome is None:
             return None

@@ -56,7 +56,7 @@ class Call:
     @property
     def rows(self) -> int:
         """Rows taken from all inputs."""
-        return sum(t.rows for t in self.taken)
+        return sum([t.rows for t in self.taken])
 
 
 @dataclass(slots=True, eq=False)

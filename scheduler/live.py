@@ -374,10 +374,10 @@ class LiveScheduler:
                 self._mailbox.wait(timeout_s)
                 self.waiting_ns += self._clock_ns() - began_ns
             with self._turn:
-                self._count_now_and_then()
                 events = self._mailbox.take(0)
                 events.extend(self._own)
                 if events or self._is_due():
+                    self._count_now_and_then()
                     self._own = self._step(events)
                 if self._stopping and not self._orders_out and not self._own:
                     return

@@ -344,7 +344,7 @@ class Application:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
         if query.kind is QueryKind.SELECT and train.rows and query.shape is not None:
             pieces = pieces_of(query.shape, train, query.complete_from_us)
-            size_bytes = sum([rows.nbytes for rows, _ in pieces])
+            size_bytes = pieces[0][0].nbytes if len(pieces) == 1 else sum([rows.nbytes for rows, _ in pieces])
             query.waiting.add(size_bytes)
             self.bridge.post(_Results(self._publish, query, pieces, size_bytes))
 

@@ -127,11 +127,6 @@ class Channel:
         elif taken.shed:
             self._told.shed(taken.shed)
 
-    @property
-    def unsettled(self) -> bool:
-        """Whether something was taken that has not been acked or granted anew."""
-        return self._through > self._acked or self._held_rows > 0 or self._held_bytes > 0
-
     def settle(self) -> None:
         """Ack what was taken since the last ack, and grant credit when there is room."""
         if self._through > self._acked:

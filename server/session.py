@@ -78,15 +78,16 @@ class Session:
         turn = self.application.turn
         try:
             for event in self.connection.buffer_updated(count):
-                turn.before(event, self)
+                if turn.waiting is not None:
+                    turn.before(event, self)
                 if self.closed:
                     return
                 handlers.dispatch(self, event)
-            turn.read(self)
+            if turn.waiting is not None:
+                turn.read(self)
             self._note_partial_frame(now_ns)
             for channel in tuple(self.channels.values()):
-                if channel.unsettled:
-                    channel.settle()
+                channel.settle()
         except RemoteProtocolError as error:
             turn.take(self)
             self.break_off(error.code, error.message)

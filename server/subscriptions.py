@@ -86,7 +86,7 @@ class Subscription:
         """
         log = self.feed.log
         while not self.ended and self.cursor < log.next_number:
-            entry = log.entry(self.cursor)
+            entry = shared if shared is not None and shared.number == self.cursor else log.entry(self.cursor)
             if not self.reader.can_send(self.number, entry.rows):
                 return
             if self.skip_rows:

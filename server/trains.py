@@ -41,9 +41,7 @@ class ResultShape:
 
     def results(self, train: Train) -> list[ResultRows]:
         """Return a train in pieces of about RESULT_BYTES_MAX at most."""
-        columns: list[Column] = []
-        for i, slot in enumerate(train.slots[: self._width]):
-            columns.append(slot if type(slot) is CellColumn else train.column(i))
+        columns = [slot if type(slot) is CellColumn else train.column(i) for i, slot in enumerate(train.slots[: self._width])]
         whole = ResultRows(self, columns, train.rows)
         if whole.nbytes <= RESULT_BYTES_MAX or train.rows == 1:
             return [whole]
@@ -108,13 +106,11 @@ class ResultRows:
 
 def _cells_of(columns: Sequence[Column]) -> list[Any] | None:
     """Return the values of one row, text as bytes; None unless all are as they came."""
-    cells = []
     for column in columns:
         if type(column) is not CellColumn:
             return None
-        cell = column.cells[0]
-        cells.append(cell.encode() if type(cell) is str else cell)
-    return cells
+    cells = [column.cells[0] for column in columns if type(column) is CellColumn]
+    return [cell.encode() if type(cell) is str else cell for cell in cells]
 
 
 def _buffers_of(column: Column, rows: int) -> tuple[Any, ...] | None:

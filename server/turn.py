@@ -29,32 +29,28 @@ class Turn:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._waiting: WaitingTrains | None = None
-        self._is_due = False
-
-    @property
-    def waiting(self) -> WaitingTrains | None:
+        self.waiting: WaitingTrains | None = None
         """What is held."""
-        return self._waiting
+        self._is_due = False
 
     def add(self, channel: Channel, columns: list[Column], number: int, rows: int, frame_bytes: int) -> None:
         """Hold a train of good rows."""
-        waiting = self._waiting
+        waiting = self.waiting
         if waiting is not None and not (waiting.intake is channel.intake and waiting.has_room(rows, frame_bytes)):
             self.take(channel.session)
-            waiting = self._waiting
+            waiting = self.waiting
         if waiting is None:
-            waiting = self._waiting = WaitingTrains(channel.intake)
+            waiting = self.waiting = WaitingTrains(channel.intake)
         waiting.add(channel, columns, number, rows, frame_bytes)
 
     def before(self, event: Any, session: Session) -> None:
         """Take in what was read before an event, unless the event can be read past it."""
-        if self._waiting is not None and type(event) not in PASSED_BY:
+        if self.waiting is not None and type(event) not in PASSED_BY:
             self.take(session)
 
     def read(self, session: Session) -> None:
         """A read of a session is done: decide how long what waits is held."""
-        waiting = self._waiting
+        waiting = self.waiting
         if waiting is None:
             return
         if len(waiting.intake.channels) > 1:
@@ -71,7 +67,7 @@ class Turn:
 
     def _end(self) -> None:
         self._is_due = False
-        if self._waiting is None or self._more_comes(self._waiting):
+        if self.waiting is None or self._more_comes(self.waiting):
             return
         with self._application.outbox:
             self.take()
@@ -79,7 +75,7 @@ class Turn:
 
     def take(self, reading: Session | None = None) -> None:
         """Take in what waits, and ack it; the session whose read is being handled acks when that is done."""
-        waiting, self._waiting = self._waiting, None
+        waiting, self.waiting = self.waiting, None
         if waiting is None:
             return
         channels = waiting.channels

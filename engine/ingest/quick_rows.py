@@ -55,9 +55,9 @@ class QuickRows:
         for row in rows:
             if type(row) is not list or len(row) != width:
                 return None
-        columns: list[Column] = []
+        columns = list(zip(*rows, strict=True))
         try:
-            for values, (type_, wanted, least, greatest) in zip(zip(*rows, strict=True), self._plans, strict=True):
+            for values, (_, wanted, least, greatest) in zip(columns, self._plans, strict=True):
                 for value in values:
                     if type(value) is not wanted:
                         return None
@@ -66,10 +66,9 @@ class QuickRows:
                             return None
                     elif wanted is str and not value.isascii():
                         value.encode()
-                columns.append(CellColumn(type_, values))
         except UnicodeEncodeError:  # half of a surrogate pair: the long way says where
             return None
-        return columns
+        return [CellColumn(plan[0], values) for values, plan in zip(columns, self._plans, strict=True)]
 
 
 def _range_of(type_: DataType, is_time: bool) -> tuple[int, int]:
