@@ -54,18 +54,21 @@ async def _measure(kit: Kit, server: Daemon, name: str, rate_per_s: int) -> Figu
         await client.submit(PLAN, name=name)
         async with await client.subscribe(name) as results:
             sender = Sender(server.port, tuples, rate_per_s)
-            await asyncio.to_thread(sender.begin)
-            count = 0
-            with no_collector():
-                async with asyncio.timeout(tuples / min(rate_per_s, RATE_PER_S) + ANSWER_S):
-                    async for batch in results:
-                        now_ns = time.monotonic_ns()
-                        for number, value in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
-                            arrived_ns[number], prices[number] = now_ns, value
-                        count += batch.num_rows
-                        if count >= tuples:
-                            break
-            await asyncio.to_thread(sender.join)
+            try:
+                await asyncio.to_thread(sender.begin)
+                count = 0
+                with no_collector():
+                    async with asyncio.timeout(tuples / min(rate_per_s, RATE_PER_S) + ANSWER_S):
+                        async for batch in results:
+                            now_ns = time.monotonic_ns()
+                            for number, value in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
+                                arrived_ns[number], prices[number] = now_ns, value
+                            count += batch.num_rows
+                            if count >= tuples:
+                                break
+                await asyncio.to_thread(sender.join)
+            finally:
+                sender.end()
         await client.query(name).drop()
     kit.require(all(arrived_ns) and count == tuples, "a tuple has no result, or more than one")
     kit.require(all(found == price(i) * 1.1 for i, found in enumerate(prices)), "another price than by hand")
