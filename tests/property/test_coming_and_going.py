@@ -135,7 +135,7 @@ class Played:
         engine.work()
         self.late: dict[str, Counter[Any]] = {}
         for query, stream, rows in engine.hooks.late_rows:
-            self.late.setdefault(query, Counter()).update((stream, seq) for seq in rows.seq.array().tolist())
+            self.late.setdefault(query, Counter()).update((stream, time) for time in rows.time.array().tolist())
 
     def _take(self, what: str, *told: Any) -> None:
         engine = self.engine
