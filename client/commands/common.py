@@ -81,6 +81,16 @@ def output() -> IO[bytes]:
     return sys.stdout.buffer
 
 
+def text_of(file: IO[str]) -> str:
+    """Read a text file, or standard input, to its end; MillstreamError when it is no text."""
+    from millstream.client.errors import MillstreamError
+
+    try:
+        return file.read()
+    except UnicodeDecodeError as error:
+        raise MillstreamError("data", f"{file.name} is not UTF-8 text (byte {error.start})") from error
+
+
 def courtesy(text: str) -> None:
     """Say something nice to know, to people only."""
     if sys.stdout.isatty():

@@ -7,7 +7,7 @@ import json
 from typing import IO, Any
 
 import click
-from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, show_answer, show_results
+from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, show_answer, show_results, text_of
 from millstream.client.commands.objects import Connect, add_drop, add_list, add_show, add_verb
 from millstream.client.queries import name_of, quoted
 from millstream.client.statements import first_word
@@ -59,7 +59,7 @@ def submit(
 
 def _read_plan(file: IO[str]) -> dict[str, Any]:
     try:
-        plan = json.load(file)
+        plan = json.loads(text_of(file))
     except ValueError as error:
         raise click.ClickException(f"{file.name} is not JSON: {error}") from error
     if not isinstance(plan, dict):

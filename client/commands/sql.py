@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
-from millstream.client.commands.common import connection_options, format_option, output, show_answer, show_results
+from millstream.client.commands.common import connection_options, format_option, output, show_answer, show_results, text_of
 from millstream.client.queries import statement as query_statement
 from millstream.client.statements import split_script
 
@@ -35,7 +35,7 @@ def command(text: str | None, file: Any, format: str | None, connect: Callable[[
         with connect() as client:
             run_shell(client, format)
         return
-    script = text if text is not None else (file or sys.stdin).read()
+    script = text if text is not None else text_of(file or sys.stdin)
     with connect() as client:
         run_script(client, script, format, all_queries=file is not None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
@@ -14,6 +15,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 Item = TypeVar("Item")
+COUNT_MAX = 1 << 62  # of rows: places in a stream are counted in 64 bits
 _NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
 _CLAUSES = ("WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "EMIT", "WITH", "JOIN", "UNION ALL", "WITHIN", "ON", "FROM")
 
@@ -169,7 +171,7 @@ class Cursor(ExpressionParser):
         return self._prev.text
 
     def integer(self, what: str, *, least: int = 1) -> int:
-        """Take a whole number that is at least `least`."""
+        """Take a whole number that is at least `least` and, as what it counts must be counted with, at most COUNT_MAX."""
         token = self._curr
         negative = self.takes_symbol(TokenType.DASH)
         if not self._match(TokenType.NUMBER) or not self._prev.text.isdigit():
@@ -178,14 +180,20 @@ class Cursor(ExpressionParser):
         value = -int(self._prev.text) if negative else int(self._prev.text)
         if value < least:
             raise self.problem(f"{what} must be at least {least}, not {value}", token)
+        if value > COUNT_MAX:
+            raise self.problem(f"{what} must be at most {COUNT_MAX}, not {value}", token)
         return value
 
     def number(self, what: str) -> float:
-        """Take a number."""
+        """Take a number within the range of DOUBLE."""
+        token = self._curr
         negative = self.takes_symbol(TokenType.DASH)
         if not self._match(TokenType.NUMBER):
             self.unexpected([f"a number for {what}"])
-        return -float(self._prev.text) if negative else float(self._prev.text)
+        value = float(self._prev.text)
+        if math.isinf(value):
+            raise self.problem(f"{what} is too great: {self._prev.text}", token)
+        return -value if negative else value
 
     def duration(self, what: str, *, least: int | None = 1) -> int:
         """Take a duration in any spelling; microseconds. It must be at least `least` unless that is None (an offset)."""

@@ -315,11 +315,7 @@ class WindowAggregate(Operator):
             return
         times = train.time.array()
         self._newest = max(self._newest, int(times.max()))
-        timely = times[times >= track.before(train.seq.array())]
-        if len(timely):
-            first = self._assigner.windows_of(self._assigner.pane_of(int(timely.min())))[0]
-            known = self._empty.next_window
-            self._empty.next_window = first if known is None else min(known, first)
+        self._empty.note(times, track.before(train.seq.array()), self._assigner)
 
     def _answer(self, window: int, seq: int) -> list[WindowAnswer]:
         slots = self._slots(*self._assigner.panes_of(window))

@@ -149,11 +149,7 @@ class Frame:
             return
         times = train.time.array()[mine]
         self.newest_us = max(self.newest_us, int(times.max()))
-        timely = times[times >= track.before(seqs[mine])]
-        if len(timely):
-            first = self.assigner.windows_of(self.assigner.pane_of(int(timely.min())))[0]
-            known = self.empty.next_window
-            self.empty.next_window = first if known is None else min(known, first)
+        self.empty.note(times, track.before(seqs[mine]), self.assigner)
 
     @property
     def may_be_late(self) -> bool:

@@ -12,7 +12,9 @@ from millstream.engine.arrow import arrow_type
 from millstream.engine.column import Column, null_column
 from millstream.engine.distinct_values import distinct
 from millstream.engine.operators.recipes import AggregateCall
+from millstream.engine.train import Int64Array
 from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+from millstream.engine.windows.assigners import Assigner
 from millstream.engine.windows.vectors import expanded
 
 EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
@@ -74,6 +76,18 @@ class EmptyWindows:
         self.next_window: int | None = None
         self.in_a_row = 0
         self.notes: dict[str, Any] | None = None
+
+    def note(self, times: Int64Array, watermark_us: Int64Array, assigner: Assigner) -> None:
+        """Take down the first window that rows meet and that was open when they came, W standing at `watermark_us` before each of them."""
+        below = times < watermark_us
+        firsts = [] if self.next_window is None else [self.next_window]
+        if not below.all():
+            firsts.append(assigner.windows_of(assigner.pane_of(int(times[~below].min())))[0])
+        for time, watermark in zip(times[below].tolist(), watermark_us[below].tolist(), strict=True):
+            first, last = assigner.windows_of(assigner.pane_of(time))
+            first = max(first, assigner.last_closed(watermark) + 1)
+            firsts += [first] if first <= last else []
+        self.next_window = min(firsts, default=None)
 
     def missing(self, windows: Sequence[int], upto: int) -> list[int]:
         """Return the windows up to `upto` that hold no row, given those that do; at most EMPTY_WINDOWS_MAX in a row."""

@@ -210,6 +210,13 @@ def test_submit_takes_text_or_a_plan(threaded: ThreadedServer, run: Run, tmp_pat
     assert run("query", "submit", "--plan", str(file))[0] == 1
 
 
+def test_a_script_or_plan_that_is_no_text_is_refused_with_the_place(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "binary"
+    file.write_bytes(b"SELECT \xff\xfe")
+    for arguments in (("sql", "-f", str(file)), ("query", "submit", "--plan", str(file))):
+        assert run(*arguments) == (1, "", f"error: {file} is not UTF-8 text (byte 7)\n")
+
+
 def test_explain_prints_a_plan_object_as_json(threaded: ThreadedServer, run: Run) -> None:
     threaded.server.answers['EXPLAIN "q"'] = lambda request: m.Reply(
         request, [["plan", "TEXT", False]], [["source s"]], info={"plan": {"version": 1}}

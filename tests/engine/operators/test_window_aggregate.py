@@ -363,6 +363,30 @@ def test_empty_windows_between_the_first_and_the_last_row(chunk: int) -> None:
     assert sql_counts(query, [1, 7], chunk) == [(1, 1, 0), (0, None, 2), (0, None, 4), (1, 7, 6)]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 24), max_size=8), st.booleans())
+@example([20, 13], False)  # the second comes when the first of its windows has closed: only the other is answered, and what follows
+def test_empty_windows_begin_with_the_first_that_was_open_to_a_row(times: list[int], sharing: bool) -> None:
+    first, counts = None, dict[int, int]()
+    for place, time in enumerate(times):
+        passed = max(times[:place], default=-9) - 5
+        open_ends = [end for end in range(time // 2 * 2 + 2, time + 5, 2) if end > passed and end - 4 <= time]
+        for end in open_ends:
+            counts[end] = counts.get(end, 0) + 1
+        first = min([*open_ends, *([] if first is None else [first])], default=first)
+    last = max(times, default=0) // 2 * 2 + 4
+    expected = [] if first is None else [(end, counts.get(end, 0)) for end in range(first, last + 1, 2)]
+    for chunk in (1, 3, 100):
+        engine = SqlEngine("CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts DELAY 5 MICROSECONDS", sharing=sharing)
+        engine.select("SELECT window_end, COUNT(*) AS n FROM s [RANGE 4 MICROSECONDS SLIDE 2 MICROSECONDS] EMIT EMPTY")
+        for start in range(0, len(times), chunk):
+            engine.put("s", [(time,) for time in times[start : start + chunk]])
+            engine.work()
+        engine.end()
+        engine.work()
+        assert engine.rows("q") == expected, chunk
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_groups_come_by_their_first_row_whether_a_pane_was_begun_by_rows_of_many_panes_or_of_one(together: bool) -> None:
     """Rows out of order over several panes are folded at once, later ones of one pane by themselves."""
