@@ -99,13 +99,13 @@ class FusedProgram:
         for place, recipe in enumerate(recipes):
             self._stages.append(self._stage(recipe, recipes[place + 1 :]))
         self._outputs: list[int | Kernel] = [e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in self._columns]
-        self._gathers_only = all(isinstance(output, int) for output in self._outputs)
+        self._leaving = [(output, output < self._width) for output in self._outputs if isinstance(output, int)]
+        self._gathers_only = len(self._leaving) == len(self._outputs)
         # Where no row is dropped and nothing computed, the columns that leave are places among those that enter.
-        places = [output for output in self._outputs if isinstance(output, int) and output < self._width]
+        places = [output for output, enters in self._leaving if enters]
         drops = any(stage.predicate is not None for stage in self._stages)
         self._picked = None if drops or len(places) < len(self._outputs) else places
         self._empty: list[Slot] = [null_column(f.type, 0) for f in self._schema.fields]
-        self._leaving = [(output, output < self._width) for output in self._outputs if isinstance(output, int)]
         self._rows = RowChain([(s.computed, s.condition) for s in self._stages], self._columns, self._width, self._schema)
         cheap = takewhile(lambda stage: stage.cheap, self._stages)
         self._cheap = ColumnChain([(s.computed, s.condition) for s in cheap], self._width)

@@ -213,7 +213,7 @@ class Train:
 
     def select(self, mask: Mask) -> Train:
         """Return the train of the rows where `mask` is true; itself when that is all of them."""
-        index = np.flatnonzero(mask)
+        index = mask.nonzero()[0]
         if len(index) == self.rows:
             return self
         return self.take(index)
@@ -226,20 +226,17 @@ class Train:
     def deferred(self, position: int, selection: Selection) -> Deferred:
         """Return a column of the selected rows, not gathered yet."""
         slot = self.slots[position]
-        return Deferred(slot.base, slot.selection.then(selection)) if isinstance(slot, Deferred) else Deferred(slot, selection)
+        return Deferred(slot.base, slot.selection.then(selection)) if type(slot) is Deferred else Deferred(slot, selection)
 
     def picked(self, selection: Selection, schema: Schema, slots: Sequence[Slot]) -> Train:
         """Return the train of the selected rows with columns that hold just these, same interval."""
         index = selection.index
-        return self._with(
-            schema,
-            slots,
-            len(index),
-            self.seq.select(selection),
-            self.time.select(selection),
-            self.arrival.select(selection) if len(index) else Numbers(0, start=self.newest_arrival()),
-            None if self.receipts is None else self.receipts.take(index),
-        )
+        changed = self.__copy__()
+        changed.schema, changed.slots, changed.rows = schema, list(slots), len(index)
+        changed.seq, changed.time = self.seq.select(selection), self.time.select(selection)
+        changed.arrival = self.arrival.select(selection) if len(index) else Numbers(0, start=self.newest_arrival())
+        changed.receipts = None if self.receipts is None else self.receipts.take(index)
+        return changed
 
     def newest_arrival(self) -> int:
         """Return the arrival time of the last item, in ns; a train without rows keeps it too, for what it makes others emit."""
@@ -276,35 +273,6 @@ class Train:
         changed = self.__copy__()
         changed.schema, changed.slots = schema, list(slots)
         return changed
-
-    def _with(
-        self,
-        schema: Schema,
-        slots: Sequence[Slot],
-        rows: int,
-        seq: Numbers,
-        time: Numbers,
-        arrival: Numbers,
-        receipts: RowShares | None,
-    ) -> Train:
-        return Train(
-            schema,
-            slots,
-            rows=rows,
-            lo=self.lo,
-            hi=self.hi,
-            seq=seq,
-            time=time,
-            arrival=arrival,
-            track=self.track,
-            ended=self.ended,
-            idle=self.idle,
-            flush=self.flush,
-            notes=self.notes,
-            origin=self.origin,
-            tally=self.tally,
-            receipts=receipts,
-        )
 
     def split_at(self, seq: int) -> tuple[Train, Train]:
         """Cut at an arrival number with lo <= seq <= hi: rows below it, and the rest. End and idle marks go with the rest."""
