@@ -8,47 +8,64 @@ instrument, not what is measured.
 from __future__ import annotations
 
 import gc
-import multiprocessing
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 
 from millstream.client.benchmarks.chain_workload import NAME, START_US
 from millstream.client.benchmarks.raw import RawPublisher
+from millstream.client.errors import MillstreamError
 
 AHEAD_NS = 50_000_000  # from when all frames are made to the first one's time
 SPIN_S = 100e-6  # a sleep may last that much longer than asked for
 NAP_S = 20e-6  # where tuples follow one another faster than a sleep can tell; some 75 µs
 SENT_TOGETHER_MAX = 256  # frames; by the socket's own back-pressure no more are sent than the server takes
-LEAVE_S = 60.0
+_COMMAND = "from millstream.client.benchmarks.latency_sender import main; main()"
 
 
 class Sender:
-    """Sends tuple i when it is due, and with it those that are due already. `late_ms`: how late the tuples left, in order, once joined."""
+    """A context: sends tuple i when it is due, and with it those that are due already.
+
+    `late_ms`: how late the tuples left, in order, once joined.
+    """
 
     def __init__(self, port: int, tuples: int, rate_per_s: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._ours, theirs = context.Pipe()
-        self._process = context.Process(target=_send, args=(theirs, port, tuples, rate_per_s), name="sender", daemon=True)
-        self._process.start()
-        theirs.close()
+        arguments = [str(port), str(tuples), str(rate_per_s)]
+        self._process = subprocess.Popen([sys.executable, "-c", _COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
         self._rate_per_s = rate_per_s
         self._began_ns = 0
         self.late_ms: list[float] = []
 
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
     def begin(self) -> None:
-        """Wait until all frames are made: the first is due soon. EOFError when the process could not make them."""
-        self._began_ns = self._ours.recv()
+        """Wait until all frames are made: the first is due soon."""
+        self._began_ns = int(self._told())
 
     def due_ns(self, number: int) -> int:
         """Return when a tuple is due, on the monotonic clock."""
         return due_ns(self._began_ns, number, self._rate_per_s)
 
     def join(self) -> None:
-        """Wait for the last ack. EOFError when the process failed."""
-        self.late_ms = self._ours.recv()
-        self._process.join(LEAVE_S)
+        """Wait for the last ack."""
+        self.late_ms = json.loads(self._told())
+
+    def _told(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise MillstreamError("benchmark", "the publisher ended before its time")
+        return line
 
 
 def price(number: int) -> float:
@@ -74,20 +91,21 @@ def no_collector() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _send(told: Connection, port: int, tuples: int, rate_per_s: int) -> None:
-    """Send all, then wait for the acks."""
+def main() -> None:
+    """Send all, then wait for the acks; arguments are port, tuples and rate. Says when it begins and how late tuples left, a line each."""
+    port, tuples, rate_per_s = map(int, sys.argv[1:])
     publisher = RawPublisher(port, NAME)
     frames = [publisher.row_frame([START_US + i, i, 0, 0, price(i), "tag"]) for i in range(tuples)]
     with no_collector():
         began_ns = time.monotonic_ns() + AHEAD_NS
-        told.send(began_ns)
+        print(began_ns, flush=True)
         sent = list(_sent(publisher, frames, began_ns, rate_per_s))
     publisher.wait_for_acks(tuples)
     publisher.close()
     late_ms: list[float] = []
     for number, at_ns in sent:
         late_ms.extend((at_ns - due_ns(began_ns, i, rate_per_s)) / 1e6 for i in range(len(late_ms), number))
-    told.send(late_ms)
+    print(json.dumps(late_ms), flush=True)
 
 
 def _sent(publisher: RawPublisher, frames: list[bytes], began_ns: int, rate_per_s: int) -> Iterator[tuple[int, int]]:
