@@ -37,8 +37,8 @@ that had piled up in a socket went to that thread while the next were read, the 
 44,000 rows a second, one a frame, stayed at 600 a read and 30 ms, where 40 a read and 2 to 5 ms was as stable."""
 
 OFFER_NS_MAX: Final = 4_000_000
-"""Then whatever is left goes to the scheduler thread, so that reading from sockets goes on. After 1 ms that thread was woken by the one
-row that took longer than usual, and rows that came meanwhile kept it awake for 100 ms and more: two threads at one interpreter."""
+"""Then whatever is left goes to the scheduler thread, so that reading from sockets goes on. With 1 ms the one row that took longer than
+usual woke it, and rows that came meanwhile kept it awake for 100 ms and more: two threads at one interpreter."""
 
 OFFER_COST_NS_MAX: Final = 2_000_000
 """While such turns have cost more than this on average, rows go to the scheduler thread."""

@@ -18,6 +18,7 @@ from millstream.client.benchmarks.kit import Figures, Kit
 from millstream.client.benchmarks.latency_sender import Sender, no_collector, price
 from millstream.client.blocking import _new_loop
 from millstream.client.connection import connect_async
+from millstream.client.subscriber import Subscription
 
 RATE_PER_S = 2_000
 WARM_UP = 1_000
@@ -53,22 +54,12 @@ async def _measure(kit: Kit, server: Daemon, name: str, rate_per_s: int) -> Figu
         await client.execute(STREAM.replace("STREAM", "STREAM IF NOT EXISTS", 1))
         await client.submit(PLAN, name=name)
         async with await client.subscribe(name) as results:
-            sender = Sender(server.port, tuples, rate_per_s)
-            try:
+            with Sender(server.port, tuples, rate_per_s) as sender:
                 await asyncio.to_thread(sender.begin)
-                count = 0
                 with no_collector():
                     async with asyncio.timeout(tuples / min(rate_per_s, RATE_PER_S) + ANSWER_S):
-                        async for batch in results:
-                            now_ns = time.monotonic_ns()
-                            for number, value in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
-                                arrived_ns[number], prices[number] = now_ns, value
-                            count += batch.num_rows
-                            if count >= tuples:
-                                break
+                        count = await _read(results, arrived_ns, prices)
                 await asyncio.to_thread(sender.join)
-            finally:
-                sender.end()
         await client.query(name).drop()
     kit.require(all(arrived_ns) and count == tuples, "a tuple has no result, or more than one")
     kit.require(all(found == price(i) * 1.1 for i, found in enumerate(prices)), "another price than by hand")
@@ -84,6 +75,19 @@ async def _measure(kit: Kit, server: Daemon, name: str, rate_per_s: int) -> Figu
         "train": 1,
         "peak_rss_mb": server.peak_rss_mb(),
     }
+
+
+async def _read(results: Subscription, arrived_ns: list[int], prices: list[float]) -> int:
+    """Read results until there are as many as tuples; note when each came and its price, and return their number."""
+    count = 0
+    async for batch in results:
+        now_ns = time.monotonic_ns()
+        for number, value in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
+            arrived_ns[number], prices[number] = now_ns, value
+        count += batch.num_rows
+        if count >= len(arrived_ns):
+            break
+    return count
 
 
 def _percentile(ordered: list[float], share: float) -> float:

@@ -15,53 +15,56 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
 from millstream.client.benchmarks.chain_workload import NAME, START_US
 from millstream.client.benchmarks.raw import RawPublisher
+from millstream.client.errors import MillstreamError
 
 AHEAD_NS = 50_000_000  # from when all frames are made to the first one's time
 SPIN_S = 100e-6  # a sleep may last that much longer than asked for
 NAP_S = 20e-6  # where tuples follow one another faster than a sleep can tell; some 75 µs
 SENT_TOGETHER_MAX = 256  # frames; by the socket's own back-pressure no more are sent than the server takes
-_SEND = "from millstream.client.benchmarks.latency_sender import main; main()"
+_COMMAND = "from millstream.client.benchmarks.latency_sender import main; main()"
 
 
 class Sender:
-    """Sends tuple i when it is due, and with it those that are due already. `late_ms`: how late the tuples left, in order, once joined."""
+    """A context: sends tuple i when it is due, and with it those that are due already.
+
+    `late_ms`: how late the tuples left, in order, once joined.
+    """
 
     def __init__(self, port: int, tuples: int, rate_per_s: int) -> None:
-        arguments = [str(number) for number in (port, tuples, rate_per_s)]
-        self._process = subprocess.Popen([sys.executable, "-c", _SEND, *arguments], stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self._said = self._process.stdout
+        arguments = [str(port), str(tuples), str(rate_per_s)]
+        self._process = subprocess.Popen([sys.executable, "-c", _COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
         self._rate_per_s = rate_per_s
         self._began_ns = 0
         self.late_ms: list[float] = []
 
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
     def begin(self) -> None:
-        """Wait until all frames are made: the first is due soon. ClickException when the process could not make them."""
-        self._began_ns = int(self._line())
+        """Wait until all frames are made: the first is due soon."""
+        self._began_ns = int(self._told())
 
     def due_ns(self, number: int) -> int:
         """Return when a tuple is due, on the monotonic clock."""
         return due_ns(self._began_ns, number, self._rate_per_s)
 
     def join(self) -> None:
-        """Wait for the last ack. ClickException when the process failed."""
-        self.late_ms = json.loads(self._line())
-        self.end()
+        """Wait for the last ack."""
+        self.late_ms = json.loads(self._told())
 
-    def end(self) -> None:
-        """Stop the process if it still runs."""
-        self._process.terminate()
-        self._process.wait()
-        self._said.close()
-
-    def _line(self) -> str:
-        line = self._said.readline()
+    def _told(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line:
-            self.end()
-            raise click.ClickException("the process that sends the tuples failed; what it said is above")
+            raise MillstreamError("benchmark", "the publisher ended before its time")
         return line
 
 
@@ -89,8 +92,8 @@ def no_collector() -> Iterator[None]:
 
 
 def main() -> None:
-    """Send all, then wait for the acks: the sending process. Tells when it began, and at the end how late each tuple left."""
-    port, tuples, rate_per_s = (int(argument) for argument in sys.argv[1:])
+    """Send all, then wait for the acks; arguments are port, tuples and rate. Says when it begins and how late tuples left, a line each."""
+    port, tuples, rate_per_s = map(int, sys.argv[1:])
     publisher = RawPublisher(port, NAME)
     frames = [publisher.row_frame([START_US + i, i, 0, 0, price(i), "tag"]) for i in range(tuples)]
     with no_collector():
