@@ -127,7 +127,7 @@ class _ColumnWriter(ProgramWriter):
         text = self.text(condition)
         line = f"m = logical_and(m, {text})" if self._masked else f"m = {text}"
         self._masked = True
-        return [line, "n = count_nonzero(m)"]
+        return [line, "n = int(count_nonzero(m))"]
 
     def compared(self, function: str, first: str, second: str) -> str:
         """Write a comparison of two columns, or of one with a constant."""

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from millstream.engine.graph import ClassId, OperatorId, QueryId, QueryNode
 from millstream.engine.work import Emission
 from millstream.scheduler.histogram import Histogram
-from millstream.scheduler.measures import Measures, Staleness
+from millstream.scheduler.measures import Measures
 from millstream.scheduler.outputs import unions
 from millstream.scheduler.qos import critical_points_ns, first_critical_ns, gradient, last_useful_ns, late_from_ns, utilities, utility
 from millstream.scheduler.simulation.outcome import Outcome, QueryFacts
+from millstream.scheduler.staleness import Staleness
 
 MS = 1_000_000
 S = 1_000_000_000
