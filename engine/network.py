@@ -250,7 +250,8 @@ class Network:
         self.lost_sharing = False
         with self.ingress.lock:
             at = self.ingress.next_seq
-            if any(log.ended for log in blueprint.external_logs):
+            derived = [self.queries[self._derived[n][0]].blueprint.base_streams for n in blueprint.streams if n in self._derived]
+            if any(log.ended for log in blueprint.external_logs) or any(self._all("ended", base) for base in derived):
                 ended = [name for name in sorted(blueprint.base_streams) if name in self.sources and self.sources[name].ended]
                 what = f"stream {', '.join(ended)}" if ended else f"an input of query {query.node.name}"
                 raise InvalidDefinition(
@@ -260,7 +261,7 @@ class Network:
             self.lost_sharing = not all(shared.is_untouched() for shared in blueprint.with_state)
             if self.lost_sharing:
                 raise SharingLost(f"rows have reached an operator that query {query.node.name} was to share")
-            cursors = blueprint.attach(at, self._is_idle, self._newest_us(blueprint.base_streams))
+            cursors = blueprint.attach(at, lambda names: self._all("idle", names), self._newest_us(blueprint.base_streams))
             if query_id in self._handovers:
                 self._handovers[query_id].seal(at)
             for shared in blueprint.offers:
@@ -309,10 +310,10 @@ class Network:
     def _base_of(self, blueprint: Blueprint, shared: Shared) -> frozenset[str]:
         return frozenset[str]().union(*(p.base_streams for p in shared.ports)) or blueprint.base_streams
 
-    def _is_idle(self, streams: frozenset[str]) -> bool:
-        """Say whether all of these streams are idle. Tables are neither idle nor awake: what joins one is as idle as its stream."""
+    def _all(self, state: str, streams: frozenset[str]) -> bool:
+        """Say whether all of these streams are so. Tables are neither idle nor do they end: what joins one is as its stream is."""
         sources = [source for name in streams if (source := self.sources[name]).table is None]
-        return bool(sources) and all(source.idle for source in sources)
+        return bool(sources) and all(getattr(source, state) for source in sources)
 
     def _newest_us(self, streams: frozenset[str]) -> int | None:
         """Return the greatest event time that these streams have seen; None before the first row."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from millstream.engine.errors import InvalidDefinition
+from millstream.engine.planner.plan import derived_stream, plan_select
 
 from tests.support.engine_run import SECOND, SqlEngine
 
@@ -43,6 +45,21 @@ def answers(query: str, silent: str, *, work: bool, sharing: bool) -> tuple[Any,
     engine.end()
     engine.work()
     return before_the_end, (engine.rows("late comer"), engine.account("late comer"))
+
+
+@pytest.mark.parametrize("work", [True, False])
+def test_a_derived_stream_whose_sources_have_ended_takes_no_more_readers_though_it_has_rows_to_read_itself(work: bool) -> None:
+    engine = SqlEngine(*STREAMS)
+    planned = plan_select("SELECT ts, k, v FROM a WHERE v > 3", engine.catalog)
+    engine.catalog.add(derived_stream("d", planned))
+    engine.deltas["d"] = engine.network.create_derived("d", planned.physical)
+    engine.network.attach(engine.deltas["d"].query.id)
+    engine.put("a", [(SECOND, 1, 5)])
+    engine.end("a")
+    if work:
+        engine.work()
+    with pytest.raises(InvalidDefinition, match="stream a has ended"):
+        engine.select("SELECT d.v, b.v AS other FROM d JOIN b ON d.k = b.k WITHIN 1 SECOND")
 
 
 @pytest.mark.parametrize("silent", ["", "a", "b"])
