@@ -116,6 +116,12 @@ async def answers(client: AsyncClient, told: Told, expected: dict[str, str]) -> 
     return found
 
 
+def in_order(texts: dict[str, str], told: Told, name: str) -> list[str]:
+    """Return a query's rows. What several queries and the intake call late or bad meets in the order in which they get to it."""
+    rows = texts[name].splitlines()
+    return sorted(rows) if name in told.endless else rows
+
+
 def expected_of(case: Case, queries: list[str]) -> dict[str, str]:
     text = (CASES / f"{case.name}.expected").read_text("utf-8")
     if len(queries) == 1:
@@ -133,7 +139,8 @@ def test_a_golden_case_is_answered_over_tcp_as_in_a_run(case: Case) -> None:
         for stream in told.streams:
             await client.finish(stream)
         expected = expected_of(case, told.queries)
-        assert await answers(client, told, expected) == expected
+        found = await answers(client, told, expected)
+        assert [in_order(found, told, name) for name in told.queries] == [in_order(expected, told, name) for name in told.queries]
 
     run(test)
 
