@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 CONDITIONS = ("", " WHERE v > 3", " WHERE 3 < v AND k <> 2", " WHERE k <> 2 AND v > 3", " WHERE v > 6", " WHERE v > 100")
-AGGREGATES = (
+COMMON_AGGREGATES = (
     "COUNT(*) AS n",
     "SUM(v) AS total, COUNT(*) AS n",
     "AVG(x) AS mean, MIN(v) AS low",
@@ -14,21 +14,23 @@ AGGREGATES = (
     "MEDIAN(v) AS mid, FIRST(v) AS f",
     "SUM(v) FILTER (WHERE k = 1) AS part",
     "COUNT(DISTINCT v) AS different",
+)
+AGGREGATES = (
+    *COMMON_AGGREGATES,
     "TOP(v, 2) AS best",
     "STDDEV(x) AS spread, LAST(v) AS newest",
     "ARRAY_AGG(v) AS list",
     "SUM(10 / v) AS parts",
 )
-CLOSING = (
+WINDOWS = (
     "[RANGE 10 SECONDS SLIDE 5 SECONDS]",
     "[RANGE 4 SECONDS SLIDE 2 SECONDS]",
     "[RANGE 6 SECONDS SLIDE 6 SECONDS]",
+    "[RANGE 9 SECONDS SLIDE 3 SECONDS OFFSET 1 SECOND]",
     "[RANGE 2 SECONDS SLIDE 5 SECONDS]",
     "[RANGE 7 SECONDS SLIDE 3 SECONDS]",
-    "[RANGE 9 SECONDS SLIDE 3 SECONDS OFFSET 1 SECOND]",
-    "[SESSION 2 SECONDS]",
-    "[SESSION 2 SECONDS MAX 5 SECONDS]",
 )
+CLOSING = (*WINDOWS, "[SESSION 2 SECONDS]", "[SESSION 2 SECONDS MAX 5 SECONDS]")
 SLIDING = ("[RANGE 5 SECONDS]", "[ROWS 4]", "[PARTITION BY k ROWS 2]", "[ROWS 4 SLIDE 2]", "[NOW]")
 SELECTIONS = (
     "SELECT v, x FROM a WHERE v > 3",

@@ -9,29 +9,15 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.property.random_queries import COMMON_AGGREGATES, WINDOWS
 from tests.support.engine_run import SECOND, SqlEngine
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, k BIGINT, v BIGINT, x DOUBLE) TIMESTAMP BY ts DELAY 2 SECONDS"
 FILTERS = ("", "WHERE v > 3", "WHERE 3 < v AND k <> 2", "WHERE k <> 2 AND v > 3", "WHERE v > 6")
 AGGREGATES = (
-    "COUNT(*) AS n",
-    "SUM(v) AS total, COUNT(*) AS n",
-    "AVG(x) AS mean, MIN(v) AS low",
-    "MAX(x) AS high",
-    "SUM(v * 2 + k) AS d",
-    "MEDIAN(v) AS mid, FIRST(v) AS f",
-    "SUM(v) FILTER (WHERE k = 1) AS part",
-    "COUNT(DISTINCT v) AS different",
+    *COMMON_AGGREGATES,
     "TOP(v, 2) AS best, PERCENTILE_DISC(v, 0.3) AS low",
     "STDDEV(x) AS spread, LAST(v) AS newest",
-)
-WINDOWS = (
-    "[RANGE 10 SECONDS SLIDE 5 SECONDS]",
-    "[RANGE 4 SECONDS SLIDE 2 SECONDS]",
-    "[RANGE 6 SECONDS SLIDE 6 SECONDS]",
-    "[RANGE 9 SECONDS SLIDE 3 SECONDS OFFSET 1 SECOND]",
-    "[RANGE 2 SECONDS SLIDE 5 SECONDS]",
-    "[RANGE 7 SECONDS SLIDE 3 SECONDS]",
 )
 GROUPS = ("", "GROUP BY k")
 OTHERS = (

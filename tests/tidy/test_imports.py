@@ -168,6 +168,11 @@ def test_every_function_of_arrow_that_is_asked_for_answers_as_in_pyarrow() -> No
     assert written <= {"fill_null", "index"}, written
 
 
+def test_the_two_folders_that_call_arrow_by_themselves_do_it_alike() -> None:
+    engine, protocol = (Path(module.__file__ or "").read_text("utf-8") for module in (engine_functions, protocol_functions))
+    assert engine == protocol
+
+
 def attributes_of(path: Path, module: str) -> set[str]:
     """Return the attributes of an imported module that a file reads."""
     tree = parse(path)
