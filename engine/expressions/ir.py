@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from millstream.engine.records import dataclass
-from millstream.engine.types import DataType
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import DataType
 
 
 @dataclass(frozen=True, slots=True)
