@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
@@ -28,6 +29,7 @@ from millstream.engine.runtime.handover import Handover
 from millstream.engine.runtime.hooks import Hooks as Hooks
 from millstream.engine.runtime.hooks import NoHooks as NoHooks
 from millstream.engine.runtime.instantiator import Blueprint, Ids, Instantiator
+from millstream.engine.runtime.memory import Memory
 from millstream.engine.runtime.queues import OutputLog
 from millstream.engine.runtime.relations import TableContent, change_schema
 from millstream.engine.runtime.running import RunningOperator
@@ -50,7 +52,8 @@ class RunningQuery:
     """A query with its operators (post-order, without sources) and the ledgers of its input streams.
 
     It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
-    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came.
+    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came. `bytes_max` is the bound on its
+    memory where it has one of its own.
     """
 
     node: QueryNode
@@ -62,6 +65,7 @@ class RunningQuery:
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
     rows_before: dict[OperatorId, int] = field(default_factory=dict)
     branches: Branches | None = None
+    bytes_max: int | None = None
 
 
 class Network:
@@ -91,6 +95,7 @@ class Network:
         self._announced: set[OperatorId] = set()
         self._served: dict[OperatorId, list[RunningQuery]] = {}
         self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
+        self.memory = Memory(self)
 
     # Streams -----------------------------------------------------------------------------------------------------------
 
@@ -236,7 +241,7 @@ class Network:
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
         self._announced.update(n.id for n in source_nodes)
         key = (class_node.id, "" if shed_by is None else shed_by.text)
-        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint, key)
+        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint, key, bytes_max=query.options.memory_bytes_max)
         return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 
     def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, int], ...]:
@@ -271,6 +276,7 @@ class Network:
         query.from_seq = at
         for running in blueprint.operators:
             self.operators[running.id] = running
+            running.bytes_left = partial(self.memory.left, running)
             self._served.setdefault(running.id, []).append(query)
             query.rows_before[running.id] = running.statistics.rows_in
         for subscription in blueprint.subscriptions:
@@ -348,9 +354,22 @@ class Network:
                 self._served.pop(running.id, None)
                 for cursor in running.inputs:
                     cursor.log.close_cursor(cursor.edge)
+                running.leave()
         self.version += 1
         self._regroup(query.blueprint)
         return tuple(gone)
+
+    def end_query(self, query: RunningQuery, operator: OperatorId, error: Exception) -> None:
+        """Let a query end for what one of its operators came to, and tell the owner, who takes it out; what serves others goes on."""
+        self.abandon(query.node.id)
+        self.hooks.query_failed(query.node.id, operator, error)
+
+    def abandon(self, query_id: QueryId) -> None:
+        """Do no more work for a query that is about to be taken out; from any thread."""
+        query = self.queries.get(query_id)
+        for running in () if query is None else query.blueprint.operators:
+            if running.queries <= 1:
+                running.failed = True
 
     def hold(self, query_id: QueryId, held: bool) -> None:
         """Keep a paused query's answers from leaving, or let them go again; the scheduler stops its operators itself."""

@@ -219,6 +219,7 @@ class OutputLog:
             while node is not None:
                 self._passed(node)
                 node = node.next
+            cursor.forget()
             if not self.cursors:
                 self._tail.next = None
                 self._tail = LogNode(None)
@@ -275,6 +276,9 @@ class Taken:
     controls: int
 
 
+Place = tuple[LogNode, Train | None, int, int, int]
+
+
 class Cursor:
     """One reader of a log. `position` is the arrival number up to which it has read; used by one thread at a time.
 
@@ -294,6 +298,11 @@ class Cursor:
         self.controls_taken = 0
         self.sealed_at: int | None = None
         self._rest: Train | None = None  # what is left of node.next once a part of it was taken
+
+    def forget(self) -> None:
+        """Let go of what follows: nodes point forward, so whoever still knows a cursor that is closed would keep all that ever comes."""
+        self.node = LogNode(None)
+        self._rest = None
 
     @property
     def is_pending(self) -> bool:
@@ -332,6 +341,15 @@ class Cursor:
                 total += node.rows
                 node = node.next
         return total
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how many bytes wait, by count: rows not taken, each as large as the log's are on average."""
+        log = self.log
+        rows, held = log.rows_total - self.rows_before - self.rows_taken, log.rows_held
+        if rows <= 0:
+            return 0
+        return rows * (log.bytes_held // held if held > 0 else log.row_bytes)
 
     def head_arrival_ns(self) -> int | None:
         """Return the arrival of the oldest row that waits, or None."""
@@ -422,6 +440,23 @@ class Cursor:
         if not parts:
             return None
         return Taken(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
+
+    def place(self) -> Place:
+        """Return where it stands, for `put_back`."""
+        return self.node, self._rest, self.position, self.rows_taken, self.controls_taken
+
+    def put_back(self, place: Place) -> None:
+        """Stand where it stood before a train was taken, which nobody has seen; what was pushed since stays behind it."""
+        with self.log._lock:
+            upto = self.node.next
+            self.node, self._rest, self.position, self.rows_taken, self.controls_taken = place
+            node = self.node.next
+            while node is not None and node is not upto:
+                if node.readers == 0:
+                    self.log.rows_held += node.rows
+                    self.log.bytes_held += node.bytes
+                node.readers += 1
+                node = node.next
 
     def _take_alone(self, rows_max: int) -> Taken | None:
         """Take a train that waits by itself and can be taken whole, as most of a quiet stream's can; None where it is not so."""

@@ -72,7 +72,7 @@ def _time_weights(operator: RunningOperator, queries: Sequence[RunningQuery]) ->
     return [operator.statistics.rows_in - query.rows_before.get(operator.id, 0) for query in queries]
 
 
-def _state_weights(operator: RunningOperator, queries: Sequence[RunningQuery]) -> list[int]:
+def state_weights(operator: RunningOperator, queries: Sequence[RunningQuery]) -> list[int]:
     """How long each query keeps panes: its longest window; of other state all have the same."""
     logic = operator.logic
     if isinstance(logic, SharedAggregate):
@@ -88,7 +88,7 @@ def _bills(queries: Sequence[RunningQuery], served: Callable[[OperatorId], list[
         cost, size = wholes[operator.id] = operator.statistics.cost_ns, operator.logic.state_bytes()
         sharing = served(operator.id)
         costs = divided(cost, _time_weights(operator, sharing))
-        sizes = divided(size, _state_weights(operator, sharing))
+        sizes = divided(size, state_weights(operator, sharing))
         parts.update(((operator.id, one.node.id), pair) for one, pair in zip(sharing, zip(costs, sizes, strict=True), strict=True))
     found = []
     for query in queries:

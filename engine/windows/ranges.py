@@ -18,6 +18,7 @@ from millstream.engine.data.types import DataType, Kind
 from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.extremes import object_column
 from millstream.engine.windows.holistic import HOLISTIC, distinct_values, with_nulls
+from millstream.engine.windows.parts import in_parts
 from millstream.engine.windows.sums import average_column, exact_column
 
 Int64Array = npt.NDArray[np.int64]
@@ -45,7 +46,7 @@ class Ranges:
             column = column.filter(mask)
         if call.distinct and call.function not in ("min", "max"):
             column, starts, stops = distinct_values(column, starts, stops)
-        return evaluate(call, column, starts, stops)
+        return in_parts(evaluate, call, column, starts, stops)
 
     def _mask(self, column: Column | None, filter_: int | None) -> Mask | None:
         mask = None if column is None else column.validity()
