@@ -159,6 +159,10 @@ class FusedChain:
                     self._tail.process((train,), side)
                 except CutAt as error:
                     raise _Again from error
+                except TooMuchAtOnce as error:
+                    if self._tail.stateful:  # it may have changed by then
+                        raise
+                    raise _Again from error
                 made = emitted(self._last, (train,), side)
                 if to_sinks is not None:
                     made = to_sinks(made)

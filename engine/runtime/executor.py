@@ -175,13 +175,13 @@ class Executor:
             if running.logic.stateful or len(inputs) != 1:
                 raise
             out.errors.clear()
-            first, rest = inputs[0].split_rows(inputs[0].rows // 2) if inputs[0].rows > 1 else (inputs[0], None)
-            if rest is None:
+            halves = _halves(inputs[0])
+            if halves is None:
                 raise
         else:
             return emitted(running, inputs, out)
         made: Made = []
-        for half in (first, rest):
+        for half in halves:
             part = Emitter(len(running.outputs))
             made += self._made(running, [half], part)
             out.take_side_rows(part)
@@ -271,6 +271,15 @@ class Executor:
         else:
             tail.watch(0, 1)
             settle_watchers(self._network, tail)
+
+
+def _halves(train: Train) -> tuple[Train, Train] | None:
+    """Return a train in two parts of about as many rows; None where all of its rows have one arrival number."""
+    seqs = train.seq.array()
+    if not len(seqs) or seqs[0] == seqs[-1]:
+        return None
+    middle = int(seqs[len(seqs) // 2])
+    return train.split_at(middle if middle > seqs[0] else int(seqs[np.searchsorted(seqs, middle, side="right")]))
 
 
 class StepCounts:
