@@ -38,7 +38,9 @@ def given_rows(choice: random.Random) -> Given:
             back = choice.choice((0, 0, 0, 1, 3, 9)) * SECOND
             rows.append((now - back, choice.choice((0, 1, 1, 2, None)), choice.randrange(0, 9), choice.randrange(0, 64) / 64))
         stream = choice.choice("aabbc")
-        found.append((stream, [row[1:] for row in rows] if stream == "c" else sorted(rows, key=lambda row: row[0]) if stream == "b" else rows))
+        found.append(
+            (stream, [row[1:] for row in rows] if stream == "c" else sorted(rows, key=lambda row: row[0]) if stream == "b" else rows)
+        )
         if choice.random() < 0.2:
             found.append(("t", [(choice.randrange(4), choice.randrange(9), "+")]))
     return found
