@@ -35,7 +35,6 @@ from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.host.runtime import Runtime
 from millstream.server.journal.journaling import JournalBounds
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
@@ -53,6 +52,8 @@ from millstream.server.version import program
 from millstream.server.watch.pressing import Pressing
 
 if TYPE_CHECKING:
+    from millstream.engine.runtime.network import Network
+    from millstream.scheduler.executor import InstructionHandler, OrderExecutor
     from millstream.server.net.publishing import Channel
     from millstream.server.net.session import Session
 
@@ -118,7 +119,7 @@ class Application:
         self.host = EngineHost(
             self,
             self.store,
-            self._runtime(spec),
+            partial(self._live_runtime, spec),
             spec,
             rewrite=config.rewrite,
             sharing=config.sharing,
@@ -131,7 +132,6 @@ class Application:
 
             self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
-        assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
             try:
@@ -140,15 +140,15 @@ class Application:
                 self._executor.shutdown()
                 self.store.close()
                 raise
-        self.host.runtime.scheduler.on_run = self._pass_results_on
-        self.host.runtime.start()
+        self.runtime.scheduler.on_run = self._pass_results_on
+        self.runtime.start()
         for problem in await self.call(restoring.restore, self.host):
             self.log.error("not_restored", reason=problem)
         self.ready = True
 
-    def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
+    def _live_runtime(self, spec: PolicySpec, executor: OrderExecutor, network: Network, told: InstructionHandler) -> LiveRuntime:
         config = self.config
-        return lambda executor, network, told: LiveRuntime(
+        self.runtime = LiveRuntime(
             executor,
             network,
             spec,
@@ -158,16 +158,16 @@ class Application:
             aging=config.estimate_aging,
             load=config.load,
         )
+        return self.runtime
 
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
         self.turn.take()
         await self.call(lambda: None)  # what is being executed ends first
-        assert isinstance(self.host.runtime, LiveRuntime)
         drained = False
         with suppress(SchedulerError):  # it had ended before, which has been told
-            drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)
+            drained = await self.loop.run_in_executor(None, self.runtime.stop, self.config.drain_s)
         self.bridge.drain()
         now_ns = self.now_ns()
         self.each(self.feeds.values(), lambda found: found.feed.finish("stopping", FAREWELL, {}, now_ns))
@@ -376,8 +376,7 @@ class Application:
     def reported(self, kind: str, message: str) -> None:
         """Log it."""
         if kind == "fatal":
-            assert isinstance(self.host.runtime, LiveRuntime)
-            self.log.error(kind, reason=message, exc_info=self.host.runtime.scheduler.failure)
+            self.log.error(kind, reason=message, exc_info=self.runtime.scheduler.failure)
             self.broken = message
             self.loop.call_soon_threadsafe(self.when_broken)
             return

@@ -41,6 +41,13 @@ class DirectRuntime:
         self._network = network
         self._steps: dict[QueryId, tuple[Step, ...]] = {}
 
+    @property
+    def scheduler(self) -> None:
+        """There is none with threads."""
+
+    def record(self, recording: object) -> None:
+        """Nobody records here."""
+
     def now_us(self) -> int:
         """Return the system's clock."""
         return time.time_ns() // NS_PER_US

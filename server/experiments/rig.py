@@ -43,8 +43,12 @@ class LiveEngine:
         spec, self._load = PolicySpec.parse(policy), load
         self.results = Results()
         self.host = EngineHost(
-            self.results, Store(None), lambda _, network, told: self._runtime(network, spec, workers, told, fuse), spec, rewrite=False
+            self.results, Store(None), lambda _, network, told: self._made(network, spec, workers, told, fuse), spec, rewrite=False
         )
+
+    def _made(self, network: Network, spec: PolicySpec, workers: int, told: Any, fuse: bool) -> LiveRuntime:
+        self._live = self._runtime(network, spec, workers, told, fuse)
+        return self._live
 
     def _runtime(self, network: Network, spec: PolicySpec, workers: int, told: Any, fuse: bool) -> LiveRuntime:
         return LiveRuntime(Executor(network, fuse=fuse), network, spec, workers, told, load=self._load)
@@ -59,8 +63,7 @@ class LiveEngine:
     @property
     def runtime(self) -> LiveRuntime:
         """The live runtime."""
-        assert isinstance(self.host.runtime, LiveRuntime)
-        return self.host.runtime
+        return self._live
 
     @property
     def scheduler(self) -> LiveScheduler:

@@ -44,6 +44,13 @@ class VirtualRuntime:
             self.core, executor, on_splice=splicer(network), on_instruction=on_instruction, start_ns=start_us * NS_PER_US
         )
 
+    @property
+    def scheduler(self) -> None:
+        """None: no time passes."""
+
+    def record(self, recording: object) -> None:
+        """Nothing is recorded in virtual time."""
+
     def run(self) -> None:
         """Run until nothing is left to do at this moment."""
         self.driver.run_until_idle()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.scheduler.optimiser.contract import Decision, Observation
-from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.results.outcome import Outcome, table
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ def show_decisions(host: EngineHost) -> Outcome:
     columns += [("latency_ms_after", "DOUBLE"), ("memory_bytes_after", "DOUBLE"), ("distance_after", "DOUBLE")]
     columns += [("outcome", "TEXT"), ("undone", "BOOLEAN"), ("note", "TEXT")]
     runtime, optimiser = host.runtime, host.optimiser
-    if optimiser is None or not isinstance(runtime, LiveRuntime):
+    if optimiser is None:
         return table(columns, [])
-    shift_us = runtime.now_us() - runtime.clock_ns() // NS_PER_US
+    shift_us = runtime.now_us() - runtime.arrival_ns() // NS_PER_US
     return table(columns, [_row(one, shift_us) for one in optimiser.decisions])
 
 

@@ -10,11 +10,11 @@ from millstream.scheduler.events import SumsWanted
 from millstream.scheduler.optimiser.admission import Admission, Answer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
 from millstream.scheduler.optimiser.prediction import AddedLoad, added_load, class_loads
 from millstream.server.errors import Refused
-from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
     from millstream.engine.plan.plan import PlannedQuery
+    from millstream.scheduler.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
 
 NS_PER_S = 1_000_000_000
@@ -48,16 +48,16 @@ def _any_target(host: EngineHost, query: Query) -> bool:
 
 def asked(host: EngineHost, planned: PlannedQuery) -> Admission | None:
     """Return what would become of a query; None where no time passes."""
-    if not isinstance(host.runtime, LiveRuntime):
+    scheduler = host.runtime.scheduler
+    if scheduler is None:
         return None
     options = planned.physical.options
-    return _answer(host, planned, host.network.sketch("asked", planned.physical, host.class_node(options)))
+    return _answer(host, scheduler, planned, host.network.sketch("asked", planned.physical, host.class_node(options)))
 
 
-def _answer(host: EngineHost, planned: PlannedQuery, delta: GraphDelta) -> Admission:
+def _answer(host: EngineHost, scheduler: LiveScheduler, planned: PlannedQuery, delta: GraphDelta) -> Admission:
     """Return the answer for a query that was planned and does not run yet."""
-    runtime, options = host.runtime, planned.physical.options
-    assert isinstance(runtime, LiveRuntime)
+    options = planned.physical.options
     rates = source_rates(host)
     node = host.class_node(options)
 
@@ -65,12 +65,12 @@ def _answer(host: EngineHost, planned: PlannedQuery, delta: GraphDelta) -> Admis
         loads = class_loads(core.network, core.estimates, rates)
         return added_load(core.network, core.estimates, rates, delta), {int(one): load for one, load in loads.items()}
 
-    runtime.scheduler.post(SumsWanted())
-    added, loads = runtime.scheduler.ask(look)
+    scheduler.post(SumsWanted())
+    added, loads = scheduler.ask(look)
     classes = [ClassFacts(c.id, c.name, c.priority, c.target_ns, loads.get(int(c.id), 0.0)) for c in host.class_nodes.values()]
     candidate = Candidate(node.id, added, options.qos, _target_ns(options.latency_target_ns, node))
-    protected = runtime.scheduler.settings.load in PROTECTING
-    return admit(float(runtime.scheduler.workers), classes, _running(host), candidate, protected=protected)
+    protected = scheduler.settings.load in PROTECTING
+    return admit(float(scheduler.workers), classes, _running(host), candidate, protected=protected)
 
 
 def _target_ns(own: int | None, node: ClassNode) -> int | None:

@@ -33,12 +33,12 @@ from millstream.scheduler.optimiser.contract import (
 from millstream.scheduler.optimiser.optimiser import Optimiser, OptimiserSettings, ToDo
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.fed_streams import base_streams
-from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query
 from millstream.server.logs import logger
 from millstream.server.watch.replanning import change_plan
 
 if TYPE_CHECKING:
+    from millstream.scheduler.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
 
 LOOKS_REMEMBERED = 10
@@ -72,15 +72,16 @@ class RuntimeOptimiser:
 
     def step(self) -> None:
         """Look, judge, and do what is to be done."""
-        runtime = self.host.runtime
-        assert isinstance(runtime, LiveRuntime)
+        scheduler = self.host.runtime.scheduler
+        if scheduler is None:
+            return
         self.host.watch.look()
-        now_ns = runtime.clock_ns()
-        todo = self._optimiser.step(self._facts(runtime), now_ns)
+        now_ns = self.host.runtime.arrival_ns()
+        todo = self._optimiser.step(self._facts(scheduler), now_ns)
         if todo is None:
             return
         try:
-            self._do(runtime, todo)
+            self._do(scheduler, todo)
         except (EngineError, SchedulerError) as problem:
             self._optimiser.failed(todo, problem.message, now_ns)
             self._log.info("optimiser_failed", query=todo.decision.query, action=str(todo.action), reason=problem.message)
@@ -90,20 +91,19 @@ class RuntimeOptimiser:
 
     # ---- facts
 
-    def _facts(self, runtime: LiveRuntime) -> Facts:
-        policy = PolicySpec.parse(runtime.statistics().policy)
+    def _facts(self, scheduler: LiveScheduler) -> Facts:
+        policy = PolicySpec.parse(scheduler.statistics().policy)
         queries = [q for q in self.host.queries if q.id is not None]
         self._plans = {q.name: self._plans_of(q) for q in queries}
-        return Facts(policy, self._busy(runtime), tuple(self._subject(q) for q in queries))
+        return Facts(policy, self._busy(scheduler), tuple(self._subject(q) for q in queries))
 
-    def _busy(self, runtime: LiveRuntime) -> float:
+    def _busy(self, scheduler: LiveScheduler) -> float:
         """Return the share of the time since the last look in which something was done.
 
         One worker runs on the scheduler's thread, which then decides, runs or waits. With several it is the time in operators by theirs.
         """
-        scheduler = runtime.scheduler
         now = scheduler.spent()
-        waited_ns = now.waiting_ns if scheduler.workers == 1 else -runtime.statistics().busy_ns
+        waited_ns = now.waiting_ns if scheduler.workers == 1 else -scheduler.statistics().busy_ns
         before, self._before = self._before, (now.at_ns, waited_ns)
         if before is None or now.at_ns <= before[0]:
             return 0.0
@@ -135,8 +135,8 @@ class RuntimeOptimiser:
     @property
     def _sheds_alone(self) -> bool:
         """Whether no load manager sheds, so that the optimiser may."""
-        runtime = self.host.runtime
-        return isinstance(runtime, LiveRuntime) and runtime.scheduler.settings.load in (None, "none")
+        scheduler = self.host.runtime.scheduler
+        return scheduler is not None and scheduler.settings.load in (None, "none")
 
     def _weight(self, query: Query) -> float:
         assert query.id is not None
@@ -168,14 +168,14 @@ class RuntimeOptimiser:
 
     # ---- deeds
 
-    def _do(self, runtime: LiveRuntime, todo: ToDo) -> None:
+    def _do(self, scheduler: LiveScheduler, todo: ToDo) -> None:
         action = todo.action
         if isinstance(action, SetPolicy):
-            runtime.set_policy(action.after)
+            self.host.runtime.set_policy(action.after)
             self.host.policy = action.after
         elif isinstance(action, SetWeight):
             weight, query = action.after, action.query
-            runtime.scheduler.post(QueryReweighed(query, weight))
+            scheduler.post(QueryReweighed(query, weight))
             running = self.host.network.queries[query]
             running.node = replace(running.node, weight=weight)
         elif isinstance(action, Shed):
