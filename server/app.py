@@ -31,7 +31,6 @@ from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import ServerError
 from millstream.server.host import restoring, running
 from millstream.server.host.engine_host import Context, EngineHost
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
@@ -393,7 +392,7 @@ class Application:
         self._forget_feed(query.name)
         node = self.host.class_nodes.get(query.planned.physical.options.class_name)
         shed_class = node.id if node is not None and node.may_shed else None
-        streams = base_streams(self.host, query.reads)
+        streams = self.host.base_streams(query.reads)
         self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, streams, query.waiting, shed_class)
         self._share_out_kept()
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
@@ -32,17 +33,15 @@ from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.functions.process import FunctionProcess
-from millstream.server.host import side_streams
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.feeding import DirectFeeder, Feeder
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
-from millstream.server.host.queries import Query, QueryBook
+from millstream.server.host.queries import Query, QueryBook, base_streams
 from millstream.server.host.rates import StreamRates
 from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.host.runtime import Runtime, RuntimeFactory
 from millstream.server.host.sharing import late_rule, period_chooser
-from millstream.server.journal.checkpoints import key_of
+from millstream.server.host.side_streams import error_columns, late_columns
 from millstream.server.journal.journaling import JournalBounds, Journaling
 from millstream.server.journal.recovery import Recovery
 from millstream.server.journal.store import Store, StoredRun
@@ -209,6 +208,10 @@ class EngineHost:
             raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.intakes), token=name)
         return found
 
+    def base_streams(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the streams that rows enter and that these names, derived streams among them, come from."""
+        return base_streams(self.derived, names)
+
     def is_pressed(self, stream: str) -> bool:
         """Whether publishers of a stream should wait for those who read results."""
         return self.observer.is_pressed(stream)
@@ -233,7 +236,7 @@ class EngineHost:
         """Wait, SEEN_S at most, until a running query has seen all that has arrived."""
         at = self.network.ingress.next_seq - 1
         deadline = time.monotonic() + SEEN_S
-        streams = base_streams(self, query.reads)
+        streams = self.base_streams(query.reads)
         while query.state is QueryState.RUNNING and not all(self.have_seen(s, at) for s in streams) and time.monotonic() < deadline:
             time.sleep(SEEN_STEP_S)
 
@@ -310,7 +313,7 @@ class EngineHost:
         if self.journaling is None or not self.journaling.keeps_all_of(query):
             return
         query.identity = secrets.token_hex(6)
-        before = self.store.runs().get(key_of(query)) if recovering else None
+        before = self.store.runs().get(query.key) if recovering else None
         if before is not None:
             query.rows_out = query.rows_before = rows
             # A change log's rows depend on how trains were cut, so it is not continued in the middle.
@@ -318,13 +321,13 @@ class EngineHost:
 
     def remember_run(self, query: Query) -> None:
         """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
-        before = self.store.runs().get(key_of(query))
+        before = self.store.runs().get(query.key)
         began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
         if query.earlier and before is not None:
             began_at = before.began_at
             for identity, rows in query.earlier.items():
                 query.earlier[identity] = query.rows_out if rows < 0 else min(rows, query.rows_out)
-        self.store.set_run(key_of(query), StoredRun(began_at, query.identity, query.earlier))
+        self.store.set_run(query.key, StoredRun(began_at, query.identity, query.earlier))
 
     def order_of(self, query: str) -> int:
         """Return the place of a query among all that were ever made, to order what several of them feed to one stream."""
@@ -367,11 +370,21 @@ class EngineHost:
 
     def late(self, query: str, stream: str, rows: Train) -> None:
         """Pass late rows on to the stream's late output, if it has one."""
-        side_streams.pass_late(self, query, stream, rows)
+        source = self.network.sources.get(stream)
+        name = None if source is None else source.definition.late_into
+        if name is not None and rows.rows:
+            self.feeder.feed(name, self.order_of(query), rows.seq.array(), late_columns(query, rows))
 
     def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-        """Pass evaluation errors on to the stream's error output, if it has one."""
-        side_streams.pass_errors(self, query, stream, errors)
+        """Pass evaluation errors on to the error output of the stream whose row failed, if it has one."""
+        intake = None if stream is None else self.intakes.get(stream)
+        name = None if intake is None else intake.definition.errors_into
+        if intake is None or name is None:
+            return
+        records = errors.records()
+        seqs = np.array([r.seq for r in records], dtype=np.int64)
+        columns = error_columns(query, intake.places_of(seqs), [r.reason for r in records], [r.raw for r in records])
+        self.feeder.feed(name, self.order_of(query), seqs, columns)
 
     def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
         """An operator raised. The scheduler halts the query; whoever subscribed is told."""

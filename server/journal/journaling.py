@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.journal import checkpoints
 from millstream.server.journal.journal import Journal
 from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data
@@ -75,7 +74,7 @@ class Journaling:
     def keeps_all_of(self, query: Query) -> bool:
         """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads, and nothing is shed before it."""
         durable = query.is_durable and not self._may_lose(query)
-        return durable and all(name in self.numbers for name in base_streams(self.host, query.reads))
+        return durable and all(name in self.numbers for name in self.host.base_streams(query.reads))
 
     def _may_lose(self, query: Query) -> bool:
         """Whether load may be shed before the query, or before a derived stream that it reads."""

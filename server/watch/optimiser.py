@@ -32,7 +32,6 @@ from millstream.scheduler.optimiser.contract import (
 )
 from millstream.scheduler.optimiser.optimiser import Optimiser, OptimiserSettings, ToDo
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.queries import Query
 from millstream.server.logs import logger
 from millstream.server.watch.replanning import change_plan
@@ -143,7 +142,7 @@ class RuntimeOptimiser:
         return self.host.network.queries[query.id].node.weight
 
     def _drop_ratio(self, query: Query, class_id: ClassId) -> float:
-        sources = [self.host.network.sources[name] for name in base_streams(self.host, query.reads)]
+        sources = [self.host.network.sources[name] for name in self.host.base_streams(query.reads)]
         return max((log.ratio for source in sources for log in source.shed_logs_of(class_id)), default=0.0)
 
     def _choices(self, query: Query, plans: _Plans) -> tuple[PlanChoice, ...]:

@@ -14,7 +14,6 @@ from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.handover import Handover
 from millstream.scheduler.events import TimerDue
 from millstream.server.host import running
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryKind
 
@@ -75,7 +74,7 @@ def _may_change(host: EngineHost, query: Query) -> QueryId:
         raise Unsupported(f"query {query.name} is {query.state.value}")
     if query.kind is QueryKind.DERIVED:
         raise Unsupported(f"others may read {query.name}")
-    names = [name for name in base_streams(host, query.reads) if host.network.sources[name].open_reservations]
+    names = [name for name in host.base_streams(query.reads) if host.network.sources[name].open_reservations]
     if names:
         raise Unsupported(f"rows of {', '.join(names)} wait for the disk")
     return query.id
