@@ -27,21 +27,22 @@ from millstream.engine.language.statements import Describe, Explain, Fetch, Inse
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import ServerError
-from millstream.server.host import restoring, running
-from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.host import running
+from millstream.server.host.contract import Context
+from millstream.server.host.held import KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.store import Store
 from millstream.server.journal.journaling import JournalBounds
-from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net.bridge import Bridge
 from millstream.server.net.outbox import Outbox
 from millstream.server.net.security import Role, require
 from millstream.server.net.turn import Turn
-from millstream.server.once.held import KeptResults
 from millstream.server.results.outcome import Outcome
 from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Bounds, Feed
@@ -53,6 +54,7 @@ from millstream.server.watch.pressing import Pressing
 if TYPE_CHECKING:
     from millstream.engine.runtime.network import Network
     from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+    from millstream.server.journal.journaling import Journaling
     from millstream.server.net.publishing import Channel
     from millstream.server.net.session import Session
 
@@ -95,6 +97,7 @@ class Application:
         self.held: dict[Channel, None] = {}
         self.outbox = Outbox()
         self.turn = Turn(self)
+        self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
         self.ready = False
@@ -115,7 +118,7 @@ class Application:
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, call, self.fault, self.outbox)
         spec = PolicySpec.parse(policy_at_start(self.config))
         config = self.config
-        self.host = EngineHost(
+        self.host = assemble(
             self,
             self.store,
             partial(self._live_runtime, spec),
@@ -124,24 +127,21 @@ class Application:
             sharing=config.sharing,
             shed_seed=config.shed_seed,
             sheds_when_full=True,
+            admission=config.admission,
+            optimise_settle_s=config.optimise_settle_s if config.optimise else None,
         )
-        self.host.admission = self.config.admission
-        if self.config.optimise:
-            from millstream.server.watch.optimiser import RuntimeOptimiser
-
-            self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
             try:
-                self.host.open_journal(Path(self.config.data_dir), bounds)
+                self.journaling = open_journal(self.host, Path(self.config.data_dir), bounds)
             except ServerError:
                 self._executor.shutdown()
                 self.store.close()
                 raise
         self.runtime.scheduler.on_run = self._pass_results_on
         self.runtime.start()
-        for problem in await self.call(restoring.restore, self.host):
+        for problem in await self.call(restore, self.host, self.journaling):
             self.log.error("not_restored", reason=problem)
         self.ready = True
 
@@ -174,8 +174,8 @@ class Application:
             self.each(session.subscriptions.values(), lambda subscription: subscription.finish("stopping", FAREWELL))
         self.each(self.sessions.values(), lambda session: session.say_goodbye(FAREWELL))
         self._executor.shutdown(wait=True)
-        if self.host.journaling is not None:
-            await self.loop.run_in_executor(None, self.host.journaling.stop)
+        if self.journaling is not None:
+            await self.loop.run_in_executor(None, self.journaling.stop)
         self.host.close_functions()
         self.store.close()
         return drained
@@ -303,12 +303,12 @@ class Application:
         if intake is not None and intake.is_sync and self.host.journaling is not None:
             with self.host.network.ingress.lock:
                 intake.is_ending = True  # else rows could begin to wait between this and the end
-            await self.loop.run_in_executor(None, self.host.journaling.journal.wait_safe)
+            await self.loop.run_in_executor(None, self.host.journaling.wait_safe)
 
     async def checkpoint(self) -> None:
         """Let the journal's segment end and old ones go, when it is time."""
-        if self.host.journaling is not None and not self.stopping and self.host.journaling.wants_checkpoint:
-            await self.call(self.host.journaling.checkpoint)
+        if self.journaling is not None and not self.stopping and self.journaling.wants_checkpoint:
+            await self.call(self.journaling.checkpoint)
 
     # --- credit held back ---
 

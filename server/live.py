@@ -17,7 +17,7 @@ from typing import Any
 from millstream.server.app import Application
 from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import Broken, ConfigError, ServerError
-from millstream.server.journal.store import Store
+from millstream.server.host.store import Store
 from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.net.listener import Listener
 from millstream.server.net.security import tls_context

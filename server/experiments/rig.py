@@ -25,10 +25,11 @@ from millstream.scheduler.events import QueryAdded
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.assembly import assemble
 from millstream.server.benchmarks.embedding import Results
-from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.host.contract import Context
 from millstream.server.host.live_runtime import LiveRuntime
-from millstream.server.journal.store import Store
+from millstream.server.host.store import Store
 from millstream.server.live import SWITCH_INTERVAL_S
 
 _SPIN_NS = 200_000  # before its time is over an operator stops sleeping: a sleep ends late, by a tenth of a millisecond or more
@@ -42,7 +43,7 @@ class LiveEngine:
     def __init__(self, policy: str, *, workers: int = 1, fuse: bool = False, load: str | None = None) -> None:
         spec, self._load = PolicySpec.parse(policy), load
         self.results = Results()
-        self.host = EngineHost(
+        self.host = assemble(
             self.results, Store(None), lambda _, network, told: self._made(network, spec, workers, told, fuse), spec, rewrite=False
         )
 

@@ -18,9 +18,9 @@ from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.gate import Gate
+from millstream.server.host.measured import Measured
 from millstream.server.host.recordings import ArrivalRecording
 from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
-from millstream.server.watch.measured import Measured
 
 
 class LiveRuntime:

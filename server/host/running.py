@@ -22,7 +22,6 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.server.host.lifecycle import QueryState, Verb, next_state
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.trains import ResultShape
-from millstream.server.watch import admission
 
 if TYPE_CHECKING:
     from millstream.engine.plan.plan import PlannedQuery
@@ -75,7 +74,7 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
     if not recovering:
-        admission.check(host, query)
+        host.admit(query)
     host.note_order(query.name)
     query.run += 1
     query.failure = None

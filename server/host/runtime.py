@@ -18,7 +18,7 @@ from millstream.scheduler.executor import InstructionHandler, OrderExecutor, Spl
 from millstream.scheduler.instructions import Splice
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.watch.measured import Measured
+from millstream.server.host.measured import Measured
 
 if TYPE_CHECKING:
     from millstream.scheduler.live import LiveScheduler

@@ -23,14 +23,15 @@ from millstream.engine.runtime.sources import MergedPart
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.sharing.names import DEFAULT
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.assembly import assemble
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
-from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.host.contract import Context
 from millstream.server.host.feeding import DeferredFeeder
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
+from millstream.server.host.store import Store
 from millstream.server.host.virtual_runtime import VirtualRuntime
-from millstream.server.journal.store import Store
 from millstream.server.results.outcome import Outcome
 from millstream.server.results.outcome_table import outcome_result
 from millstream.server.results.render import NamedResult
@@ -89,7 +90,7 @@ class _Run:
         self.outcomes = outcomes
         self.collector = Collector()
         policy = PolicySpec.parse(replay.policy if replay.policy != "auto" else "fcfs")  # as a server without a load manager
-        self.host = EngineHost(
+        self.host = assemble(
             self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy, sharing=replay.sharing
         )
         self.host.rules_off = replay.rules_off

@@ -12,7 +12,8 @@ from millstream.server.results.outcome import Outcome, said, table
 
 if TYPE_CHECKING:
     from millstream.scheduler.live import LiveScheduler
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 
 def record(host: EngineHost, statement: Record, context: Context) -> Outcome:

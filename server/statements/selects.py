@@ -15,11 +15,12 @@ from millstream.server.host import running
 from millstream.server.host.assignment import Assignment
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.journal.store import StoredQuery
+from millstream.server.host.store import StoredQuery
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,20 +25,27 @@ PROTECTING = ("class", "dilos")
 MEND = "give it a class of lower priority, select less, drop another query, or start the server with --admission warn"
 
 
-def check(host: EngineHost, query: Query) -> None:
-    """Refuse a query that would push a class below its target, or let it in with a warning, as the setting says.
+class AdmissionControl:
+    """The door for new queries. `mode` is off, warn or refuse."""
 
-    Where nobody stated a target nothing can be missed, and nothing is asked of the scheduler. Raises Refused.
-    """
-    query.warnings = ()
-    if host.admission == "off" or not _any_target(host, query):
-        return
-    found = asked(host, query.planned)
-    if found is None or found.answer is not Answer.REFUSED:
-        return
-    if host.admission == "refuse":
-        raise Refused(f"query {query.name} was refused: {'; '.join(found.reasons)}", hint=MEND)
-    query.warnings = tuple(f"warning: {reason}" for reason in found.reasons)
+    def __init__(self, host: EngineHost, mode: str) -> None:
+        self._host = host
+        self._mode = mode
+
+    def check(self, query: Query) -> None:
+        """Refuse a query that would push a class below its target, or let it in with a warning, as the setting says.
+
+        Where nobody stated a target nothing can be missed, and nothing is asked of the scheduler. Raises Refused.
+        """
+        query.warnings = ()
+        if self._mode == "off" or not _any_target(self._host, query):
+            return
+        found = asked(self._host, query.planned)
+        if found is None or found.answer is not Answer.REFUSED:
+            return
+        if self._mode == "refuse":
+            raise Refused(f"query {query.name} was refused: {'; '.join(found.reasons)}", hint=MEND)
+        query.warnings = tuple(f"warning: {reason}" for reason in found.reasons)
 
 
 def _any_target(host: EngineHost, query: Query) -> bool:
@@ -94,7 +101,8 @@ def source_rates(host: EngineHost) -> dict[OperatorId, float]:
     """Return tuples per ns by source: measured lately, else as declared by RATE, else none."""
     found: dict[OperatorId, float] = {}
     for name, source in list(host.network.sources.items()):
-        per_s = host.rates.per_s(name)
+        intake = host.intakes.get(name)
+        per_s = None if intake is None else intake.rate_per_s()
         if not per_s:
             per_s = source.definition.rate_per_second_max or 0.0
         found[source.id] = per_s / NS_PER_S

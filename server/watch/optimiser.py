@@ -39,6 +39,7 @@ from millstream.server.watch.replanning import change_plan
 if TYPE_CHECKING:
     from millstream.scheduler.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
+    from millstream.server.watch.watch import QosWatch
 
 LOOKS_REMEMBERED = 10
 """Looks back over which operators are measured: what they did long ago says little of now."""
@@ -57,8 +58,9 @@ class _Plans:
 class RuntimeOptimiser:
     """See the module's text. `settle_s` is the settling time; all other times follow from it."""
 
-    def __init__(self, host: EngineHost, settle_s: float) -> None:
+    def __init__(self, host: EngineHost, watch: QosWatch, settle_s: float) -> None:
         self.host = host
+        self.watch = watch
         self._optimiser = Optimiser(OptimiserSettings.of_settling(settle_s))
         self._plans: dict[str, _Plans] = {}
         self._before: tuple[int, int] | None = None
@@ -74,7 +76,7 @@ class RuntimeOptimiser:
         scheduler = self.host.runtime.scheduler
         if scheduler is None:
             return
-        self.host.watch.look()
+        self.watch.look()
         now_ns = self.host.runtime.arrival_ns()
         todo = self._optimiser.step(self._facts(scheduler), now_ns)
         if todo is None:
@@ -113,7 +115,7 @@ class RuntimeOptimiser:
         plans = self._plans.get(query.name)
         if plans is None or plans.run != query.run:
             plans = _Plans(query.run, roots={"": query.planned.logical.root})
-        if query.name in self.host.watch.verdicts and query.id is not None:
+        if query.name in self.watch.verdicts and query.id is not None:
             done = [(o.id, o.statistics) for o in self.host.network.queries[query.id].blueprint.operators]
             plans.did.append({one: Did(did.rows_in, did.rows_out, did.cost_ns) for one, did in done})
         return plans
@@ -123,8 +125,8 @@ class RuntimeOptimiser:
         assert query.id is not None
         options = query.planned.physical.options
         node = host.class_node(options)
-        target = host.watch.target(query)
-        verdict = host.watch.verdicts.get(query.name) or Verdict(State.NONE, 0)
+        target = self.watch.target(query)
+        verdict = self.watch.verdicts.get(query.name) or Verdict(State.NONE, 0)
         choices = self._choices(query, plans) if verdict.state is State.MISSED else ()
         weight = self._weight(query)
         drop = self._drop_ratio(query, node.id)
@@ -191,7 +193,7 @@ class RuntimeOptimiser:
         assert query.id is not None
         plans.in_force = action.after
         plans.did.clear()
-        self.host.watch.moved(action.query, query.id)
+        self.watch.moved(action.query, query.id)
         self._optimiser.moved(action.query, query.id)
 
     def _shed(self, action: Shed) -> None:
