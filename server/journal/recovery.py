@@ -78,7 +78,7 @@ class Recovery:
         host.feeder = self
         segments = journal.segments
         floor = segments[0].base
-        checkpoint = checkpoints.read(self.journaling.directory, floor)
+        checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, floor)
         self._read_fed(self._records())
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
@@ -92,7 +92,7 @@ class Recovery:
 
     def _records(self) -> Iterator[Record]:
         for segment in self.journaling.journal.segments:
-            yield from segment.records()
+            yield from segment.records(self.journaling.disk)
 
     def _read_fed(self, records: Iterator[Record]) -> None:
         """Learn up to which row each INSERT's results are in the journal."""
