@@ -29,6 +29,7 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
+from millstream.server.durability.journaling import JournalBounds
 from millstream.server.errors import ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
@@ -36,8 +37,7 @@ from millstream.server.host.held import KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.host.store import Store
-from millstream.server.journal.journaling import JournalBounds
+from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net.bridge import Bridge
 from millstream.server.net.outbox import Outbox
@@ -54,7 +54,7 @@ from millstream.server.watch.pressing import Pressing
 if TYPE_CHECKING:
     from millstream.engine.runtime.network import Network
     from millstream.scheduler.executor import InstructionHandler, OrderExecutor
-    from millstream.server.journal.journaling import Journaling
+    from millstream.server.durability.journaling import Journaling
     from millstream.server.net.publishing import Channel
     from millstream.server.net.session import Session
 

@@ -18,13 +18,13 @@ from millstream.server.errors import ServerError
 from millstream.server.host.contract import Context, Observer
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import RuntimeFactory
-from millstream.server.host.store import POLICY_NOTE, Store
+from millstream.server.journal.store import POLICY_NOTE, Store
 from millstream.server.watch.admission import AdmissionControl
 from millstream.server.watch.watch import QosWatch
 
 if TYPE_CHECKING:
     from millstream.engine.language.statements import Statement
-    from millstream.server.journal.journaling import JournalBounds, Journaling
+    from millstream.server.durability.journaling import JournalBounds, Journaling
     from millstream.server.results.outcome import Outcome
 
 
@@ -67,9 +67,9 @@ def _execute(host: EngineHost, statement: Statement | str, context: Context) -> 
 
 def open_journal(host: EngineHost, directory: Path, bounds: JournalBounds) -> Journaling:
     """Have a host use the journal of a data directory. StoreError when it cannot be used or is corrupt."""
-    from millstream.server.journal.journaling import Journaling
+    from millstream.server.durability.journaling import Journaling
 
-    host.journaling = journaling = Journaling(host, directory, bounds)
+    host.journaling = journaling = Journaling(host, directory, bounds, host.store.disk)
     return journaling
 
 
@@ -81,7 +81,7 @@ def restore(host: EngineHost, journaling: Journaling | None) -> list[str]:
     problems: list[str] = []
     recovery = None
     if journaling is not None:
-        from millstream.server.journal.recovery import Recovery
+        from millstream.server.durability.recovery import Recovery
 
         host.recovery = recovery = Recovery(host, journaling)
     for definition in host.store.definitions():

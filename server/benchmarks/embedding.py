@@ -28,7 +28,7 @@ from millstream.server.host.held import KeptResults
 from millstream.server.host.measured import Measured
 from millstream.server.host.queries import Query
 from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
-from millstream.server.host.store import Store
+from millstream.server.journal.store import Store
 from millstream.server.statements.selects import Submission, submit
 
 NO_COUNTS = SchedulerStatistics("", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, True)

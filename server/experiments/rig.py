@@ -29,7 +29,7 @@ from millstream.server.assembly import assemble
 from millstream.server.benchmarks.embedding import Results
 from millstream.server.host.contract import Context
 from millstream.server.host.live_runtime import LiveRuntime
-from millstream.server.host.store import Store
+from millstream.server.journal.store import Store
 from millstream.server.live import SWITCH_INTERVAL_S
 
 _SPIN_NS = 200_000  # before its time is over an operator stops sleeping: a sleep ends late, by a tenth of a millisecond or more

@@ -41,7 +41,7 @@ from millstream.server.host.recordings import ArrivalRecording, DecisionRecordin
 from millstream.server.host.runtime import Runtime, RuntimeFactory
 from millstream.server.host.sharing import late_rule, period_chooser
 from millstream.server.host.side_streams import error_columns, late_columns
-from millstream.server.host.store import Store, StoredRun
+from millstream.server.journal.store import Store, StoredRun
 from millstream.server.results.outcome import Outcome
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it

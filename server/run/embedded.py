@@ -30,8 +30,8 @@ from millstream.server.host.contract import Context
 from millstream.server.host.feeding import DeferredFeeder
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
-from millstream.server.host.store import Store
 from millstream.server.host.virtual_runtime import VirtualRuntime
+from millstream.server.journal.store import Store
 from millstream.server.results.outcome import Outcome
 from millstream.server.results.outcome_table import outcome_result
 from millstream.server.results.render import NamedResult

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.language.statements import SetPolicy
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.spec import OptionValue, PolicySpec
-from millstream.server.host.store import POLICY_NOTE
+from millstream.server.journal.store import POLICY_NOTE
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from millstream.server.host import running
 from millstream.server.host.assignment import Assignment
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.host.store import StoredQuery
+from millstream.server.journal.store import StoredQuery
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from millstream.server.config import Config
 from millstream.server.errors import Denied
 from millstream.server.host.feeding import DeferredFeeder
 from millstream.server.host.places import Places
-from millstream.server.host.store import Store
 from millstream.server.journal.records import ROWS, Record, decode, encode, rows_data
+from millstream.server.journal.store import Store
 from millstream.server.log_lines import LOG_BYTES_MAX, LogLines
 from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.net.bridge import Bridge

@@ -15,7 +15,7 @@ from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateFunction
 from millstream.protocol.text import json_lines
 from millstream.server.functions.process import FunctionProcess
-from millstream.server.host.store import Store
+from millstream.server.journal.store import Store
 from millstream.server.run.embedded import Replay, run_replay
 
 SOURCE = """

@@ -15,20 +15,20 @@ import numpy as np
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.runtime import fork
+from millstream.server.durability import checkpoints
+from millstream.server.durability.checkpoints import Checkpoint
 from millstream.server.host import running
 from millstream.server.host.feeding import DirectFeeder
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import QueryKind
-from millstream.server.journal import checkpoints
-from millstream.server.journal.checkpoints import Checkpoint
 from millstream.server.journal.records import ROWS, Record
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
     from millstream.engine.data.train import Int64Array
+    from millstream.server.durability.journaling import Journaling
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
-    from millstream.server.journal.journaling import Journaling
 
 STEP_S = 0.001
 
@@ -78,7 +78,7 @@ class Recovery:
         host.feeder = self
         segments = journal.segments
         floor = segments[0].base
-        checkpoint = checkpoints.read(self.journaling.directory, floor)
+        checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, floor)
         self._read_fed(self._records())
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
@@ -92,7 +92,7 @@ class Recovery:
 
     def _records(self) -> Iterator[Record]:
         for segment in self.journaling.journal.segments:
-            yield from segment.records()
+            yield from segment.records(self.journaling.disk)
 
     def _read_fed(self, records: Iterator[Record]) -> None:
         """Learn up to which row each INSERT's results are in the journal."""
