@@ -189,8 +189,8 @@ class Executor:
 
     def _fail(self, running: RunningOperator, error: Exception) -> None:
         running.failed = True
-        for query in self._network.queries_served(running.id):
-            self._network.hooks.query_failed(query.node.id, running.id, error)
+        for query in list(self._network.queries_served(running.id)):
+            self._network.end_query(query, running.id, error)
 
     def _run_chain(
         self,

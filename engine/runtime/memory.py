@@ -1,8 +1,8 @@
 """The memory of running queries against its bounds: what each holds in state, queues and results, and who ends when it is too much (K8).
 
-Operators say what their state occupies. It is looked at when CLAIM_BYTES_MIN have reached an operator since the last look, so that a
-look's cost is spread over as many bytes; in between, what a call is about to make is asked for (allowance.py). `look` counts everything
-anew, for whoever operates the server; it is called now and then.
+Operators say what their state occupies. They are asked when CLAIM_BYTES_MIN have reached them since they last were, so that asking is paid
+by as many bytes; what has come since counts as if it were state. What a call is about to make is asked for beforehand (allowance.py).
+`look` sums everything up now and then, for the bound of all together.
 
 What serves several queries is divided among them, as their bill divides it (sharing/bill.py): each pays its part, and what one call of it
 may make is bounded by what the most generous of them still allows. Rows that wait in a stream's own log belong to the stream: while a
@@ -11,7 +11,7 @@ query lags, the stream's publishers wait. They end no query.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.errors import BoundReached
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millstream.engine.runtime.running import RunningOperator
 
 NO_BOUND = 1 << 62
+ASKED_A_LOOK = 64  # operators; some µs each
 PRESSED_FROM = 0.75  # of a bound: from here on publishers wait, so that what they have sent already still finds room
 
 
@@ -48,18 +49,20 @@ class Use:
 
 
 class Memory:
-    """See the module's text. `results_of` says what a query's results occupy; `pressed` are the streams whose publishers should wait.
+    """See the module's text. `query_bytes_max` bounds queries that say nothing themselves, `server_bytes_max` all together.
 
-    `query_bytes_max` bounds queries that say nothing themselves, `server_bytes_max` all together.
+    `pressed` are the streams whose publishers should wait, `total_bytes` is what was held at the last look, with what state has grown by
+    since, `ended` counts the queries that a bound has ended.
     """
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self.query_bytes_max = NO_BOUND
         self.server_bytes_max = NO_BOUND
-        self.results_of: Callable[[QueryId], int] = _nothing
         self.pressed: frozenset[str] = frozenset()
-        self.total_bytes = 0  # at the last look, with what state has grown by since
+        self.total_bytes = 0
+        self.ended = 0
+        self._asked: deque[OperatorId] = deque()  # operators in the order in which they are asked anew
         self._leaving: dict[QueryId, int] = {}  # queries that have ended and are still to be taken out, with what they held
 
     def bound_of(self, query: RunningQuery) -> int:
@@ -68,7 +71,7 @@ class Memory:
 
     def use_of(self, query: RunningQuery) -> Use:
         """Return what a query holds now, by the last look at each operator."""
-        use = Use(results=self.results_of(query.node.id))
+        use = Use(results=query.results_bytes())
         own = {operator.id for operator in query.blueprint.operators}
         for operator in query.blueprint.operators:
             use.state += self._part(operator, query)
@@ -81,12 +84,13 @@ class Memory:
         return use
 
     def _part(self, operator: RunningOperator, query: RunningQuery) -> int:
-        if operator.queries <= 1 or not operator.state_bytes:
-            return operator.state_bytes
+        held = operator.state_bytes + operator.unseen_bytes if operator.logic.stateful and operator.outputs else 0
+        if operator.queries <= 1 or not held:
+            return held
         served = self._network.queries_served(operator.id)
         if query not in served:
             return 0
-        return divided(operator.state_bytes, state_weights(operator, served))[served.index(query)]
+        return divided(held, state_weights(operator, served))[served.index(query)]
 
     # While operators run ---------------------------------------------------------------------------------------------------
 
@@ -101,43 +105,67 @@ class Memory:
         return (whole, f"server_memory_bytes_max = {self.server_bytes_max}") if whole < found else (found, bound)
 
     def passed(self, operator: RunningOperator) -> None:
-        """Look at an operator that much has reached, and end the queries that it has brought over their bound."""
-        operator.unseen_bytes = 0
-        before, operator.state_bytes = operator.state_bytes, operator.logic.state_bytes()
-        self.total_bytes += operator.state_bytes - before
+        """Ask an operator that much has reached, between two of its calls, and end the queries that it has brought over their bound."""
+        self._ask(operator)
         for query in list(self._network.queries_served(operator.id)):
-            self._judge(query, self.use_of(query), operator.id)
+            self._judge(query, operator.id)
 
-    def _judge(self, query: RunningQuery, use: Use, operator: OperatorId) -> None:
+    def _ask(self, operator: RunningOperator) -> None:
+        before = operator.state_bytes
+        try:
+            operator.state_bytes = operator.logic.state_bytes()
+        except RuntimeError:  # a dictionary that another thread changes meanwhile: what was known stands until it is asked again
+            return
+        operator.unseen_bytes = 0
+        self.total_bytes += operator.state_bytes - before
+
+    def _judge(self, query: RunningQuery, operator: OperatorId) -> None:
+        """End a query that holds more than it may; what has only passed its operators may have gone again, so they are asked first."""
         bound = self.bound_of(query)
-        if use.held > bound and query.node.id not in self._leaving:
+        if self.use_of(query).held <= bound or query.node.id in self._leaving:
+            return
+        for running in query.blueprint.operators:
+            self._ask(running)
+        use = self.use_of(query)
+        if use.held > bound:
             self._end(query, use, operator, f"query {query.node.name} holds {_spelled(use)}, more than {_name(query, bound)} allows", _MEND)
 
     def _end(self, query: RunningQuery, use: Use, operator: OperatorId, message: str, hint: str) -> None:
-        self._leaving[query.node.id] = use.held
+        self._leaving[query.node.id] = use.total
         self._network.end_query(query, operator, BoundReached(message, hint=hint))
 
     # Now and then ----------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Count everything anew: who must wait, and who ends. At most one query ends for the server's sake at a time."""
+        """Sum everything up: who must wait, and who ends. At most one query ends for the server's sake at a time."""
         network = self._network
         queries = [q for q in list(network.queries.values()) if q.attached]
         present = {q.node.id for q in queries}
         self._leaving = {one: held for one, held in self._leaving.items() if one in present}
+        self._ask_some()
         total = 0
         for running in list(network.operators.values()):
-            running.state_bytes = running.logic.state_bytes()
-            total += running.state_bytes + sum(log.bytes_held for log in running.outputs)
+            total += running.state_bytes + sum([log.bytes_held for log in running.outputs])
         for source in list(network.sources.values()):
-            total += source.log.bytes_held + sum(shed.log.bytes_held for shed in list(source.shed_logs.values()))
+            total += source.log.bytes_held + sum([shed.log.bytes_held for shed in list(source.shed_logs.values())])
         uses = [(query, self.use_of(query)) for query in queries]
-        self.total_bytes = total + sum(use.results for _, use in uses)
+        self.total_bytes = total + sum([use.results for _, use in uses])
         self.pressed = self._pressed(uses)
         for query, use in uses:
-            self._judge(query, use, query.blueprint.operators[-1].id)
+            if use.held > self.bound_of(query):
+                self._judge(query, query.blueprint.operators[-1].id)
         if self.total_bytes - sum(self._leaving.values()) > self.server_bytes_max:
             self._relieve(uses)
+
+    def _ask_some(self) -> None:
+        """Ask operators in turn, so that state that has shrunk is known too although little has come since."""
+        operators = self._network.operators
+        if not self._asked:
+            self._asked.extend(operators)
+        for _ in range(min(ASKED_A_LOOK, len(self._asked))):
+            running = operators.get(self._asked.popleft())
+            if running is not None and running.logic.stateful:
+                self._ask(running)
 
     def _pressed(self, uses: list[tuple[RunningQuery, Use]]) -> frozenset[str]:
         if self.total_bytes > PRESSED_FROM * self.server_bytes_max:
@@ -171,7 +199,3 @@ def _name(query: RunningQuery, bound: int) -> str:
 def _spelled(use: Use) -> str:
     parts = (("state", use.state), ("rows between operators", use.inner), ("rows that wait", use.waiting), ("results", use.results))
     return f"{use.total} bytes ({', '.join(f'{name} {size}' for name, size in parts if size)})"
-
-
-def _nothing(query: QueryId) -> int:
-    return 0

@@ -15,7 +15,7 @@ from dataclasses import field
 from functools import partial
 
 from millstream.engine.data.column import Column
-from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
+from millstream.engine.data.errors import BoundReached, InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
 from millstream.engine.data.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId, QueryNode
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
@@ -53,7 +53,7 @@ class RunningQuery:
 
     It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
     reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came. `bytes_max` is the bound on its
-    memory where it has one of its own.
+    memory where it has one of its own, `results_bytes` tells what its results occupy that the owner keeps.
     """
 
     node: QueryNode
@@ -66,6 +66,8 @@ class RunningQuery:
     rows_before: dict[OperatorId, int] = field(default_factory=dict)
     branches: Branches | None = None
     bytes_max: int | None = None
+    results_bytes: Callable[[], int] = int
+    failed: bool = False
 
 
 class Network:
@@ -361,7 +363,11 @@ class Network:
 
     def end_query(self, query: RunningQuery, operator: OperatorId, error: Exception) -> None:
         """Let a query end for what one of its operators came to, and tell the owner, who takes it out; what serves others goes on."""
+        if query.failed:
+            return
+        query.failed = True
         self.abandon(query.node.id)
+        self.memory.ended += isinstance(error, BoundReached)
         self.hooks.query_failed(query.node.id, operator, error)
 
     def abandon(self, query_id: QueryId) -> None:
