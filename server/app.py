@@ -49,6 +49,7 @@ from millstream.server.results.subscriptions import Bounds, Feed
 from millstream.server.results.trains import ResultRows, pieces_of
 from millstream.server.results.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
 from millstream.server.version import program
+from millstream.server.watch.memory_watch import MemoryWatch
 from millstream.server.watch.pressing import Pressing
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
+KEPT_PART = 4  # of a query's own bound on its memory: what of it results may be that are kept for resuming
 NS_PER_S = 1_000_000_000
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
@@ -74,13 +76,14 @@ class _Results(partial[None]):
 
 @dataclass(slots=True)
 class QueryFeed:
-    """The feed of a query's present run, and the columns of its results."""
+    """The feed of a query's present run, and the columns of its results. It may keep `kept_bytes_max` of them, less where many do."""
 
     feed: Feed
     schema: Schema
     streams: tuple[str, ...]
     waiting: WaitingResults
-    shed_class: ClassId | None = None  # the query's class, if it may be shed
+    shed_class: ClassId | None  # the query's class, if it may be shed
+    kept_bytes_max: int
 
 
 class Application:
@@ -129,7 +132,9 @@ class Application:
             sheds_when_full=True,
             admission=config.admission,
             optimise_settle_s=config.optimise_settle_s if config.optimise else None,
+            step_ns_max=int(config.step_s_max * NS_PER_S),
         )
+        self.memory = MemoryWatch(self.host.network, config)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
@@ -227,6 +232,7 @@ class Application:
         if session.role is not None:
             session.log.info("disconnected", reason=str(error) if error is not None else None)
             if not self.stopping:
+                running.abandon(self.host, session)
                 self.loop.create_task(self._release(session))
 
     async def _release(self, session: Session) -> None:
@@ -348,8 +354,11 @@ class Application:
             self.bridge.post(_Results(self._publish, query, pieces, size_bytes))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
-        """End the feed once all results before have been passed on."""
-        if query.kind is not QueryKind.DERIVED:
+        """End the feed once all results before have been passed on; where a derived stream fails, all that reads it."""
+        if query.kind is QueryKind.DERIVED:
+            if reason == "failed":
+                self.bridge.post(partial(self._lose_derived, query, message))
+        else:
             self.bridge.post(partial(self._close_feed, query, query.run, reason, message, counts))
 
     def kept(self, query: Query) -> KeptResults:
@@ -385,7 +394,7 @@ class Application:
 
     def _open_feed(self, query: Query, identity: str, rows_before: int, earlier: dict[str, int]) -> None:
         config = self.config
-        kept = config.results_kept_bytes_max if query.is_durable else 0
+        kept = self._kept_bytes_max(query)
         log = ResultLog(identity, kept, int(config.results_kept_s * NS_PER_S), rows_before, earlier)
         bounds = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
         feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
@@ -393,8 +402,16 @@ class Application:
         node = self.host.class_nodes.get(query.planned.physical.options.class_name)
         shed_class = node.id if node is not None and node.may_shed else None
         streams = self.host.base_streams(query.reads)
-        self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, streams, query.waiting, shed_class)
+        query.kept_bytes = lambda: log.kept_bytes
+        self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, streams, query.waiting, shed_class, kept)
         self._share_out_kept()
+
+    def _kept_bytes_max(self, query: Query) -> int:
+        """Return how much a query may keep: of a small bound on its memory most is left to its state."""
+        if not query.is_durable:
+            return 0
+        most, own = self.config.results_kept_bytes_max, query.planned.physical.options.memory_bytes_max
+        return most if own is None else min(most, own // KEPT_PART)
 
     def _forget_feed(self, name: str) -> None:
         found = self.feeds.pop(name, None)
@@ -404,9 +421,10 @@ class Application:
 
     def _share_out_kept(self) -> None:
         """Let each feed keep its part of what all may keep together."""
-        keeping = [f.feed.log for f in self.feeds.values() if f.feed.log.kept_bytes_max]
-        for log in keeping:
-            log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
+        keeping = [found for found in self.feeds.values() if found.kept_bytes_max]
+        for found in keeping:
+            part = self.config.results_kept_total_bytes_max // len(keeping)
+            found.feed.log.kept_bytes_max = max(1, min(found.kept_bytes_max, part))
 
     def _pass_results_on(self) -> None:
         """Write what an order on the loop's thread has just brought, before anything is booked."""
@@ -437,6 +455,11 @@ class Application:
                 self._forget_feed(query.name)
         if reason in ("finished", "failed") and not self.stopping:
             self.loop.create_task(self.call(running.finished, self.host, query, run))
+
+    def _lose_derived(self, query: Query, message: str) -> None:
+        self.log.info("query_ended", query=query.name, reason="failed", detail=message)
+        if not self.stopping:
+            self.loop.create_task(self.call(running.derived_failed, self.host, query))
 
     def _revoke_channels(self, name: str) -> None:
         channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]

@@ -63,10 +63,15 @@ class Allowance:
         self.claimed += size_bytes
         left, bound = self._left()
         if self.claimed > left:
-            raise TooMuchAtOnce(f"{what} needs {self.claimed} bytes at once, and {max(left, 0)} are left of {bound}")
+            raise TooMuchAtOnce(
+                f"{what} needs {self.claimed} bytes at once, and {max(left, 0)} are left of {bound}",
+                hint="make the window shorter or the texts smaller, or raise that bound",
+            )
 
     def pause(self) -> None:
-        """Look at the time. BoundReached when the step has had more than it may have."""
+        """Look at the time, and at whether the query still runs. BoundReached when the step has had more than it may have."""
+        if self._left()[0] < 0:
+            self.claim(0, "what it is at")
         if self._clock_ns is not None:
             spent_ns = self._clock_ns() - self._started_ns
             if spent_ns > self._ns_max:

@@ -49,7 +49,7 @@ def _right(count: int) -> ArrowFunction:
     return _empty if count == 0 else lambda texts: pc.utf8_slice_codeunits(texts, -count, None)
 
 
-def _replace(search: str, replacement: str) -> ArrowFunction:
+def _replace(search: str, replacement: str) -> ArrowFunction | None:
     if search == "":
         return lambda texts: texts
     if len(replacement.encode()) > len(search.encode()):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NO_BOUND = 1 << 62
 ASKED_A_LOOK = 64  # operators; some µs each
+BUSY_FROM = 0.1  # of the server's bound: below it nothing is looked for while no row comes
 PRESSED_FROM = 0.75  # of a bound: from here on publishers wait, so that what they have sent already still finds room
 
 
@@ -65,6 +66,11 @@ class Memory:
         self._asked: deque[OperatorId] = deque()  # operators in the order in which they are asked anew
         self._leaving: dict[QueryId, int] = {}  # queries that have ended and are still to be taken out, with what they held
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether publishers wait, queries are about to go, or there is enough held to look again soon."""
+        return bool(self.pressed or self._leaving) or self.total_bytes > BUSY_FROM * self.server_bytes_max
+
     def bound_of(self, query: RunningQuery) -> int:
         """Return the most that a query may hold."""
         return self.query_bytes_max if query.bytes_max is None else query.bytes_max
@@ -96,7 +102,9 @@ class Memory:
 
     def left(self, operator: RunningOperator) -> tuple[int, str]:
         """Return what a call of an operator may still make, and the bound that says so."""
-        found, bound = 0, "its bound"
+        if operator.failed:
+            return -1, "a query that has ended"
+        found, bound = -1, "its bound"
         for query in list(self._network.queries_served(operator.id)):
             left = self.bound_of(query) - self.use_of(query).held
             if left >= found:
@@ -170,7 +178,7 @@ class Memory:
     def _pressed(self, uses: list[tuple[RunningQuery, Use]]) -> frozenset[str]:
         if self.total_bytes > PRESSED_FROM * self.server_bytes_max:
             return frozenset(self._network.sources)
-        full = [q for q, use in uses if use.waiting and use.total > PRESSED_FROM * self.bound_of(q)]
+        full = [q for q, use in uses if use.waiting and not q.sheds and use.total > PRESSED_FROM * self.bound_of(q)]
         return frozenset[str]().union(*(q.blueprint.base_streams for q in full))
 
     def _relieve(self, uses: list[tuple[RunningQuery, Use]]) -> None:

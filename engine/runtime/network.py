@@ -53,7 +53,8 @@ class RunningQuery:
 
     It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
     reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came. `bytes_max` is the bound on its
-    memory where it has one of its own, `results_bytes` tells what its results occupy that the owner keeps.
+    memory where it has one of its own, `results_bytes` tells what its results occupy that the owner keeps. `failed`: it has ended and
+    is about to be taken out. `sheds`: its class may be shed.
     """
 
     node: QueryNode
@@ -68,6 +69,7 @@ class RunningQuery:
     bytes_max: int | None = None
     results_bytes: Callable[[], int] = int
     failed: bool = False
+    sheds: bool = False
 
 
 class Network:
@@ -202,6 +204,7 @@ class Network:
             except Unsupported:
                 self.remove_query(delta.query.id)
                 raise
+            self.queries[delta.query.id].results_bytes = self.queries[replaces].results_bytes
         return delta
 
     def sketch(self, name: str, query: PhysicalQuery, class_node: ClassNode) -> GraphDelta:
@@ -243,7 +246,9 @@ class Network:
         source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
         self._announced.update(n.id for n in source_nodes)
         key = (class_node.id, "" if shed_by is None else shed_by.text)
-        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint, key, bytes_max=query.options.memory_bytes_max)
+        self.queries[blueprint.query.id] = RunningQuery(
+            blueprint.query, blueprint, key, bytes_max=query.options.memory_bytes_max, sheds=class_node.may_shed
+        )
         return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 
     def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, int], ...]:
@@ -365,15 +370,17 @@ class Network:
         """Let a query end for what one of its operators came to, and tell the owner, who takes it out; what serves others goes on."""
         if query.failed:
             return
-        query.failed = True
         self.abandon(query.node.id)
         self.memory.ended += isinstance(error, BoundReached)
         self.hooks.query_failed(query.node.id, operator, error)
 
     def abandon(self, query_id: QueryId) -> None:
-        """Do no more work for a query that is about to be taken out; from any thread."""
+        """Do no more work for a query that is about to be taken out, a call under way included; from any thread."""
         query = self.queries.get(query_id)
-        for running in () if query is None else query.blueprint.operators:
+        if query is None:
+            return
+        query.failed = True
+        for running in query.blueprint.operators:
             if running.queries <= 1:
                 running.failed = True
 
