@@ -13,10 +13,10 @@ JOINED_ROWS_MAX = 8_192
 LOG_ROWS_MAX = 1_000_000
 LOG_BYTES_MAX = 256 * 1024 * 1024
 
-# Pairs that one call of a join looks at, and values that one call of a sliding window goes through, before its train is cut: some 20 to
-# 50 ms of work. A row that alone makes more is worked off whole.
-CALL_PAIRS_MAX = 1_000_000
-CALL_VALUES_MAX = 4_000_000
+# Pairs that one call of a join looks at, and values that one call of a sliding window goes through, before its train is cut: 20 to 80 ms
+# of work, so that others have their turn. Rows with one arrival number are worked off together, however many they make.
+CALL_PAIRS_MAX = 500_000
+CALL_VALUES_MAX = 1_000_000
 
 # Bytes of one column: Arrow counts the places of text in 32 bits.
 COLUMN_BYTES_MAX = 2_000_000_000

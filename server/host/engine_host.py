@@ -25,6 +25,7 @@ from millstream.engine.plan.physical import QueryOptions
 from millstream.engine.runtime.accounts import StreamAccount
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.frontier import edge_frontier
+from millstream.engine.runtime.memory import NO_BOUND
 from millstream.engine.runtime.network import Network
 from millstream.engine.runtime.sources import Ingested, MergedPart
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
@@ -317,6 +318,15 @@ class EngineHost:
             if log is not None and log.utility is not None:
                 return log.utility.failures
         return 0, ""
+
+    def memory_of(self, query: Query) -> tuple[int | None, int | None]:
+        """Return the bytes that a running query holds and those that it may hold; None where nothing bounds it."""
+        running = None if query.id is None else self.network.queries.get(query.id)
+        if running is None:
+            return None, None
+        memory = self.network.memory
+        bound = memory.bound_of(running)
+        return memory.use_of(running).total, None if bound >= NO_BOUND else bound
 
     # --- what the network and the scheduler tell ---
 
