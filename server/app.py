@@ -29,6 +29,7 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import ServerError
+from millstream.server.functions.process import Confinement
 from millstream.server.host import restoring, running
 from millstream.server.host.engine_host import Context, EngineHost
 from millstream.server.host.fed_streams import base_streams
@@ -130,6 +131,8 @@ class Application:
             from millstream.server.watch.optimiser import RuntimeOptimiser
 
             self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
+        hidden = (self.config.data_dir,) if self.config.data_dir else ()
+        self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
