@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type
+from millstream.engine.data.durations import duration_text
 from millstream.engine.expressions.user_functions import FunctionFailed
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.statements import FunctionDefinition
 from millstream.server.functions.child import DONE
 from millstream.server.functions.frames import Gone, Overdue, read_frame, write_frame

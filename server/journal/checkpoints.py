@@ -21,7 +21,7 @@ from millstream.server.errors import StoreError
 from millstream.server.journal.segments import sync_directory
 
 if TYPE_CHECKING:
-    from millstream.engine.runtime.sources import Source
+    from millstream.engine.flow.sources import Source
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
 

@@ -20,7 +20,7 @@ from millstream.server.once.held import HeldBlock, HeldRows
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
-    from millstream.engine.runtime.sources import Reservation, Source
+    from millstream.engine.flow.sources import Reservation, Source
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.intake import StreamIntake
     from millstream.server.host.queries import Query
