@@ -248,7 +248,11 @@ def _operator(
     piece: _Piece, logs: dict[LogId, OutputLog], cursors: dict[EdgeId, Cursor], deliver: Callable[[_Piece], Deliver | None]
 ) -> RunningOperator:
     """Build the operator with its state, its inputs and outputs."""
-    logic: Operator = build_operator(piece.recipe, [logs[i.log].schema for i in piece.inputs], deliver(piece), shared=piece.shared)
+    schemas = [logs[i.log].schema for i in piece.inputs]
+    if piece.shared and isinstance(piece.recipe, AggregateRecipe):
+        logic: Operator = SharedAggregate(piece.recipe, schemas[0])
+    else:
+        logic = build_operator(piece.recipe, schemas, deliver(piece))
     logic.restore(piece.state)
     operator = RunningOperator(piece.id, logic, piece.recipe)
     operator.inputs += [cursors[given.edge] for given in piece.inputs]

@@ -16,6 +16,7 @@ from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.recipes import AggregateRecipe, JoinRecipe, ProjectRecipe, Recipe, SinkRecipe
 from millstream.engine.operators.build import STATELESS_KINDS, build_operator, kind_of, prior_of
+from millstream.engine.operators.contract import Operator
 from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.receipts.build import keeper_for, lineages_of
 from millstream.engine.runtime.blueprint import Blueprint
@@ -239,7 +240,11 @@ class Instantiator:
         self, node: PhysicalNode, inputs: list[Port], class_node: ClassNode, deliver: Callable[[Train], None] | None, key: Key | None = None
     ) -> list[Port]:
         carried = self._merging is not None and deliver is None and self._is_carried(node)
-        logic = build_operator(node.recipe, [p.log.schema for p in inputs], deliver, shared=carried)
+        schemas = [p.log.schema for p in inputs]
+        if carried and isinstance(node.recipe, AggregateRecipe):
+            logic: Operator = SharedAggregate(node.recipe, schemas[0])
+        else:
+            logic = build_operator(node.recipe, schemas, deliver)
         running = RunningOperator(self._ids.operator(), logic, node.recipe)
         kind = kind_of(node.recipe)
         running.raw = all(p.raw for p in inputs)
