@@ -30,6 +30,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import ServerError
 from millstream.server.host import restoring, running
+from millstream.server.host.arrival_clock import ArrivalClock, Report
 from millstream.server.host.engine_host import Context, EngineHost
 from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.intake import StreamIntake
@@ -84,8 +85,9 @@ class QueryFeed:
 class Application:
     """See the module's text. `start` and `stop` are called once each, on the loop."""
 
-    def __init__(self, config: Config, store: Store) -> None:
+    def __init__(self, config: Config, store: Store, clock: Callable[[Report], ArrivalClock] = ArrivalClock) -> None:
         self.config = config
+        self._arrival_clock = clock(self._clock_told)
         self.store = store
         self.log = logger()
         self.server_id = store.server_id
@@ -154,6 +156,7 @@ class Application:
             spec,
             max(1, config.workers),
             told,
+            arrival_clock=self._arrival_clock,
             window=config.estimate_rows,
             aging=config.estimate_aging,
             load=config.load,
@@ -384,6 +387,10 @@ class Application:
         self.log.error(kind, reason=message)
         if kind == "policy_failed":
             self.policies_failed += 1
+
+    def _clock_told(self, kind: str, message: str) -> None:
+        """Log what was done to the system's clock, from whatever thread saw it first."""
+        self.log.warning(kind, reason=message)
 
     def _open_feed(self, query: Query, identity: str, rows_before: int, earlier: dict[str, int]) -> None:
         config = self.config

@@ -26,6 +26,7 @@ from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.benchmarks.embedding import Results
+from millstream.server.host.arrival_clock import ArrivalClock
 from millstream.server.host.engine_host import Context, EngineHost
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.journal.store import Store
@@ -47,7 +48,8 @@ class LiveEngine:
         )
 
     def _runtime(self, network: Network, spec: PolicySpec, workers: int, told: Any, fuse: bool) -> LiveRuntime:
-        return LiveRuntime(Executor(network, fuse=fuse), network, spec, workers, told, load=self._load)
+        clock = ArrivalClock(lambda kind, message: None)  # times are measured on the monotonic clock
+        return LiveRuntime(Executor(network, fuse=fuse), network, spec, workers, told, arrival_clock=clock, load=self._load)
 
     def __enter__(self) -> LiveEngine:
         self.runtime.start()

@@ -17,9 +17,10 @@ from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.host.arrival_clock import ArrivalClock
 from millstream.server.host.gate import Gate
 from millstream.server.host.recordings import ArrivalRecording
-from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
+from millstream.server.host.runtime import arrivals, splicer
 from millstream.server.watch.measured import Measured
 
 
@@ -35,11 +36,13 @@ class LiveRuntime:
         on_instruction: InstructionHandler,
         clock_ns: ClockNs = time.monotonic_ns,
         *,
+        arrival_clock: ArrivalClock,
         window: int = WINDOW_TUPLES,
         aging: float = AGING,
         load: str | None = None,
     ) -> None:
         self.clock_ns = clock_ns
+        self._arrival_clock = arrival_clock
         self.recording: ArrivalRecording | None = None
         self._gate = Gate(executor)
         self.scheduler = LiveScheduler(
@@ -67,8 +70,12 @@ class LiveRuntime:
         return drained
 
     def now_us(self) -> int:
-        """Return the system's clock."""
-        return time.time_ns() // NS_PER_US
+        """Return the arrival time (arrival_clock.py)."""
+        return self._arrival_clock.now_us()
+
+    def begin_no_earlier(self, now_us: int) -> None:
+        """Go on from a time that was given before a restart."""
+        self._arrival_clock.begin_no_earlier(now_us)
 
     def arrival_ns(self) -> int:
         """Return the scheduler's clock, which is monotonic."""

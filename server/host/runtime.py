@@ -27,7 +27,11 @@ class Runtime(Protocol):
     """Runs the network. Times: `now_us` since 1970 for processing time, `arrival_ns` monotonic for response times."""
 
     def now_us(self) -> int:
-        """Return the processing time."""
+        """Return the processing time, never less than before; live it is the arrival time of arrival_clock.py."""
+        ...
+
+    def begin_no_earlier(self, now_us: int) -> None:
+        """Go on from a processing time that was given before a restart."""
         ...
 
     def arrival_ns(self) -> int:

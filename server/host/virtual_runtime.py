@@ -57,6 +57,10 @@ class VirtualRuntime:
         """Return virtual time."""
         return self._now_us
 
+    def begin_no_earlier(self, now_us: int) -> None:
+        """Let time move on to where it was, if it is not there yet."""
+        self.advance_to(max(now_us, self._now_us))
+
     def arrival_ns(self) -> int:
         """Return virtual time in ns."""
         return self._now_us * NS_PER_US

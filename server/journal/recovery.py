@@ -22,6 +22,7 @@ from millstream.server.host.queries import QueryKind
 from millstream.server.journal import checkpoints
 from millstream.server.journal.checkpoints import Checkpoint, key_of
 from millstream.server.journal.records import ROWS, Record
+from millstream.server.journal.segments import Segment
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
@@ -39,6 +40,12 @@ class _Fed:
     order: int
     seqs: Int64Array
     columns: Sequence[Column]
+
+
+def _last_time_us(segments: Sequence[Segment], checkpoint: Checkpoint | None) -> int:
+    """Return the latest arrival time that is kept, 0 when none is."""
+    states = () if checkpoint is None else checkpoint.sources.values()
+    return max(0, *(s.last_us for s in segments), *(state["last_arrival_us"] or 0 for state in states))
 
 
 class Recovery:
@@ -79,6 +86,7 @@ class Recovery:
         segments = journal.segments
         floor = segments[0].base
         checkpoint = checkpoints.read(self.journaling.directory, floor)
+        host.runtime.begin_no_earlier(_last_time_us(segments, checkpoint))
         self._read_fed(self._records())
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
