@@ -292,7 +292,7 @@ class EngineHost:
 
     def open_journal(self, directory: Path, bounds: JournalBounds) -> None:
         """Use the journal of a data directory. StoreError when it cannot be used or is corrupt."""
-        self.journaling = Journaling(self, directory, bounds)
+        self.journaling = Journaling(self, directory, bounds, self.store.disk)
 
     def check_durable(self, what: str, level: str) -> None:
         """Refuse what is to be durable when nothing is kept."""

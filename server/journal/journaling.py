@@ -13,6 +13,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.host.fed_streams import base_streams
 from millstream.server.journal import checkpoints
+from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal
 from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data
 from millstream.server.journal.segments import records_of
@@ -44,10 +45,11 @@ class JournalBounds:
 class Journaling:
     """See the module's text. `numbers` has the durable streams and tables by name, with their numbers in the catalogue."""
 
-    def __init__(self, host: EngineHost, directory: Path, bounds: JournalBounds) -> None:
+    def __init__(self, host: EngineHost, directory: Path, bounds: JournalBounds, disk: Disk) -> None:
         self.host = host
         self.bounds = bounds
-        self.journal = Journal(directory, fsync_s=bounds.fsync_s, report=host.observer.reported)
+        self.disk = disk
+        self.journal = Journal(directory, disk, fsync_s=bounds.fsync_s, report=host.observer.reported)
         self.numbers: dict[str, int] = {}
         self._began_us = host.runtime.now_us()
         self.journal.start()
@@ -146,7 +148,7 @@ class Journaling:
         """Return the rows of a stream that the journal keeps. To be called under the ingress lock."""
         number = self.numbers[definition.name]
         upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
-        parts = [(segment.path.open("rb"), segment.size) for segment in self.journal.segments]
+        parts = [(self.disk.open_read(segment.path), segment.size) for segment in self.journal.segments]
 
         def blocks() -> Iterator[HeldBlock]:
             for file, size in parts:
@@ -188,7 +190,7 @@ class Journaling:
                 break
         if made is None:
             return False
-        checkpoints.write(self.directory, made)
+        checkpoints.write(self.disk, self.directory, made)
         self._began_us = host.runtime.now_us()
         self._let_go()
         return True
@@ -204,11 +206,11 @@ class Journaling:
             if kept <= self.bounds.bytes_max and not too_old:
                 break
             kept -= segment.size
-            if checkpoints.checkpoint_path(self.directory, following.base).exists():
+            if self.disk.exists(checkpoints.checkpoint_path(self.directory, following.base)):
                 floor = following.base
         if floor > segments[0].base:
             self.journal.drop_before(floor)
-            checkpoints.forget_before(self.directory, floor)
+            checkpoints.forget_before(self.disk, self.directory, floor)
 
     def stop(self) -> None:
         """Force everything to disk."""

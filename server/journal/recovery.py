@@ -85,7 +85,7 @@ class Recovery:
         host.feeder = self
         segments = journal.segments
         floor = segments[0].base
-        checkpoint = checkpoints.read(self.journaling.directory, floor)
+        checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, floor)
         host.runtime.begin_no_earlier(_last_time_us(segments, checkpoint))
         self._read_fed(self._records())
         host.network.ingress.advance_to(floor)
@@ -100,7 +100,7 @@ class Recovery:
 
     def _records(self) -> Iterator[Record]:
         for segment in self.journaling.journal.segments:
-            yield from segment.records()
+            yield from segment.records(self.journaling.disk)
 
     def _read_fed(self, records: Iterator[Record]) -> None:
         """Learn up to which row each INSERT's results are in the journal."""

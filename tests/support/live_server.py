@@ -12,6 +12,7 @@ from millstream.client import connect_async
 from millstream.client.connection import AsyncClient
 from millstream.server.config import Config
 from millstream.server.host.arrival_clock import ArrivalClock, Report
+from millstream.server.journal.disk import Disk
 from millstream.server.live import LiveServer
 from millstream.server.logs import configure_logs, finish_logs
 
@@ -40,9 +41,11 @@ class Harness:
 
 
 @asynccontextmanager
-async def running(*, clock: Callable[[Report], ArrivalClock] = ArrivalClock, **settings: Any) -> AsyncIterator[Harness]:
+async def running(
+    *, disk: Disk | None = None, clock: Callable[[Report], ArrivalClock] = ArrivalClock, **settings: Any
+) -> AsyncIterator[Harness]:
     configure_logs("error", "json")
-    server = LiveServer(replace(TEST_CONFIG, **settings), clock)
+    server = LiveServer(replace(TEST_CONFIG, **settings), disk, clock)
     await server.start()
     harness = Harness(server)
     try:
