@@ -16,8 +16,8 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
+from millstream.server.host.measured import Measured
 from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
-from millstream.server.watch.measured import Measured
 
 
 class VirtualRuntime:
@@ -44,6 +44,13 @@ class VirtualRuntime:
             self.core, executor, on_splice=splicer(network), on_instruction=on_instruction, start_ns=start_us * NS_PER_US
         )
 
+    @property
+    def scheduler(self) -> None:
+        """None: no time passes."""
+
+    def record(self, recording: object) -> None:
+        """Nothing is recorded in virtual time."""
+
     def run(self) -> None:
         """Run until nothing is left to do at this moment."""
         self.driver.run_until_idle()
@@ -56,10 +63,6 @@ class VirtualRuntime:
     def now_us(self) -> int:
         """Return virtual time."""
         return self._now_us
-
-    def begin_no_earlier(self, now_us: int) -> None:
-        """Let time move on to where it was, if it is not there yet."""
-        self.advance_to(max(now_us, self._now_us))
 
     def arrival_ns(self) -> int:
         """Return virtual time in ns."""

@@ -40,20 +40,13 @@ class QueryState:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`key_of`)."""
+    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`)."""
 
     at: int
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     tables: dict[int, list[Any]] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
     version: int = VERSION
-
-
-def key_of(query: Query) -> str:
-    """Return the name under which a query's run is remembered: derived streams have names of their own."""
-    from millstream.server.host.queries import QueryKind
-
-    return f"stream {query.name}" if query.kind is QueryKind.DERIVED else f"query {query.name}"
 
 
 def checkpoint_path(directory: Path, at: int) -> Path:
@@ -80,7 +73,7 @@ def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: 
         roll(at)
     states, delivered = copied.advance()
     for query, operators in zip(running, states, strict=True):
-        made.queries[key_of(query)] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
+        made.queries[query.key] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
     return made
 
 
