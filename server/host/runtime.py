@@ -40,7 +40,7 @@ class Runtime(Protocol):
         ...
 
     def now_us(self) -> int:
-        """Return the processing time."""
+        """Return the processing time, never less than before; live it is the arrival time of arrival_clock.py."""
         ...
 
     def arrival_ns(self) -> int:

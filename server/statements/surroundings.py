@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from millstream.server.host.engine_host import EngineHost
 
 NAMES_SHOWN_MAX = 8
+ARRIVAL_TIME = (
+    "arrival time never runs back; it follows the system's clock at most 10% faster or slower, and a jump of more than a second after 10 s"
+)
 
 
 def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
@@ -28,6 +31,8 @@ def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
         definition = host.catalog.find(name)
         if isinstance(definition, StreamDefinition):
             lines.append(f"  {name}: {time_rule(definition)}; {_silence(definition)}")
+            if definition.time.column is None:
+                lines.append(f"  {name}: {ARRIVAL_TIME}")
     return lines
 
 
