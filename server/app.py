@@ -30,6 +30,7 @@ from millstream.server.durability.journaling import JournalBounds
 from millstream.server.errors import ServerError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
+from millstream.server.host.arrival_clock import ArrivalClock, Report
 from millstream.server.host.contract import Context
 from millstream.server.host.held import KeptResults
 from millstream.server.host.intake import StreamIntake
@@ -72,8 +73,9 @@ class _Results(partial[None]):
 class Application:
     """A server without its sockets. `start` and `stop` are called once each, on the loop."""
 
-    def __init__(self, config: Config, store: Store) -> None:
+    def __init__(self, config: Config, store: Store, clock: Callable[[Report], ArrivalClock] = ArrivalClock) -> None:
         self.config = config
+        self._arrival_clock = clock(self._clock_told)
         self.store = store
         self.log = logger()
         self.server_id = store.server_id
@@ -123,6 +125,7 @@ class Application:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
             try:
                 self.journaling = open_journal(self.host, Path(self.config.data_dir), bounds)
+                self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
             except ServerError:
                 self._executor.shutdown()
                 self.store.close()
@@ -141,6 +144,7 @@ class Application:
             spec,
             max(1, config.workers),
             told,
+            arrival_clock=self._arrival_clock,
             window=config.estimate_rows,
             aging=config.estimate_aging,
             load=config.load,
@@ -364,6 +368,10 @@ class Application:
         source = self.host.network.sources.get(stream)
         if source is not None:
             self.host.network.shed_logs.press(source, class_id, ratio)
+
+    def _clock_told(self, kind: str, message: str) -> None:
+        """Log what was done to the system's clock, from whatever thread saw it first."""
+        self.log.warning(kind, reason=message)
 
     def _pass_results_on(self) -> None:
         """Write what an order on the loop's thread has just brought, before anything is booked."""

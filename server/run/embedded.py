@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
-from millstream.engine.expressions.durations import parse_duration
+from millstream.engine.flow.sources import MergedPart
 from millstream.engine.language.parse import parse_script, placed_in_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
-from millstream.engine.runtime.sources import MergedPart
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.sharing.names import DEFAULT
 from millstream.scheduler.spec import PolicySpec
