@@ -17,7 +17,7 @@ from millstream.engine.data.errors import BoundReached
 if TYPE_CHECKING:
     from millstream.engine.data.train import Train
 
-Left = Callable[[], tuple[int, str]]
+BytesLeft = Callable[[], tuple[int, str]]
 """Return the bytes that may still be made, and the name and mend of the bound that says so."""
 
 
@@ -45,7 +45,7 @@ class Allowance:
         self._clock_ns = processor_ns
         self._ns_max = ns_max
         self._started_ns = 0
-        self._left: Left = unbounded
+        self._left: BytesLeft = unbounded
         self.claimed = 0
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class Allowance:
         if self._clock_ns is not None:
             self._started_ns = self._clock_ns()
 
-    def begin(self, left: Left) -> None:
+    def begin(self, left: BytesLeft) -> None:
         """Begin a call."""
         self._left = left
         self.claimed = 0

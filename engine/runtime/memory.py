@@ -4,7 +4,7 @@ Operators say what their state occupies. They are asked when CLAIM_BYTES_MIN hav
 by as many bytes; what has come since counts as if it were state. What a call is about to make is asked for beforehand (allowance.py).
 `look` sums everything up now and then, for the bound of all together.
 
-What serves several queries is divided among them, as their bill divides it (sharing/bill.py): each pays its part, and what one call of it
+What serves several queries is divided among them, as their bill divides it (bill.py): each pays its part, and what one call of it
 may make is bounded by what the most generous of them still allows. Rows that wait in a stream's own log belong to the stream: while a
 query lags, the stream's publishers wait. They end no query.
 """
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.errors import BoundReached
 from millstream.engine.data.graph import OperatorId, QueryId
 from millstream.engine.data.records import dataclass
-from millstream.engine.sharing.bill import divided, state_weights
+from millstream.engine.runtime.bill import divided, state_weights
 
 if TYPE_CHECKING:
-    from millstream.engine.runtime.network import Network, RunningQuery
-    from millstream.engine.runtime.running import RunningOperator
+    from millstream.engine.flow.running import RunningOperator
+    from millstream.engine.runtime.blueprint import RunningQuery
+    from millstream.engine.runtime.network import Network
 
 NO_BOUND = 1 << 62
 ASKED_A_LOOK = 64  # operators; some µs each

@@ -7,7 +7,7 @@ never changed in place.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ class Query:
     `warnings` what admission had to say of it,
     `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
     `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
-    event loop has yet to take, `kept_bytes` tells what those occupy that are kept.
+    event loop has yet to take.
     """
 
     name: str
@@ -75,11 +75,6 @@ class Query:
     rows_before: int = 0
     complete_from_us: int | None = None
     waiting: WaitingResults = field(default_factory=WaitingResults)
-    kept_bytes: Callable[[], int] = int
-
-    def results_bytes(self) -> int:
-        """Return what its results occupy, on their way and kept."""
-        return self.waiting.bytes + self.kept_bytes()
 
     @property
     def is_durable(self) -> bool:

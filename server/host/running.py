@@ -16,8 +16,8 @@ from millstream.engine.data.train import Train
 from millstream.engine.ingest.outcome import Reasons
 from millstream.engine.plan.catalog import NamedQuery
 from millstream.engine.plan.physical import PhysicalQuery
+from millstream.engine.runtime.bill import complete_from_us
 from millstream.engine.runtime.network import Deliver
-from millstream.engine.sharing.bill import complete_from_us
 from millstream.scheduler.errors import SchedulerError
 from millstream.server.host.lifecycle import QueryState, Verb, next_state
 from millstream.server.host.queries import Query, QueryKind
@@ -136,7 +136,7 @@ def _splice(
     else:
         delta = host.network.add_query(query.name, physical, deliver, class_node=node, **how)
     query.id = query.last_id = delta.query.id
-    host.network.queries[query.id].results_bytes = query.results_bytes
+    host.network.queries[query.id].results_bytes = query.waiting.held
     try:
         host.runtime.add(delta)
     except BaseException:
@@ -211,8 +211,9 @@ def release(host: EngineHost, owner: object) -> int:
 def abandon(host: EngineHost, owner: object) -> None:
     """Do no more work for the temporary queries of a connection that is gone, until `release` takes them out; from any thread."""
     for query in host.queries.owned_by(owner):
-        if query.id is not None:
-            host.network.abandon(query.id)
+        running = None if query.id is None else host.network.queries.get(query.id)
+        if running is not None:
+            running.abandon()
 
 
 def due(host: EngineHost, now_us: int) -> None:

@@ -10,6 +10,7 @@ from millstream.server.config import Config
 
 SHARE_OF_MACHINE = 0.5  # what is counted is about half of what the process then takes: garbage, buffers of the network, what steps make
 SHARE_OF_SERVER = 0.5  # one query may be large on a machine of its own, and leaves room for others beside it
+KEPT_PART = 4  # of a query's own bound: what of it results may be that are kept for resuming, so that most is left to its state
 MACHINE_BYTES_MIN = 512 * 2**20  # whatever a control group says: with less nothing runs at all
 _CONTROL_GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
