@@ -12,7 +12,8 @@ from millstream.engine.data.allowance import CutAt, TooMuchAtOnce
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
-from millstream.engine.flow.queues import LogNode, Taken
+from millstream.engine.flow.log_nodes import LogNode
+from millstream.engine.flow.queues import Taken
 from millstream.engine.flow.running import Appended, Made, RunningOperator, emitted
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink

@@ -24,7 +24,7 @@ from millstream.engine.data.graph import EdgeId, LogId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.tally import Tally, follow, summed
-from millstream.engine.data.train import Int64Array, Train, concat_trains
+from millstream.engine.data.train import Int64Array, Train, concat_trains, empty_train
 from millstream.engine.data.types import Kind
 from millstream.engine.data.watermarks import TIME_MIN, constant_track
 from millstream.engine.flow.log_nodes import LogNode, oldest_arrival, train_of
@@ -432,7 +432,7 @@ class Cursor:
         waiting = self._rest if self._rest is not None else None if self.node.next is None else self.node.next.train
         watermark = self.log.watermark_us if waiting is None else waiting.track.start
         ended = self.log.ended and waiting is None
-        return emptytrain_of(self.log.schema, self.position, upto, constant_track(self.position, upto, watermark), ended=ended)
+        return empty_train(self.log.schema, self.position, upto, constant_track(self.position, upto, watermark), ended=ended)
 
     def _joined(self, parts: list[Train], rows: int, controls: int, upto: int | None) -> Train:
         while parts[0].lo < self.from_seq and len(parts) > 1 and parts[0].hi <= self.from_seq:
@@ -470,4 +470,4 @@ def _without_early(train: Train, from_seq: int) -> Train:
     if train.hi > from_seq:
         return train.split_at(from_seq)[1]
     track = constant_track(from_seq, from_seq, train.track.end)
-    return emptytrain_of(train.schema, from_seq, from_seq, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+    return empty_train(train.schema, from_seq, from_seq, track, arrival_ns=train.newest_arrival(), ended=train.ended)

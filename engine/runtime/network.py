@@ -218,7 +218,7 @@ class Network:
             self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state, synopses=not alone
         )
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
-        source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
+        source_nodes = [n for n in blueprint.source_nodes if n.id not in self._announced]
         self._announced.update(n.id for n in source_nodes)
         key = (class_node.id, "" if shed_by is None else shed_by.text)
         self.queries[blueprint.query.id] = RunningQuery(
@@ -347,11 +347,10 @@ class Network:
 
     def end_query(self, query: RunningQuery, operator: OperatorId, error: Exception) -> None:
         """Let a query end for what one of its operators came to, and tell the owner, who takes it out; what serves others goes on."""
-        if query.failed:
-            return
-        query.abandon()
-        self.memory.ended += isinstance(error, BoundReached)
-        self.hooks.query_failed(query.node.id, operator, error)
+        if not query.failed:
+            query.abandon()
+            self.memory.ended += isinstance(error, BoundReached)
+            self.hooks.query_failed(query.node.id, operator, error)
 
     def hold(self, query_id: QueryId, held: bool) -> None:
         """Keep a paused query's answers from leaving, or let them go again; the scheduler stops its operators itself."""
@@ -361,12 +360,11 @@ class Network:
 
     def sources_alone(self, query_id: QueryId) -> tuple[OperatorId, ...]:
         """Return the sources that only this query reads: whoever schedules needs them no longer when it goes."""
-        mine = self.queries[query_id].blueprint.source_nodes
         others = {node.id for q in self.queries.values() if q.node.id != query_id for node in q.blueprint.source_nodes}
-        return tuple(node.id for node in mine if node.id not in others)
+        return tuple(node.id for node in self.queries[query_id].blueprint.source_nodes if node.id not in others)
 
     def conservation(self, query_id: QueryId) -> tuple[StreamAccount, ...]:
-        """Return the accounts of a query, one per input stream (K10)."""
+        """Return a query's accounts, one per input stream (K10)."""
         return tuple(ledger.account() for ledger in self.queries[query_id].ledgers.values())
 
     # Rows --------------------------------------------------------------------------------------------------------------
@@ -500,6 +498,3 @@ class Network:
     def _shed_log(self, stream: str, key: ShedKey) -> ShedLog | None:
         source = self.sources.get(stream)
         return None if source is None else source.shed_logs.get(key)
-
-    def _is_news(self, operator: OperatorId, blueprint: Blueprint) -> bool:
-        return operator not in self._announced
