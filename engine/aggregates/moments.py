@@ -16,7 +16,7 @@ from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64A
 from millstream.engine.aggregates.rules import in_double
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import run_sizes, run_starts, running_fold
+from millstream.engine.data.runs import grouped, running_fold
 from millstream.engine.data.types import DataType
 
 MOMENTS = np.dtype([("count", "f8"), ("first", "f8"), ("total", "f8"), ("spread", "f8")])
@@ -37,44 +37,70 @@ class Moments(StateKind):
         return (0.0, 0.0, 0.0, 0.0)
 
     def fold(self, states: Array, rows: Rows) -> None:
-        """Put what a cell has in front of its rows, and merge in turn."""
-        touched = np.unique(rows.cells)
-        cells = np.concatenate((touched, rows.cells))
-        order = np.argsort(cells, kind="stable")
-        starts = run_starts(cells[order])
-        sizes = run_sizes(starts, len(cells))
-        turns = np.concatenate((states[touched], lone_moments(rows.argument.values)))[order]
-        self.scan(turns, starts, sizes)
-        states[touched] = turns[starts + sizes - 1]
+        """Merge values in turn into what their cell has."""
+        order, starts, sizes = grouped(rows.cells, len(states))
+        values = rows.argument.values[order]
+        which = rows.cells[order[starts]]
+        old = states[which]
+        old["first"] = np.where(old["count"] > 0, old["first"], values[starts])
+        before = np.arange(len(values)) - np.repeat(starts - old["count"], sizes)
+        with np.errstate(all="ignore"):
+            distance = values - np.repeat(old["first"], sizes)
+            total = distance.copy()
+            total[starts] += old["total"]
+            running_fold(np.add, total, starts, sizes)
+            earlier = np.empty(len(total))
+            earlier[1:], earlier[starts] = total[:-1], old["total"]
+            added = _added(before, earlier, np.ones(len(values)), distance, values - values)
+        runs = np.arange(len(starts))
+        sums = np.bincount(np.concatenate((runs, np.repeat(runs, sizes))), np.concatenate((old["spread"], added)), len(runs))
+        old["count"] += sizes
+        old["total"], old["spread"] = total[starts + sizes - 1], sums
+        states[which] = old
 
     def merge(self, left: Array, right: Array) -> Array:
-        """Return stretches of two, merged."""
-        pairs = np.empty(2 * len(left), dtype=MOMENTS)
-        pairs[0::2], pairs[1::2] = left, right
-        starts = np.arange(0, len(pairs), 2, dtype=np.int64)
-        self.scan(pairs, starts, np.full(len(left), 2, dtype=np.int64))
-        return pairs[1::2]
+        """As the base says."""
+        merged = np.empty(len(left), dtype=MOMENTS)
+        count = right["count"]
+        merged["count"] = left["count"] + count
+        merged["first"] = np.where(left["count"] > 0, left["first"], right["first"])
+        with np.errstate(all="ignore"):
+            distance = np.where(count > 0, right["total"] + count * (right["first"] - merged["first"]), 0.0)
+            merged["total"] = left["total"] + distance
+            merged["spread"] = left["spread"] + _added(left["count"], left["total"], count, distance, right["spread"])
+        return merged
 
     def scan(self, states: Array, starts: Int64Array, sizes: Int64Array) -> None:
         """Merge in turn: counts and distances from the stretch's first value are running sums, and so is what each state adds."""
-        count, spread = states["count"].copy(), states["spread"].copy()
+        if not len(states):
+            return
+        count = states["count"].copy()
         has = count > 0
-        places = np.where(has, np.arange(len(states), dtype=np.int64), len(states) - 1)
-        lead = places if not len(starts) else np.minimum.reduceat(places, starts)
+        lead = np.minimum.reduceat(np.where(has, np.arange(len(states)), len(states) - 1), starts)
         first = np.repeat(states["first"][lead], sizes)
         with np.errstate(all="ignore"):
             distance = np.where(has, states["total"] + count * (states["first"] - first), 0.0)
-            upto, total = count.copy(), distance.copy()
-            running_fold(np.add, upto, starts, sizes)
+            upto = np.cumsum(count)
+            upto -= np.repeat(upto[starts] - count[starts], sizes)  # whole numbers: exact
+            total = distance.copy()
             running_fold(np.add, total, starts, sizes)
-            before, total_before = upto - count, np.concatenate((np.zeros(1), total[:-1]))
-            total_before[starts] = 0.0
-            both = has & (before > 0)
-            apart = np.where(both, distance / np.maximum(count, 1.0) - total_before / np.maximum(before, 1.0), 0.0)
-            added = spread + apart * apart * (before * count / np.maximum(upto, 1.0))
-        added[np.isnan(added) & ~np.isnan(spread)] = np.inf  # too far apart for a DOUBLE
-        running_fold(np.add, added, starts, sizes)
-        states["count"], states["first"], states["total"], states["spread"] = upto, first, total, added
+            earlier = np.empty(len(total))
+            earlier[1:], earlier[starts] = total[:-1], 0.0
+            spread = _added(upto - count, earlier, count, distance, states["spread"])
+        running_fold(np.add, spread, starts, sizes)
+        states["count"], states["first"], states["total"], states["spread"] = upto, first, total, spread
+
+
+def _added(before: Array, earlier: Array, count: Array, distance: Array, spread: Array) -> Array:
+    """Return what states with `count` values add to the spread of `before` earlier ones: their own, and for how far the means are apart.
+
+    `earlier` and `distance` are the sums of both sides' distances from one value.
+    """
+    both = (count > 0) & (before > 0)
+    apart = np.where(both, distance / np.maximum(count, 1.0) - earlier / np.maximum(before, 1.0), 0.0)
+    added: Array = spread + apart * apart * (before * count / np.maximum(before + count, 1.0))
+    added[np.isnan(added) & ~np.isnan(spread)] = np.inf  # too far apart for a DOUBLE
+    return added
 
 
 def lone_moments(values: npt.NDArray[np.float64]) -> Array:

@@ -22,21 +22,28 @@ APPROXIMATE_PLACES_MAX = 1000  # its memory grows with them
 
 
 class Ranked:
-    """A column of values with counts, cut into ranges: one a group, values rising, NaN last."""
+    """A column of values with counts, cut into ranges: one a group, values rising, NaN last. `counts` None: each once."""
 
-    def __init__(self, column: Column, counts: Int64Array, starts: Int64Array, stops: Int64Array) -> None:
+    def __init__(self, column: Column, counts: Int64Array | None, starts: Int64Array, stops: Int64Array) -> None:
         self.column = column
-        self.counts = counts
         self.bounds = list(zip(starts.tolist(), stops.tolist(), strict=True))
-        self._upto: Int64Array = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
+        self._upto = None if counts is None else np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
 
     def rows(self, start: int, stop: int) -> int:
         """Return how many rows a range stands for."""
-        return int(self._upto[stop] - self._upto[start])
+        return stop - start if self._upto is None else int(self._upto[stop] - self._upto[start])
 
     def place(self, start: int, nth: int) -> int:
         """Return where the nth row (from 0) of a range stands."""
+        if self._upto is None:
+            return start + nth
         return int(np.searchsorted(self._upto, self._upto[start] + nth, side="right")) - 1
+
+    def last(self, start: int, stop: int, limit: int) -> Int64Array:
+        """Return where the last rows of a range stand, from the end on."""
+        first = self.place(start, max(0, self.rows(start, stop) - limit))
+        places = np.arange(stop - 1, first - 1, -1)
+        return places if self._upto is None else np.repeat(places, np.diff(self._upto[first : stop + 1])[::-1])[:limit]
 
 
 def sort_order(column: Column) -> Int64Array:
@@ -77,15 +84,10 @@ def _percentile_disc(call: Call, ranked: Ranked) -> Column:
 
 def _top(call: Call, ranked: Ranked) -> Column:
     """Take the k greatest, descending."""
-    limit = call.options[0]
-    lists: list[list[Any] | None] = []
-    for start, stop in ranked.bounds:
-        if start == stop:
-            lists.append(None)
-            continue
-        first = ranked.place(start, max(0, ranked.rows(start, stop) - limit))
-        at = np.repeat(np.arange(stop - 1, first - 1, -1), ranked.counts[first:stop][::-1])[:limit]
-        lists.append(plain_values(ranked.column.take(at)))
+    lists = [
+        plain_values(ranked.column.take(ranked.last(start, stop, call.options[0]))) if stop > start else None
+        for start, stop in ranked.bounds
+    ]
     return Column(call.type, pa.array(lists, type=arrow_type(call.type)))
 
 

@@ -30,6 +30,17 @@ def run_sizes(starts: Int64Array, total: int) -> Int64Array:
     return sizes
 
 
+def grouped(ids: Int64Array, beyond: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return the order that sorts ids, equal ones as they stand, and where the runs of it begin and how long they are.
+
+    Ids are from 0 to `beyond` (excluded).
+    """
+    # NumPy sorts 16 bits by radix.
+    order: Int64Array = (ids.astype(np.uint16) if beyond <= 1 << 16 else ids).argsort(kind="stable")
+    starts = run_starts(ids[order])
+    return order, starts, run_sizes(starts, len(ids))
+
+
 def expanded(starts: Int64Array, counts: Int64Array) -> Int64Array:
     """Return starts[0], starts[0] + 1, … counts[0] of them, then starts[1] …, as one array."""
     total = int(counts.sum())

@@ -194,7 +194,7 @@ class Frequencies(Accumulator):
         column = self._tallies.codes.column(codes)
         if aggregate.of_ranks is None:
             return evaluate(self._call, column, starts, stops)
-        return aggregate.of_ranks(self._call, Ranked(column, np.ones_like(counts) if self._distinct else counts, starts, stops))
+        return aggregate.of_ranks(self._call, Ranked(column, None if self._distinct else counts, starts, stops))
 
 
 @dataclass(slots=True)

@@ -74,13 +74,14 @@ def evaluate(call: AggregateCall, column: Column, starts: Int64Array, stops: Int
     if aggregate.of_values is not None:
         return aggregate.of_values(call, column, starts, stops)
     parts: list[Column] = []
+    order = None if aggregate.of_ranks is None else sort_order(column)
     for low, high in _pieces(stops - starts):
         sizes = stops[low:high] - starts[low:high]
         index = expanded(starts[low:high], sizes)
-        if aggregate.of_ranks is not None:
-            parts.append(_ranked(aggregate, call, column.take(index), sizes))
+        cells = np.repeat(np.arange(high - low, dtype=np.int64), sizes)
+        if order is not None:
+            parts.append(_ranked(aggregate, call, column, order, index, cells, sizes))
         else:
-            cells = np.repeat(np.arange(high - low, dtype=np.int64), sizes)
             if turns is not None:
                 index = index[np.lexsort((turns[index], cells))]
             parts.append(_folded(aggregate, call, column.take(index), cells, index, sizes))
@@ -113,13 +114,18 @@ def _folded(aggregate: Aggregate, call: AggregateCall, column: Column, cells: In
     return null_unless(answer, sizes > 0) if aggregate.counted else answer
 
 
-def _ranked(aggregate: Aggregate, call: AggregateCall, column: Column, sizes: Int64Array) -> Column:
+def _ranked(
+    aggregate: Aggregate, call: AggregateCall, column: Column, order: Int64Array, index: Int64Array, cells: Int64Array, sizes: Int64Array
+) -> Column:
+    """Sort the rows of each range; `order` sorts all rows."""
     assert aggregate.of_ranks is not None
-    order = sort_order(column)
-    ranges = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
-    column = column.take(order[np.argsort(ranges[order], kind="stable")])
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order), dtype=np.int64)
+    keys = cells * len(order) + ranks[index]
+    keys.sort()
+    values = column.take(order[keys % max(1, len(order))])
     stops = np.cumsum(sizes)
-    return aggregate.of_ranks(call, Ranked(column, np.ones(len(column), dtype=np.int64), stops - sizes, stops))
+    return aggregate.of_ranks(call, Ranked(values, None, stops - sizes, stops))
 
 
 def reduce_ranges(operation: np.ufunc, values: Int64Array, starts: Int64Array, stops: Int64Array) -> Int64Array:
