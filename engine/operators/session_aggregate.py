@@ -43,8 +43,8 @@ class Sessions:
 
     def picked(self, sessions: Int64Array) -> Sessions:
         """Return some of the sessions, in another order."""
-        bounds = (each[sessions] for each in (self.starts, self.stops, self.begins, self.ends))
-        return Sessions(self.rows, *bounds, self.order, self.turns)
+        starts, stops, begins, ends = (each[sessions] for each in (self.starts, self.stops, self.begins, self.ends))
+        return Sessions(self.rows, starts, stops, begins, ends, self.order, self.turns)
 
 
 @dataclass(slots=True)
