@@ -8,6 +8,7 @@ seen all that arrived before.
 from __future__ import annotations
 
 import pickle
+import struct
 import zlib
 from dataclasses import field
 from pathlib import Path
@@ -19,15 +20,18 @@ from millstream.engine.runtime.fork import OperatorState
 from millstream.server.errors import StoreError
 from millstream.server.journal.disk import PART_SUFFIX, Disk, write_whole
 from millstream.server.journal.disk import read as read_file
+from millstream.server.journal.known import way_out
 
 if TYPE_CHECKING:
     from millstream.engine.runtime.sources import Source
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
 
-VERSION = 1
-_MAGIC = b"MSTC"
+VERSION = 2
+MAGIC = b"MSTC"
 _SUFFIX = ".checkpoint"
+_HEAD = struct.Struct("<4sI16sqqI")  # magic, version, identity, arrival number, body length, body check
+_CHECK = struct.Struct("<I")
 
 
 @dataclass(slots=True)
@@ -46,7 +50,6 @@ class Checkpoint:
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     tables: dict[int, list[Any]] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
-    version: int = VERSION
 
 
 def key_of(query: Query) -> str:
@@ -59,6 +62,12 @@ def key_of(query: Query) -> str:
 def checkpoint_path(directory: Path, at: int) -> Path:
     """Return the file of the checkpoint at an arrival number."""
     return directory / f"{at:020d}{_SUFFIX}"
+
+
+def checkpoint_bases(disk: Disk, directory: Path) -> list[int]:
+    """Return the arrival numbers of the checkpoints in a directory."""
+    stems = [name.removesuffix(_SUFFIX) for name in disk.names(directory) if name.endswith(_SUFFIX)]
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isascii() and stem.isdigit())
 
 
 def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: Any) -> Checkpoint | None:
@@ -94,32 +103,38 @@ def _source_state(source: Source) -> dict[str, Any]:
     }
 
 
-def write(disk: Disk, directory: Path, checkpoint: Checkpoint) -> None:
+def write(disk: Disk, directory: Path, identity: bytes, checkpoint: Checkpoint) -> None:
     """Put a checkpoint on disk, whole or not at all."""
     body = pickle.dumps(checkpoint, protocol=5)
-    head = _MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
-    write_whole(disk, checkpoint_path(directory, checkpoint.at), [head, body])
+    head = _HEAD.pack(MAGIC, VERSION, identity, checkpoint.at, len(body), zlib.crc32(body))
+    write_whole(disk, checkpoint_path(directory, checkpoint.at), [head, _CHECK.pack(zlib.crc32(head)), body])
 
 
-def read(disk: Disk, directory: Path, at: int) -> Checkpoint | None:
-    """Return the checkpoint at an arrival number, None when there is none. StoreError when it is corrupt or of another version."""
+def read(disk: Disk, directory: Path, identity: bytes, at: int) -> Checkpoint | None:
+    """Return the checkpoint at an arrival number, None when there is none. StoreError when it is damaged or of another version."""
     path = checkpoint_path(directory, at)
     if not disk.exists(path):
         return None
     content = read_file(disk, path)
-    body = content[12:]
-    if content[:4] != _MAGIC or zlib.crc32(body).to_bytes(4, "little") != content[8:12]:
-        raise StoreError(f"{path} is corrupt", hint="move it away: the queries whose state it holds then begin anew")
-    version = int.from_bytes(content[4:8], "little")
-    if version != VERSION:
+    if content[:4] == MAGIC and len(content) >= 8 and (version := int.from_bytes(content[4:8], "little")) != VERSION:
         raise StoreError(f"{path} has version {version} and this server reads {VERSION}", hint="start the release that wrote it")
+    head, body = content[: _HEAD.size], content[_HEAD.size + _CHECK.size :]
+    if content[_HEAD.size : _HEAD.size + _CHECK.size] != _CHECK.pack(zlib.crc32(head)):
+        raise StoreError(f"{path}, byte 0: the checkpoint's head is damaged", hint=way_out(directory))
+    magic, _, found_identity, found_at, length, check = _HEAD.unpack(head)
+    if magic != MAGIC or found_identity != identity or found_at != at:
+        raise StoreError(f"{path} belongs to another data directory or place", hint=way_out(directory))
+    if len(body) != length or zlib.crc32(body) != check:
+        raise StoreError(f"{path}, byte {_HEAD.size + _CHECK.size}: the checkpoint is damaged", hint=way_out(directory))
     found: Checkpoint = pickle.loads(body)
     return found
 
 
 def forget_before(disk: Disk, directory: Path, at: int) -> None:
-    """Remove checkpoints before an arrival number, and what a crash left half written."""
+    """Remove checkpoints before an arrival number, and what a failed try left half written."""
     for name in disk.names(directory):
-        path = directory / name
-        if path.suffix == PART_SUFFIX or (path.suffix == _SUFFIX and int(path.stem) < at):
-            disk.unlink(path)
+        if name.endswith(_SUFFIX + PART_SUFFIX):
+            disk.unlink(directory / name)
+    for base in checkpoint_bases(disk, directory):
+        if base < at:
+            disk.unlink(checkpoint_path(directory, base))

@@ -15,7 +15,7 @@ from millstream.server.host.fed_streams import base_streams
 from millstream.server.journal import checkpoints
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal
-from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data
+from millstream.server.journal.records import CONTROL, DEFINITION, ROWS, Record, rows_data
 from millstream.server.journal.segments import records_of
 from millstream.server.once.held import HeldBlock, HeldRows
 
@@ -49,7 +49,7 @@ class Journaling:
         self.host = host
         self.bounds = bounds
         self.disk = disk
-        self.journal = Journal(directory, disk, fsync_s=bounds.fsync_s, report=host.observer.reported)
+        self.journal = Journal(directory, disk, host.store, fsync_s=bounds.fsync_s, report=host.observer.reported)
         self.numbers: dict[str, int] = {}
         self._began_us = host.runtime.now_us()
         self.journal.start()
@@ -60,10 +60,22 @@ class Journaling:
         return self.journal.directory
 
     def add(self, name: str, number: int, *, record: bool = True) -> None:
-        """Keep a stream or table from now on, under its number in the catalogue."""
+        """Keep a stream or table from now on, under its number in the catalogue. Its definition stands before its rows in the journal."""
+        if record:
+            self.journal.append(self._definition(name, number))
         self.numbers[name] = number
         if record:
             self.record(name)
+
+    def _definition(self, name: str, number: int) -> Record:
+        stored = self.host.store.definition(number)
+        meta = {"kind": stored.kind, "name": name, "statement": stored.statement}
+        end = self.journal.end
+        return Record(DEFINITION, number, end, end, self.host.runtime.now_us(), meta)
+
+    def _roll(self, base: int) -> None:
+        """Begin a segment with the definitions of all that is kept: it can be read without the catalogue and the segments before it."""
+        self.journal.roll(base, [self._definition(name, number) for name, number in self.numbers.items()])
 
     def record(self, name: str) -> None:
         """Begin to write down what enters a stream."""
@@ -149,12 +161,13 @@ class Journaling:
         number = self.numbers[definition.name]
         upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
         parts = [(self.disk.open_read(segment.path), segment.size) for segment in self.journal.segments]
+        seed = self.journal.segments[-1].seed
 
         def blocks() -> Iterator[HeldBlock]:
             for file, size in parts:
                 with file:
-                    for record in records_of(file.read(size)):
-                        if record.lo >= upto:
+                    for record in records_of(file.read(size), seed):
+                        if record.lo >= upto or record.kind == DEFINITION:
                             continue
                         if record.stream == number and record.kind == ROWS:
                             yield HeldBlock(record.lo, record.columns(definition.schema))
@@ -185,12 +198,13 @@ class Journaling:
         made = None
         for _ in range(TRIES):
             self.journal.wait_safe()
-            made = checkpoints.take(host, queries, dict(self.numbers), self.journal.roll)
+            made = checkpoints.take(host, queries, dict(self.numbers), self._roll)
             if made is not None:
                 break
         if made is None:
             return False
-        checkpoints.write(self.disk, self.directory, made)
+        self.journal.note_segments()
+        checkpoints.write(self.disk, self.directory, host.store.identity, made)
         self._began_us = host.runtime.now_us()
         self._let_go()
         return True

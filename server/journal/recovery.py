@@ -15,13 +15,15 @@ import numpy as np
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.runtime import fork
+from millstream.server.errors import StoreError
 from millstream.server.host import running
 from millstream.server.host.feeding import DirectFeeder
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import QueryKind
 from millstream.server.journal import checkpoints
 from millstream.server.journal.checkpoints import Checkpoint, key_of
-from millstream.server.journal.records import ROWS, Record
+from millstream.server.journal.known import way_out
+from millstream.server.journal.records import DEFINITION, ROWS, Record
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
@@ -78,7 +80,7 @@ class Recovery:
         host.feeder = self
         segments = journal.segments
         floor = segments[0].base
-        checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, floor)
+        checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, host.store.identity, floor)
         self._read_fed(self._records())
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
@@ -97,9 +99,20 @@ class Recovery:
     def _read_fed(self, records: Iterator[Record]) -> None:
         """Learn up to which row each INSERT's results are in the journal."""
         for record in records:
+            if record.kind == DEFINITION:
+                self._compare(record)
             fed = record.meta.get("fed") if record.kind == ROWS else None
             if fed is not None:
                 self._fed_upto[fed[0]] = max(self._fed_upto.get(fed[0], -1), fed[1])
+
+    def _compare(self, record: Record) -> None:
+        """The journal has each definition too, so one that the catalogue remembers otherwise is noticed."""
+        if record.stream not in self.journaling.numbers.values():
+            return
+        stored = self.host.store.definition(record.stream)
+        if (stored.kind, stored.name, stored.statement) != (record.meta["kind"], record.meta["name"], record.meta["statement"]):
+            message = f"catalogue and journal do not agree on {record.meta['kind']} {record.meta['name']}: the catalogue is damaged"
+            raise StoreError(message, hint=way_out(self.journaling.directory))
 
     # --- the checkpoint ---
 
@@ -146,7 +159,7 @@ class Recovery:
         for record in self._records():
             self._begin_due(record.lo)
             name = names.get(record.stream)
-            if name is None:
+            if name is None or record.kind == DEFINITION:
                 continue
             host.network.ingress.advance_to(record.lo)
             source = host.network.sources[name]
