@@ -24,7 +24,8 @@ from millstream.server.errors import StoreError
 
 ROWS, CONTROL, DEFINITION = 1, 2, 3
 MAGIC = b"\xf7MSR"
-# magic, check of the rest | body length, body check, check of the head before, bytes not yet on disk, stream, kind, lo, hi, now_us, meta length
+# magic, check of what follows;
+# body length, body check, check of the head before, bytes not yet on disk, stream, kind, lo, hi, now_us, meta length
 _HEAD = struct.Struct("<4sI" + "IIIIIBqqqI")
 _CHECKED_FROM = 8
 HEAD_BYTES = _HEAD.size
@@ -70,14 +71,12 @@ class Record:
         """
         try:
             batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(self.data)), arrow_schema(schema))
-            if batch.num_rows != self.hi - self.lo:
-                raise ValueError(f"{batch.num_rows} rows for {self.hi - self.lo} arrival numbers")
-            return [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(schema.fields)]
+            columns = [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(schema.fields)]
         except (pa.ArrowException, ValueError, IndexError, KeyError, TypeError, OSError) as error:
-            message = (
-                f"the journal's rows with the arrival numbers {self.lo} to {self.hi - 1} are not of the stream that the catalogue defines"
-            )
-            raise StoreError(f"{message} ({error})", hint="the catalogue is damaged or another's: see docs/recovery.md") from error
+            message = f"the journal's rows {self.lo} to {self.hi - 1} are not of the stream that the catalogue defines ({error})"
+            raise StoreError(message, hint="the catalogue is damaged or another's: docs/recovery.md") from error
+        assert batch.num_rows == self.hi - self.lo
+        return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +130,8 @@ def encode(record: Record, seed: int, previous: int, unsynced: int = 0) -> tuple
     meta = msgpack.packb(record.meta) if record.meta else b""
     data = memoryview(record.data)
     body_check = zlib.crc32(data, zlib.crc32(meta))
-    rest = (len(meta) + len(data), body_check, previous, min(unsynced, _BEHIND_MAX), record.stream, record.kind)
-    rest += (record.lo, record.hi, record.now_us, len(meta))
+    place = (len(meta) + len(data), body_check, previous, min(unsynced, _BEHIND_MAX))
+    rest = (*place, record.stream, record.kind, record.lo, record.hi, record.now_us, len(meta))
     check = zlib.crc32(_HEAD.pack(MAGIC, 0, *rest)[_CHECKED_FROM:], seed)
     return [part for part in (_HEAD.pack(MAGIC, check, *rest), meta, data) if len(part)], check
 

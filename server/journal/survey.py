@@ -16,7 +16,7 @@ from pathlib import Path
 
 from millstream.engine.data.records import dataclass
 from millstream.server.journal import durable_end
-from millstream.server.journal.checkpoints import checkpoint_bases, checkpoint_path
+from millstream.server.journal.checkpoint_files import checkpoint_bases, checkpoint_path
 from millstream.server.journal.disk import PART_SUFFIX, Disk, read
 from millstream.server.journal.known import Known
 from millstream.server.journal.records import Corrupt, Head, Torn, find, find_behind, seed_of
@@ -254,7 +254,8 @@ class _Surveyor:
 
     def _judge(self, found: Scan, content: bytes, *, is_last: bool, durable: Ending | None) -> None:
         """Say whether a record that is not whole is a tear, which may be cut off, or damage."""
-        assert found.damage is not None and found.header is not None
+        assert found.damage is not None
+        assert found.header is not None
         at, head = found.size, found.damage.head
         behind = _behind(content, found, self.seed)
         lost = None

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.server.durability.journaling import Journaling
 from millstream.server.errors import StoreError
 from millstream.server.journal.disk import SystemDisk
-from millstream.server.journal.journaling import Journaling
 
 from tests.support.live_server import Harness, running
 

@@ -8,8 +8,6 @@ seen all that arrived before.
 from __future__ import annotations
 
 import pickle
-import struct
-import zlib
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,21 +15,13 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.data.records import dataclass
 from millstream.engine.runtime import fork
 from millstream.engine.runtime.fork import OperatorState
-from millstream.server.errors import StoreError
-from millstream.server.journal.disk import PART_SUFFIX, Disk, write_whole
-from millstream.server.journal.disk import read as read_file
-from millstream.server.journal.known import way_out
+from millstream.server.journal.checkpoint_files import read_body, write_body
+from millstream.server.journal.disk import Disk
 
 if TYPE_CHECKING:
     from millstream.engine.runtime.sources import Source
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
-
-VERSION = 2
-MAGIC = b"MSTC"
-_SUFFIX = ".checkpoint"
-_HEAD = struct.Struct("<4sI16sqqI")  # magic, version, identity, arrival number, body length, body check
-_CHECK = struct.Struct("<I")
 
 
 @dataclass(slots=True)
@@ -44,30 +34,12 @@ class QueryState:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`key_of`)."""
+    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`)."""
 
     at: int
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     tables: dict[int, list[Any]] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
-
-
-def key_of(query: Query) -> str:
-    """Return the name under which a query's run is remembered: derived streams have names of their own."""
-    from millstream.server.host.queries import QueryKind
-
-    return f"stream {query.name}" if query.kind is QueryKind.DERIVED else f"query {query.name}"
-
-
-def checkpoint_path(directory: Path, at: int) -> Path:
-    """Return the file of the checkpoint at an arrival number."""
-    return directory / f"{at:020d}{_SUFFIX}"
-
-
-def checkpoint_bases(disk: Disk, directory: Path) -> list[int]:
-    """Return the arrival numbers of the checkpoints in a directory."""
-    stems = [name.removesuffix(_SUFFIX) for name in disk.names(directory) if name.endswith(_SUFFIX)]
-    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isascii() and stem.isdigit())
 
 
 def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: Any) -> Checkpoint | None:
@@ -89,7 +61,7 @@ def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: 
         roll(at)
     states, delivered = copied.advance()
     for query, operators in zip(running, states, strict=True):
-        made.queries[key_of(query)] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
+        made.queries[query.key] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
     return made
 
 
@@ -105,36 +77,13 @@ def _source_state(source: Source) -> dict[str, Any]:
 
 def write(disk: Disk, directory: Path, identity: bytes, checkpoint: Checkpoint) -> None:
     """Put a checkpoint on disk, whole or not at all."""
-    body = pickle.dumps(checkpoint, protocol=5)
-    head = _HEAD.pack(MAGIC, VERSION, identity, checkpoint.at, len(body), zlib.crc32(body))
-    write_whole(disk, checkpoint_path(directory, checkpoint.at), [head, _CHECK.pack(zlib.crc32(head)), body])
+    write_body(disk, directory, identity, checkpoint.at, pickle.dumps(checkpoint, protocol=5))
 
 
 def read(disk: Disk, directory: Path, identity: bytes, at: int) -> Checkpoint | None:
     """Return the checkpoint at an arrival number, None when there is none. StoreError when it is damaged or of another version."""
-    path = checkpoint_path(directory, at)
-    if not disk.exists(path):
+    body = read_body(disk, directory, identity, at)
+    if body is None:
         return None
-    content = read_file(disk, path)
-    if content[:4] == MAGIC and len(content) >= 8 and (version := int.from_bytes(content[4:8], "little")) != VERSION:
-        raise StoreError(f"{path} has version {version} and this server reads {VERSION}", hint="start the release that wrote it")
-    head, body = content[: _HEAD.size], content[_HEAD.size + _CHECK.size :]
-    if content[_HEAD.size : _HEAD.size + _CHECK.size] != _CHECK.pack(zlib.crc32(head)):
-        raise StoreError(f"{path}, byte 0: the checkpoint's head is damaged", hint=way_out(directory))
-    magic, _, found_identity, found_at, length, check = _HEAD.unpack(head)
-    if magic != MAGIC or found_identity != identity or found_at != at:
-        raise StoreError(f"{path} belongs to another data directory or place", hint=way_out(directory))
-    if len(body) != length or zlib.crc32(body) != check:
-        raise StoreError(f"{path}, byte {_HEAD.size + _CHECK.size}: the checkpoint is damaged", hint=way_out(directory))
     found: Checkpoint = pickle.loads(body)
     return found
-
-
-def forget_before(disk: Disk, directory: Path, at: int) -> None:
-    """Remove checkpoints before an arrival number, and what a failed try left half written."""
-    for name in disk.names(directory):
-        if name.endswith(_SUFFIX + PART_SUFFIX):
-            disk.unlink(directory / name)
-    for base in checkpoint_bases(disk, directory):
-        if base < at:
-            disk.unlink(checkpoint_path(directory, base))
