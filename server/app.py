@@ -31,6 +31,7 @@ from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
 from millstream.server.durability.journaling import JournalBounds
 from millstream.server.errors import ServerError
+from millstream.server.functions.process import Confinement
 from millstream.server.host import running
 from millstream.server.host.contract import Context
 from millstream.server.host.held import KeptResults
@@ -130,6 +131,8 @@ class Application:
             admission=config.admission,
             optimise_settle_s=config.optimise_settle_s if config.optimise else None,
         )
+        hidden = (self.config.data_dir,) if self.config.data_dir else ()
+        self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)

@@ -30,7 +30,7 @@ from millstream.engine.runtime.sources import Ingested, MergedPart
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.functions.process import FunctionProcess
+from millstream.server.functions.process import Confinement, FunctionProcess
 from millstream.server.host.contract import Context, Durability, Observer, Optimising, Postponing, TargetWatch
 from millstream.server.host.feeding import DirectFeeder, Feeder
 from millstream.server.host.held import HeldRows, KeptResults
@@ -79,6 +79,8 @@ class EngineHost:
         self.queries = QueryBook()
         self.derived: dict[str, Query] = {}
         self.functions: dict[str, FunctionProcess] = {}
+        self.confinement = Confinement()
+        """What functions may do, and what must stay hidden from them."""
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}

@@ -30,7 +30,7 @@ def create_function(host: EngineHost, statement: CreateFunction, context: Contex
         return said(f"there is a function {definition.name} already")
     stored = host.store.source(definition.name) if context.restoring else None
     source = stored if stored is not None else _read(definition)
-    process = FunctionProcess(definition, source)
+    process = FunctionProcess(definition, source, host.confinement)
     digest = hashlib.sha256(source.encode()).hexdigest()
     function = UserFunction(definition.name, definition.parameters, definition.result, definition.limit_us, digest, process)
     host.catalog.add(function)
@@ -40,6 +40,8 @@ def create_function(host: EngineHost, statement: CreateFunction, context: Contex
         process.close()
         host.catalog.drop_function(definition.name)
         raise InvalidDefinition(f"the function {definition.name} of {definition.file} cannot be used: {problem}") from None
+    if process.missing and not any(f.missing for f in host.functions.values()):  # said once
+        host.observer.reported("functions_not_confined", f"this system lacks {', '.join(process.missing)} (docs/operations.md)")
     host.functions[definition.name] = process
     if not context.restoring:
         host.store.add_function(definition.name, context.text.strip(), source)
