@@ -144,7 +144,12 @@ class Application:
                 raise
         self.runtime.scheduler.on_run = self._pass_results_on
         self.runtime.start()
-        for problem in await self.call(restore, self.host, self.journaling):
+        try:
+            problems = await self.call(restore, self.host, self.journaling)
+        except ServerError:  # journal and catalogue do not fit each other
+            await self.stop()
+            raise
+        for problem in problems:
             self.log.error("not_restored", reason=problem)
         self.ready = True
 

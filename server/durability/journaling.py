@@ -16,8 +16,11 @@ from millstream.server.host.held import HeldBlock, HeldRows
 from millstream.server.journal.checkpoint_files import checkpoint_path, forget_before
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal
+from millstream.server.journal.known import NEW_FOLDER, OLD_FOLDER
 from millstream.server.journal.records import CONTROL, DEFINITION, ROWS, Record, rows_data
 from millstream.server.journal.segments import records_of
+from millstream.server.journal.store import FORMAT_VERSION
+from millstream.server.journal.writing import definition_record
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
@@ -48,6 +51,7 @@ class Journaling:
         self.host = host
         self.bounds = bounds
         self.disk = disk
+        _convert(host, directory, disk)
         self.journal = Journal(directory, disk, host.store, fsync_s=bounds.fsync_s, report=host.observer.reported)
         self.numbers: dict[str, int] = {}
         self._began_us = host.runtime.now_us()
@@ -67,10 +71,7 @@ class Journaling:
             self.record(name)
 
     def _definition(self, name: str, number: int) -> Record:
-        stored = self.host.store.definition(number)
-        meta = {"kind": stored.kind, "name": name, "statement": stored.statement}
-        end = self.journal.end
-        return Record(DEFINITION, number, end, end, self.host.runtime.now_us(), meta)
+        return definition_record(number, self.host.store.definition(number).content, self.journal.end, self.host.runtime.now_us())
 
     def _roll(self, base: int) -> None:
         """Begin a segment with the definitions of all that is kept: it can be read without the catalogue and the segments before it."""
@@ -232,3 +233,14 @@ class Journaling:
     def stop(self) -> None:
         """Force everything to disk."""
         self.journal.stop()
+
+
+def _convert(host: EngineHost, directory: Path, disk: Disk) -> None:
+    """Make a data directory of version 0.1.0 one of this release."""
+    if host.store.format == FORMAT_VERSION and not any(disk.exists(directory / name) for name in (NEW_FOLDER, OLD_FOLDER)):
+        return
+    from millstream.server.durability.first_checkpoints import take_over  # both are loaded by the one start that needs them
+    from millstream.server.journal.conversion import convert
+
+    definitions = {d.position: d.content for d in host.store.definitions()}
+    convert(disk, directory, host.store, definitions, take_over, host.observer.reported)

@@ -7,6 +7,7 @@ other streams enters those: what they fed before is in the journal itself, what 
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import QueryKind
 from millstream.server.journal.known import way_out
 from millstream.server.journal.records import DEFINITION, ROWS, Record
+from millstream.server.journal.store import StoredRun
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
@@ -110,7 +112,7 @@ class Recovery:
         if record.stream not in self.journaling.numbers.values():
             return
         stored = self.host.store.definition(record.stream)
-        if (stored.kind, stored.name, stored.statement) != (record.meta["kind"], record.meta["name"], record.meta["statement"]):
+        if stored.content != record.meta:
             message = f"catalogue and journal do not agree on {record.meta['kind']} {record.meta['name']}: the catalogue is damaged"
             raise StoreError(message, hint=way_out(self.journaling.directory))
 
@@ -155,7 +157,7 @@ class Recovery:
     def _replay(self, floor: int, checkpoint: Checkpoint | None) -> None:
         host = self.host
         names = {number: name for name, number in self.journaling.numbers.items()}
-        self._refuse_incomplete(floor if checkpoint is None else checkpoint.at)
+        self._begin_incomplete_anew(floor if checkpoint is None else checkpoint.at)
         for record in self._records():
             self._begin_due(record.lo)
             name = names.get(record.stream)
@@ -175,14 +177,14 @@ class Recovery:
                 self._take_out_failed()
                 time.sleep(STEP_S)
 
-    def _refuse_incomplete(self, at: int) -> None:
-        """A query that began before the journal does, and whose state no checkpoint has, begins anew at the end: said, never guessed."""
+    def _begin_incomplete_anew(self, at: int) -> None:
+        """A query that began before the journal does, and whose state no checkpoint has, begins anew with the first row that is kept."""
         runs = self.host.store.runs()
         for query in self._deferred:
             run = runs.get(query.key)
             if run is not None and run.began_at < at and self.journaling.keeps_all_of(query):
-                self.problems.append(f"{query.key}: rows that it was made of are kept no longer, so it begins anew")
-                self.host.store.forget_run(query.key)
+                self.problems.append(f"{query.key}: rows that it was made of are kept no longer, so it begins anew with those that are")
+                self.host.store.set_run(query.key, StoredRun(at, secrets.token_hex(6)))  # an identity that no token has
 
     def _begin_due(self, upto: int | None) -> None:
         """Begin what once began before the record at `upto`; with None all that is left."""

@@ -20,7 +20,7 @@ from millstream.server.errors import StoreError
 from millstream.server.journal.disk import Disk, write_all
 from millstream.server.journal.known import FOLDER, Known, Ledger
 from millstream.server.journal.opening import Report, open_journal
-from millstream.server.journal.records import Record, encode
+from millstream.server.journal.records import DEFINITION, Record, encode
 from millstream.server.journal.segments import Ending, Segment, create_segment
 
 RETRY_S = 1.0
@@ -86,6 +86,7 @@ class Journal:
             size = sum(map(len, parts))
             segment.size += size
             segment.last_us, segment.end, segment.check = record.now_us, max(segment.end, record.hi), check
+            segment.has_data = segment.has_data or record.kind != DEFINITION
             self._written += size
             if self._idle:
                 self._changed.notify_all()
@@ -206,4 +207,4 @@ class Journal:
         self._durable.close()
         if not self._failed:
             last = self.segments[-1]
-            self._ledger.note_known(Known(self.segments[0].base, last.base, last.size, is_empty=last.end == last.base))
+            self._ledger.note_known(Known(self.segments[0].base, last.base, last.size, is_empty=not last.has_data))

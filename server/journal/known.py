@@ -8,6 +8,7 @@ from typing import Protocol
 from millstream.engine.data.records import dataclass
 
 FOLDER = "journal"  # in the data directory
+NEW_FOLDER, OLD_FOLDER = "journal.new", "journal.old"  # while a directory of version 0.1.0 is converted
 
 
 def way_out(folder: Path) -> str:

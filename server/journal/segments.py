@@ -45,6 +45,7 @@ class Ending:
 
 
 NO_SEGMENT = Ending(-1, 0, 0)  # before the first one
+LET_GO = Ending(-2, 0, 0)  # one that is not known any more: a checkpoint has what it led to
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Segment:
     """One file. `size` is how much of it is known to be good; `last_us` the processing time of its last record.
 
     `check` is that of its last record; `previous` is how the segment before it ended.
-    `seed` is that of the journal's identity.
+    `seed` is that of the journal's identity. `has_data` when more than definitions came.
     """
 
     path: Path
@@ -73,6 +74,7 @@ class Segment:
     check: int = 0
     previous: Ending = NO_SEGMENT
     seed: int = 0
+    has_data: bool = False
 
     @property
     def ending(self) -> Ending:

@@ -54,6 +54,11 @@ class StoredDefinition:
     name: str
     statement: str
 
+    @property
+    def content(self) -> dict[str, str]:
+        """What the journal keeps of it."""
+        return {"kind": self.kind, "name": self.name, "statement": self.statement}
+
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:

@@ -19,7 +19,7 @@ from millstream.server.journal import durable_end
 from millstream.server.journal.checkpoint_files import checkpoint_bases, checkpoint_path
 from millstream.server.journal.disk import PART_SUFFIX, Disk, read
 from millstream.server.journal.known import Known
-from millstream.server.journal.records import Corrupt, Head, Torn, find, find_behind, seed_of
+from millstream.server.journal.records import HEAD_BYTES, Corrupt, Head, Torn, find, find_behind, seed_of
 from millstream.server.journal.segments import (
     FORMAT_VERSION,
     HEADER_BYTES,
@@ -218,7 +218,7 @@ class _Surveyor:
         elif durable is not None and durable.base == base and found.size < durable.size:
             self._say(Verdict.REFUSED, path, f"the file ends here, and the disk had it up to byte {durable.size}", found.size)
         previous = found.header.previous
-        return Segment(path, base, found.size, found.last_us, found.end, found.check, previous, self.seed)
+        return Segment(path, base, found.size, found.last_us, found.end, found.check, previous, self.seed, found.has_data)
 
     def _headless(self, path: Path, base: int, content: bytes, *, is_last: bool) -> Segment | None:
         """A file without a head: begun anew when it is empty and the catalogue knows that nothing was in it."""
@@ -256,13 +256,9 @@ class _Surveyor:
         """Say whether a record that is not whole is a tear, which may be cut off, or damage."""
         assert found.damage is not None
         assert found.header is not None
-        at, head = found.size, found.damage.head
+        at = found.size
         behind = _behind(content, found, self.seed)
-        lost = None
-        if behind.records:
-            lost = behind.hi - found.end
-        elif head is not None:
-            lost = max(head.hi - found.end, 0)
+        lost = _rows_lost_max(found, behind)
         durable_upto = behind.durable_upto
         if durable is not None and durable.base == found.header.base:
             durable_upto = max(durable_upto, durable.size)
@@ -300,19 +296,31 @@ class _Behind:
 
     records: int
     at: int
+    stop: int
     hi: int
     durable_upto: int
 
 
+def _rows_lost_max(found: Scan, behind: _Behind) -> int | None:
+    """Return how many rows the bytes from the damage on can have had; None when some of these bytes do not say."""
+    assert found.damage is not None
+    head = found.damage.head
+    if behind.records:
+        return behind.hi - found.end if behind.stop == found.bytes else None
+    if head is None or found.size + HEAD_BYTES + head.length < found.bytes:
+        return None
+    return max(head.hi - found.end, 0)
+
+
 def _behind(content: bytes, found: Scan, seed: int) -> _Behind:
     assert found.damage is not None
-    records, first, hi, durable_upto = 0, len(content), found.end, 0
+    records, first, stop, hi, durable_upto = 0, len(content), found.size, found.end, 0
     if isinstance(found.damage, Corrupt):
         for record in find_behind(content, found.size + 1, seed):
             first = first if records else record.at
-            records, hi = records + 1, max(hi, record.head.hi)
+            records, stop, hi = records + 1, record.stop, max(hi, record.head.hi)
             durable_upto = max(durable_upto, record.at - record.head.unsynced)
-    return _Behind(records, first, hi, durable_upto)
+    return _Behind(records, first, stop, hi, durable_upto)
 
 
 def _is_unwritten(content: bytes, start: int, stop: int) -> bool:
@@ -328,7 +336,7 @@ def _is_unwritten(content: bytes, start: int, stop: int) -> bool:
 def _told_of_cut(found: Scan, lost: int | None) -> str:
     what = f"{found.bytes - found.size} bytes that a crash left unfinished are cut off, none of them was known to be on disk; "
     if lost is None:
-        return what + "the record is cut in its head, so the number of its rows is not known"
+        return what + "how many rows they had cannot be read any more"
     return what + f"rows lost: {lost} at most"
 
 
