@@ -53,6 +53,9 @@ docs: $(READY) ## the documents as a site in build/docs; a broken link fails
 bench: $(READY) ## all benchmarks; each checks its answer (one: .venv/bin/millstream bench NAME)
 	@$(BIN)/millstream bench all --compare docs/benchmarks.json $(ARGS)
 
+damage: $(READY) ## ten thousand damages to journals, none of which may lose a row in silence
+	$(BIN)/python -m pytest -s -m damage tests/server/test_journal_damage.py $(ARGS)
+
 soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
 	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
 

@@ -17,10 +17,9 @@ from millstream.server.journal.checkpoint_files import checkpoint_path, forget_b
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal
 from millstream.server.journal.known import NEW_FOLDER, OLD_FOLDER
-from millstream.server.journal.records import CONTROL, DEFINITION, ROWS, Record, rows_data
+from millstream.server.journal.records import CONTROL, DEFINITION, ROWS, Record, definition_record, rows_data
 from millstream.server.journal.segments import records_of
 from millstream.server.journal.store import FORMAT_VERSION
-from millstream.server.journal.writing import definition_record
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -123,6 +123,11 @@ def seed_of(identity: bytes) -> int:
 def rows_data(schema: Schema, columns: Sequence[Column]) -> Any:
     """Return the Arrow message of rows."""
     return pa.record_batch([column_to_arrow(c) for c in columns], schema=arrow_schema(schema)).serialize()
+
+
+def definition_record(number: int, definition: Mapping[str, Any], at: int, now_us: int = 0) -> Record:
+    """Return the record that says what a stream or table is: `kind`, `name` and `statement`."""
+    return Record(DEFINITION, number, at, at, now_us, dict(definition))
 
 
 def encode(record: Record, seed: int, previous: int, unsynced: int = 0) -> tuple[list[Any], int]:

@@ -7,15 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from millstream.server.journal.disk import Disk, write_all
-from millstream.server.journal.records import DEFINITION, Record, encode
+from millstream.server.journal.records import Record, definition_record, encode
 from millstream.server.journal.segments import Ending, create_segment
 
 FLUSHED_BYTES = 1 << 20  # gathered before they are written
-
-
-def definition_record(number: int, definition: Mapping[str, Any], at: int, now_us: int = 0) -> Record:
-    """Return the record that says what a stream or table is: `kind`, `name` and `statement`."""
-    return Record(DEFINITION, number, at, at, now_us, dict(definition))
 
 
 class SegmentWriter:
