@@ -21,7 +21,7 @@ from millstream.server.journal.disk import PART_SUFFIX, Disk, write_whole
 from millstream.server.journal.disk import read as read_file
 
 if TYPE_CHECKING:
-    from millstream.engine.runtime.sources import Source
+    from millstream.engine.flow.sources import Source
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
 

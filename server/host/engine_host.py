@@ -17,20 +17,20 @@ from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.flow.accounts import StreamAccount
+from millstream.engine.flow.frontier import edge_frontier
+from millstream.engine.flow.sources import Ingested, MergedPart
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.physical import QueryOptions
-from millstream.engine.runtime.accounts import StreamAccount
 from millstream.engine.runtime.executor import Executor
-from millstream.engine.runtime.frontier import edge_frontier
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested, MergedPart
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.functions.process import FunctionProcess
+from millstream.server.functions.process import Confinement, FunctionProcess
 from millstream.server.host.contract import Context, Durability, Observer, Optimising, Postponing, TargetWatch
 from millstream.server.host.feeding import DirectFeeder, Feeder
 from millstream.server.host.held import HeldRows, KeptResults
@@ -79,6 +79,8 @@ class EngineHost:
         self.queries = QueryBook()
         self.derived: dict[str, Query] = {}
         self.functions: dict[str, FunctionProcess] = {}
+        self.confinement = Confinement()
+        """What functions may do, and what must stay hidden from them."""
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 from millstream.engine.data.graph import ClassId, ClassNode
-from millstream.engine.runtime.shedding import uniform_of
+from millstream.engine.flow.shedding import uniform_of
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.instructions import SetClassShare, SetDropRatio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from millstream.engine.expressions.calendar import (
+from millstream.engine.data.calendar import (
     INT64_MAX,
     INT64_MIN,
     US_PER_DAY,
@@ -16,6 +16,15 @@ from millstream.engine.expressions.calendar import (
     US_PER_WEEK,
 )
 
+SINGULAR_US = {
+    "WEEK": US_PER_WEEK,
+    "DAY": US_PER_DAY,
+    "HOUR": US_PER_HOUR,
+    "MINUTE": US_PER_MINUTE,
+    "SECOND": US_PER_S,
+    "MILLISECOND": US_PER_MS,
+    "MICROSECOND": 1,
+}
 UNITS_US: dict[str, int] = {
     **dict.fromkeys(("microsecond", "us", "usec", "µs"), 1),
     **dict.fromkeys(("millisecond", "ms", "msec"), US_PER_MS),
@@ -102,3 +111,12 @@ def format_duration(us: int) -> str:
     seconds, fraction = divmod(abs(us), US_PER_S)
     shown = "" if fraction == 0 else f".{fraction // 1000:03d}" if fraction % 1000 == 0 else f".{fraction:06d}"
     return f"{'-' if us < 0 else ''}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{shown}"
+
+
+def duration_text(us: int) -> str:
+    """Return the shortest spelling that reads back to the same microseconds, such as `10 SECONDS`."""
+    for unit, size in SINGULAR_US.items():
+        if us % size == 0 and (us or unit == "SECOND"):
+            count = us // size
+            return f"{count} {unit}" if abs(count) == 1 else f"{count} {unit}S"
+    return f"{us} MICROSECONDS"

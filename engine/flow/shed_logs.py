@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millstream.engine.data.graph import ClassId
-from millstream.engine.runtime.queues import OutputLog
-from millstream.engine.runtime.shedding import ShedKey, ShedLog
-from millstream.engine.runtime.sources import Ingress, Source
-from millstream.engine.runtime.utility import UtilityOrder
+from millstream.engine.flow.queues import OutputLog
+from millstream.engine.flow.shedding import ShedKey, ShedLog
+from millstream.engine.flow.sources import Ingress, Source
+from millstream.engine.flow.utility import UtilityOrder
 
 
 class ShedLogs:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from millstream.engine.data import limits
 from millstream.engine.data.records import dataclass
-from millstream.engine.runtime.queues import Cursor
+from millstream.engine.flow.queues import Cursor
 
 
 @dataclass(frozen=True, slots=True)

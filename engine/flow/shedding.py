@@ -21,8 +21,8 @@ from millstream.engine.data.graph import ClassId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.tally import Part, Tally
 from millstream.engine.data.train import Int64Array, Train
-from millstream.engine.runtime.queues import OutputLog
-from millstream.engine.runtime.utility import UtilityOrder
+from millstream.engine.flow.queues import OutputLog
+from millstream.engine.flow.utility import UtilityOrder
 
 _MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)

@@ -7,16 +7,14 @@ the bills of all queries sum to what all operators used, what queries used that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import OperatorId, QueryId
 from millstream.engine.data.records import dataclass
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.operators.window_aggregate import WindowAggregate
-from millstream.engine.runtime.running import RunningOperator
+from millstream.engine.runtime.blueprint import RunningQuery
+from millstream.engine.runtime.network import Network
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
-
-if TYPE_CHECKING:
-    from millstream.engine.runtime.network import Network, RunningQuery
 
 
 @dataclass(frozen=True, slots=True)

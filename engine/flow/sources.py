@@ -25,9 +25,9 @@ from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.data.types import Kind
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, RowsTrack, RowTrack, StepTrack, WatermarkTrack, jump_track
-from millstream.engine.runtime.queues import LogNode, OutputLog
-from millstream.engine.runtime.relations import TableContent
-from millstream.engine.runtime.shedding import ShedKey, ShedLog
+from millstream.engine.flow.queues import LogNode, OutputLog
+from millstream.engine.flow.relations import TableContent
+from millstream.engine.flow.shedding import ShedKey, ShedLog
 
 NOTHING_RESERVED = 1 << 62
 _NO_TIMES: Int64Array = np.empty(0, dtype=np.int64)

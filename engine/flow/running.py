@@ -8,22 +8,26 @@ the call before it to push.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
+from millstream.engine.flow.frontier import edge_frontier, interval_end
+from millstream.engine.flow.queues import Cursor, LogNode, OutputLog, Taken
 from millstream.engine.language.recipes import Recipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.receipts.keepers import Keeper
-from millstream.engine.runtime.frontier import edge_frontier, interval_end
-from millstream.engine.runtime.queues import Cursor, LogNode, OutputLog, Taken
 
-if TYPE_CHECKING:
-    from millstream.engine.chains.fused import FusedChain
-    from millstream.engine.runtime.network import RunningQuery
+
+class Settling(Protocol):
+    """What runs an operator along with others, and tells it later what it did there (chains/fused.py)."""
+
+    def settle(self) -> None:
+        """Count what was done in the statistics of all of them."""
+
 
 Appended = tuple[OutputLog, LogNode]
 ALL_ROWS = 1 << 62  # no limit; where an interval was chosen by row count already
@@ -64,7 +68,7 @@ class RunningOperator:
     """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised, `held` while its query is paused.
 
     `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
-    `raw` tells that its input rows still are the stream's rows, one by one. `watchers` are the queries that judge late rows across it
+    `raw` tells that its input rows still are the stream's rows, one by one. `watched` counts the queries that judge late rows across it
     (branches.py); for them calls are counted from before they take anything until they have been told. `keeper` states what part of the
     input its answers saw, where load may be shed (receipts/keepers.py).
     """
@@ -80,12 +84,12 @@ class RunningOperator:
     failed: bool = False
     held: bool = False
     counted: OperatorStatistics = field(default_factory=OperatorStatistics)
-    chains: list[FusedChain] = field(default_factory=list)
+    chains: list[Settling] = field(default_factory=list)
     started: int = 0
     finished: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     external: list[tuple[str, Cursor]] = field(default_factory=list)
-    watchers: list[RunningQuery] = field(default_factory=list)
+    watched: int = 0
     watch_begun: int = 0
     watch_done: int = 0
     keeper: Keeper | None = None
@@ -100,7 +104,7 @@ class RunningOperator:
 
     def watch(self, begun: int, done: int) -> None:
         """Count calls that are about to begin, and calls of which the watchers know."""
-        if self.watchers:
+        if self.watched:
             with self.lock:
                 self.watch_begun += begun
                 self.watch_done += done
@@ -166,3 +170,40 @@ def emitted(running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> 
 def _push(nodes: list[Appended]) -> None:
     for log, node in nodes:
         log.push(node)
+
+
+Made = list[tuple[OutputLog, Train]]
+Left = Callable[[RunningOperator, Train], None]
+
+
+def pass_to_sinks(made: Made, left: Left, failed: Callable[[RunningOperator, Exception], None]) -> Made:
+    """Hand trains from a shared aggregate straight to the sinks that can take them; return the others, for their logs.
+
+    Hundreds of queries' answers need no order each, where nothing stands in between: the sink reads the output alone, nothing waits before
+    it, it is neither running nor held (PAUSE). What goes this way is in no log and so in no receipt but the aggregate's. `left` hears of
+    each train with rows that left, `failed` of a sink that raised.
+    """
+    rest: Made = []
+    nothing = Emitter(0)
+    for log, train in made:
+        sink = log.sink
+        if not isinstance(sink, RunningOperator) or sink.held or len(log.cursors) != 1 or not sink.lock.acquire(blocking=False):
+            rest.append((log, train))
+            continue
+        try:
+            cursor = sink.inputs[0]
+            if sink.failed or sink.started != sink.finished or cursor.is_pending:
+                rest.append((log, train))
+                continue
+            try:
+                sink.logic.process((train,), nothing)
+            except Exception as error:
+                failed(sink, error)
+                continue
+            log.bypass(cursor, train, train.rows)
+            sink.counted.add(train.rows, 0, 0)
+            if train.rows:
+                left(sink, train)
+        finally:
+            sink.lock.release()
+    return rest
