@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, with_validity
+from millstream.engine.data.calendar import INT64_MIN
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import Kind
-from millstream.engine.expressions.calendar import INT64_MIN
 from millstream.engine.expressions.values import format_decimal, format_double, format_timestamp, format_value
 
 # datetime64 writes the years 0000 to 9999 in one width; others are written one by one.

@@ -102,9 +102,9 @@ def prior_of(kind: str) -> tuple[float, float, float]:
 
 
 def load(place: str) -> Any:
-    """Return the class or function at `module:name` of this folder, or at `room.module:name` of the engine."""
+    """Return the class or function at `module:name` of this room."""
     module, _, name = place.partition(":")
-    return getattr(import_module(f"millstream.engine.{module if '.' in module else f'operators.{module}'}"), name)
+    return getattr(import_module(f"millstream.engine.operators.{module}"), name)
 
 
 def place_of_aggregate(recipe: AggregateRecipe) -> str:
@@ -150,14 +150,11 @@ def _build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
     return logic
 
 
-def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None, *, shared: bool = False) -> Operator:
-    """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none.
-
-    `shared`: an aggregate over panes that other queries may join.
-    """
+def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
+    """Return the logic that carries out a recipe over inputs of these schemas. Raises Unsupported when there is none."""
     kind, logic = type(recipe), None
     if isinstance(recipe, AggregateRecipe):
-        logic = load("synopses.shared_aggregate:SharedAggregate" if shared else place_of_aggregate(recipe))(recipe, inputs[0])
+        logic = load(place_of_aggregate(recipe))(recipe, inputs[0])
     elif isinstance(recipe, WindowRecipe):
         logic = _build_window(recipe, inputs[0])
     elif isinstance(recipe, SinkRecipe):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.types import DOUBLE
 from millstream.engine.language import recipes
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.recipes import EmitKind, Recipe, WindowKind, WindowSpec
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.sketches.kinds import SKETCHED, synopsis_kind

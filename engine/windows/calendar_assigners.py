@@ -8,9 +8,9 @@ from math import gcd
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.calendar import Zone, zone
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
-from millstream.engine.expressions.zones import Zone, zone
 from millstream.engine.language.recipes import WindowSpec
 from millstream.engine.windows.assigners import Assigner
 

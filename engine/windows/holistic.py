@@ -19,7 +19,7 @@ from millstream.engine.data.column import Column, Mask, null_column
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.types import Kind
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.windows.percentiles import exact_rank, interpolated
+from millstream.engine.sketches.percentile import exact_rank, interpolated
 
 Int64Array = npt.NDArray[np.int64]
 _NAN = float("nan")

@@ -13,8 +13,8 @@ from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, null_column
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.recipes import AggregateCall
+from millstream.engine.sketches.percentile import between, exact_rank
 from millstream.engine.windows.holistic import numbers_column, with_nulls
-from millstream.engine.windows.percentiles import between, exact_rank
 
 Int64Array = npt.NDArray[np.int64]
 

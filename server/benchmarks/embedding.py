@@ -11,10 +11,10 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import OrderId, Step, WorkOrder
+from millstream.engine.flow.sources import Ingested
 from millstream.engine.ingest.coerce import coerce_batch
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import Event, PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed, Spliced
 from millstream.scheduler.instructions import Dispatch, Report, Splice

@@ -19,7 +19,7 @@ from millstream.server.journal.checkpoint_files import read_body, write_body
 from millstream.server.journal.disk import Disk
 
 if TYPE_CHECKING:
-    from millstream.engine.runtime.sources import Source
+    from millstream.engine.flow.sources import Source
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
 

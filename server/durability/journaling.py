@@ -23,7 +23,7 @@ from millstream.server.journal.store import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
-    from millstream.engine.runtime.sources import Reservation, Source
+    from millstream.engine.flow.sources import Reservation, Source
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
 
@@ -60,6 +60,17 @@ class Journaling:
     def directory(self) -> Path:
         """Where journal and checkpoints are."""
         return self.journal.directory
+
+    @property
+    def last_time_us(self) -> int:
+        """The latest arrival time that is kept, 0 when none is."""
+        segments = self.journal.segments
+        found = max(segment.last_us for segment in segments)
+        if found == 0:  # the checkpoint at which the journal begins is all there is
+            checkpoint = checkpoints.read(self.disk, self.directory, segments[0].base)
+            times = [] if checkpoint is None else [state["last_arrival_us"] or 0 for state in checkpoint.sources.values()]
+            found = max(times, default=0)
+        return found
 
     def add(self, name: str, number: int, *, record: bool = True) -> None:
         """Keep a stream or table from now on, under its number in the catalogue. Its definition stands before its rows in the journal."""

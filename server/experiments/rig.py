@@ -15,11 +15,11 @@ from typing import Any
 from millstream.engine.data.column import Column
 from millstream.engine.data.graph import GraphDelta
 from millstream.engine.data.train import Train
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.ingest.coerce import coerce_batch
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.running import RunningOperator
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryAdded
 from millstream.scheduler.live import LiveScheduler

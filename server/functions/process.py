@@ -20,9 +20,9 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.user_functions import FunctionFailed
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.statements import FunctionDefinition
 from millstream.protocol.errors import RemoteProtocolError
 from millstream.server.functions.child import DONE, REASON_MAX

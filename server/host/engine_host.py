@@ -17,16 +17,16 @@ from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.flow.accounts import StreamAccount
+from millstream.engine.flow.frontier import edge_frontier
+from millstream.engine.flow.sources import Ingested, MergedPart
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.physical import QueryOptions
-from millstream.engine.runtime.accounts import StreamAccount
 from millstream.engine.runtime.executor import Executor
-from millstream.engine.runtime.frontier import edge_frontier
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested, MergedPart
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec

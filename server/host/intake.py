@@ -32,8 +32,8 @@ from millstream.server.host.side_streams import error_columns
 from millstream.server.results.outcome import spell
 
 if TYPE_CHECKING:
+    from millstream.engine.flow.sources import Ingested
     from millstream.engine.runtime.network import Network
-    from millstream.engine.runtime.sources import Ingested
     from millstream.server.host.contract import Durability
     from millstream.server.host.runtime import Runtime
 

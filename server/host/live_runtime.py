@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import QueryPaused, QueryResumed
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
@@ -17,10 +17,11 @@ from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.host.arrival_clock import ArrivalClock
 from millstream.server.host.gate import Gate
 from millstream.server.host.measured import Measured
 from millstream.server.host.recordings import ArrivalRecording
-from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
+from millstream.server.host.runtime import arrivals, splicer
 
 
 class LiveRuntime:
@@ -35,11 +36,13 @@ class LiveRuntime:
         on_instruction: InstructionHandler,
         clock_ns: ClockNs = time.monotonic_ns,
         *,
+        arrival_clock: ArrivalClock | None = None,
         window: int = WINDOW_TUPLES,
         aging: float = AGING,
         load: str | None = None,
     ) -> None:
         self.clock_ns = clock_ns
+        self._arrival_clock = arrival_clock or ArrivalClock()
         self._recording: ArrivalRecording | None = None
         self._gate = Gate(executor)
         self._scheduler = LiveScheduler(
@@ -76,8 +79,8 @@ class LiveRuntime:
         return drained
 
     def now_us(self) -> int:
-        """Return the system's clock."""
-        return time.time_ns() // NS_PER_US
+        """Return the arrival time (arrival_clock.py)."""
+        return self._arrival_clock.now_us()
 
     def arrival_ns(self) -> int:
         """Return the scheduler's clock, which is monotonic."""

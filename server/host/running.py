@@ -16,8 +16,8 @@ from millstream.engine.data.train import Train
 from millstream.engine.ingest.outcome import Reasons
 from millstream.engine.plan.catalog import NamedQuery
 from millstream.engine.plan.physical import PhysicalQuery
+from millstream.engine.runtime.bill import complete_from_us
 from millstream.engine.runtime.network import Deliver
-from millstream.engine.sharing.bill import complete_from_us
 from millstream.scheduler.errors import SchedulerError
 from millstream.server.host.lifecycle import QueryState, Verb, next_state
 from millstream.server.host.queries import Query, QueryKind

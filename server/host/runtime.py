@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
@@ -40,7 +40,7 @@ class Runtime(Protocol):
         ...
 
     def now_us(self) -> int:
-        """Return the processing time."""
+        """Return the processing time, never less than before; live it is the arrival time of arrival_clock.py."""
         ...
 
     def arrival_ns(self) -> int:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
-from millstream.engine.expressions.durations import parse_duration
+from millstream.engine.flow.sources import MergedPart
 from millstream.engine.language.parse import parse_script, placed_in_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
-from millstream.engine.runtime.sources import MergedPart
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.sharing.names import DEFAULT
 from millstream.scheduler.spec import PolicySpec
@@ -28,6 +28,7 @@ from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
 from millstream.server.host.feeding import DeferredFeeder
+from millstream.server.host.inputs import InputFile, open_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
 from millstream.server.host.virtual_runtime import VirtualRuntime
@@ -37,7 +38,6 @@ from millstream.server.results.outcome_table import outcome_result
 from millstream.server.results.render import NamedResult
 from millstream.server.run.collecting import Collector
 from millstream.server.run.fed_streams import FedStreams
-from millstream.server.run.inputs import InputFile, open_input
 from millstream.server.run.merge import merged_order
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 

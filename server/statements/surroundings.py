@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.expressions.values import format_timestamp
-from millstream.engine.language.durations import duration_text
 from millstream.engine.plan.physical import PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.state import operator_name, state_bound
-from millstream.engine.sharing.bill import memberships
+from millstream.engine.runtime.bill import memberships
 from millstream.server.host.queries import Query
 from millstream.server.statements.describe import time_rule
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from millstream.server.host.engine_host import EngineHost
 
 NAMES_SHOWN_MAX = 8
+ARRIVAL_TIME = (
+    "arrival time never runs back; it follows the system's clock at most 10% faster or slower, and a jump of more than a second after 10 s"
+)
 
 
 def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
@@ -28,6 +31,8 @@ def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
         definition = host.catalog.find(name)
         if isinstance(definition, StreamDefinition):
             lines.append(f"  {name}: {time_rule(definition)}; {_silence(definition)}")
+            if definition.time.column is None:
+                lines.append(f"  {name}: {ARRIVAL_TIME}")
     return lines
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import ClassNode, QueryId
 from millstream.engine.data.records import dataclass
+from millstream.engine.flow.queues import Cursor
 from millstream.engine.plan.physical import QueryOptions
-from millstream.engine.runtime.queues import Cursor
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, Observation, State, Target, Verdict
 from millstream.scheduler.optimiser.monitor import Monitor
 from millstream.server.host.lifecycle import QueryState
