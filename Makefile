@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench types lint contracts docs rooms tests soak experiments pins clean
+.PHONY: help setup demo test bench types lint contracts docs rooms tests damage soak experiments pins clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14

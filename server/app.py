@@ -128,6 +128,8 @@ class Application:
                 self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
             except ServerError:
                 self._executor.shutdown()
+                if self.journaling is not None:
+                    self.journaling.stop()
                 self.store.close()
                 raise
         self.runtime.scheduler.on_run = self._pass_results_on
