@@ -221,7 +221,7 @@ class EngineHost:
     def tick(self) -> None:
         """Let the processing time that has passed have its effect: arrival-time windows, idle inputs.
 
-        StorageError, once all streams had their tick, when the journal did not take that of a durable one: its time stands still until then.
+        StorageError, once all streams had their tick, when the journal did not take a durable one's: its time stands still until then.
         """
         now_us, arrival_ns = self.runtime.now_us(), self.runtime.arrival_ns()
         refused: StorageError | None = None
