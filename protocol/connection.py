@@ -24,6 +24,7 @@ from millstream.protocol.flow import Window
 from millstream.protocol.framing import ReceiveBuffer, build_frame, prefix
 from millstream.protocol.messages import KIND_OF, BytesLike, Failure, Message, Row, Welcome
 from millstream.protocol.states import TRANSITIONS, Role, State, word_of
+from millstream.protocol.version import VERSION, in_words_of
 
 
 class RowsChunk:
@@ -58,6 +59,7 @@ class Connection:
             raise ValueError(f"frame_bytes_max must be {limits.GREETING_FRAME_BYTES_MAX} to {limits.FRAME_BYTES_CEILING}")
         self.role = role
         self._set_state(State.START)
+        self.version: int | None = None  # what both speak, once the greeting is over
         self.frames_received = 0
         self.last_frame_bytes = 0  # length on the wire of the message given last
         self._short_bytes = 0  # of the frame whose fields `_take_short_rows` gave last
@@ -140,6 +142,8 @@ class Connection:
             raise LocalProtocolError(f"the {self.role.value} may not say {kind} in state {self.state.value}")
         if type(message) is Row:
             return self._send_row(message)
+        if self.version is not None and self.version < VERSION:
+            message = in_words_of(self.version, message)
         header = self._encoder.encode(message)
         payload = message.payload if type(message) in WITH_PAYLOAD else None  # type: ignore[union-attr]
         buffers, length = build_frame(header, payload, self._peer_frame_bytes_max)
@@ -174,6 +178,7 @@ class Connection:
         if state is not self.state:
             self._set_state(state)
         if type(message) is Welcome:
+            self.version = message.version
             self._buffer.frame_bytes_max = self._frame_bytes_max
             self._peer_frame_bytes_max = limits.FRAME_BYTES_MAX if said else _announced_limit(message)
 

@@ -27,24 +27,23 @@ from millstream.engine.language.statements import Describe, Explain, Fetch, Inse
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
+from millstream.server.durability.journaling import JournalBounds
 from millstream.server.errors import ServerError
 from millstream.server.functions.process import Confinement
-from millstream.server.host import restoring, running
-from millstream.server.host.engine_host import Context, EngineHost
-from millstream.server.host.fed_streams import base_streams
+from millstream.server.host import running
+from millstream.server.host.contract import Context
+from millstream.server.host.held import KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.host.runtime import Runtime
-from millstream.server.journal.journaling import JournalBounds
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net.bridge import Bridge
 from millstream.server.net.outbox import Outbox
 from millstream.server.net.security import Role, require
 from millstream.server.net.turn import Turn
-from millstream.server.once.held import KeptResults
 from millstream.server.results.outcome import Outcome
 from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Bounds, Feed
@@ -54,6 +53,9 @@ from millstream.server.version import program
 from millstream.server.watch.pressing import Pressing
 
 if TYPE_CHECKING:
+    from millstream.engine.runtime.network import Network
+    from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+    from millstream.server.durability.journaling import Journaling
     from millstream.server.net.publishing import Channel
     from millstream.server.net.session import Session
 
@@ -96,6 +98,7 @@ class Application:
         self.held: dict[Channel, None] = {}
         self.outbox = Outbox()
         self.turn = Turn(self)
+        self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
         self.ready = False
@@ -116,42 +119,38 @@ class Application:
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, call, self.fault, self.outbox)
         spec = PolicySpec.parse(policy_at_start(self.config))
         config = self.config
-        self.host = EngineHost(
+        self.host = assemble(
             self,
             self.store,
-            self._runtime(spec),
+            partial(self._live_runtime, spec),
             spec,
             rewrite=config.rewrite,
             sharing=config.sharing,
             shed_seed=config.shed_seed,
             sheds_when_full=True,
+            admission=config.admission,
+            optimise_settle_s=config.optimise_settle_s if config.optimise else None,
         )
-        self.host.admission = self.config.admission
-        if self.config.optimise:
-            from millstream.server.watch.optimiser import RuntimeOptimiser
-
-            self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
-        assert isinstance(self.host.runtime, LiveRuntime)
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
             try:
-                self.host.open_journal(Path(self.config.data_dir), bounds)
+                self.journaling = open_journal(self.host, Path(self.config.data_dir), bounds)
             except ServerError:
                 self._executor.shutdown()
                 self.store.close()
                 raise
-        self.host.runtime.scheduler.on_run = self._pass_results_on
-        self.host.runtime.start()
-        for problem in await self.call(restoring.restore, self.host):
+        self.runtime.scheduler.on_run = self._pass_results_on
+        self.runtime.start()
+        for problem in await self.call(restore, self.host, self.journaling):
             self.log.error("not_restored", reason=problem)
         self.ready = True
 
-    def _runtime(self, spec: PolicySpec) -> Callable[..., Runtime]:
+    def _live_runtime(self, spec: PolicySpec, executor: OrderExecutor, network: Network, told: InstructionHandler) -> LiveRuntime:
         config = self.config
-        return lambda executor, network, told: LiveRuntime(
+        self.runtime = LiveRuntime(
             executor,
             network,
             spec,
@@ -161,16 +160,16 @@ class Application:
             aging=config.estimate_aging,
             load=config.load,
         )
+        return self.runtime
 
     async def stop(self) -> bool:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
         self.turn.take()
         await self.call(lambda: None)  # what is being executed ends first
-        assert isinstance(self.host.runtime, LiveRuntime)
         drained = False
         with suppress(SchedulerError):  # it had ended before, which has been told
-            drained = await self.loop.run_in_executor(None, self.host.runtime.stop, self.config.drain_s)
+            drained = await self.loop.run_in_executor(None, self.runtime.stop, self.config.drain_s)
         self.bridge.drain()
         now_ns = self.now_ns()
         self.each(self.feeds.values(), lambda found: found.feed.finish("stopping", FAREWELL, {}, now_ns))
@@ -178,8 +177,8 @@ class Application:
             self.each(session.subscriptions.values(), lambda subscription: subscription.finish("stopping", FAREWELL))
         self.each(self.sessions.values(), lambda session: session.say_goodbye(FAREWELL))
         self._executor.shutdown(wait=True)
-        if self.host.journaling is not None:
-            await self.loop.run_in_executor(None, self.host.journaling.stop)
+        if self.journaling is not None:
+            await self.loop.run_in_executor(None, self.journaling.stop)
         self.host.close_functions()
         self.store.close()
         return drained
@@ -307,12 +306,12 @@ class Application:
         if intake is not None and intake.is_sync and self.host.journaling is not None:
             with self.host.network.ingress.lock:
                 intake.is_ending = True  # else rows could begin to wait between this and the end
-            await self.loop.run_in_executor(None, self.host.journaling.journal.wait_safe)
+            await self.loop.run_in_executor(None, self.host.journaling.wait_safe)
 
     async def checkpoint(self) -> None:
         """Let the journal's segment end and old ones go, when it is time."""
-        if self.host.journaling is not None and not self.stopping and self.host.journaling.wants_checkpoint:
-            await self.call(self.host.journaling.checkpoint)
+        if self.journaling is not None and not self.stopping and self.journaling.wants_checkpoint:
+            await self.call(self.journaling.checkpoint)
 
     # --- credit held back ---
 
@@ -379,8 +378,7 @@ class Application:
     def reported(self, kind: str, message: str) -> None:
         """Log it."""
         if kind == "fatal":
-            assert isinstance(self.host.runtime, LiveRuntime)
-            self.log.error(kind, reason=message, exc_info=self.host.runtime.scheduler.failure)
+            self.log.error(kind, reason=message, exc_info=self.runtime.scheduler.failure)
             self.broken = message
             self.loop.call_soon_threadsafe(self.when_broken)
             return
@@ -397,7 +395,7 @@ class Application:
         self._forget_feed(query.name)
         node = self.host.class_nodes.get(query.planned.physical.options.class_name)
         shed_class = node.id if node is not None and node.may_shed else None
-        streams = base_streams(self.host, query.reads)
+        streams = self.host.base_streams(query.reads)
         self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, streams, query.waiting, shed_class)
         self._share_out_kept()
 

@@ -17,6 +17,7 @@ from typing import Any
 from millstream.server.app import Application
 from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import Broken, ConfigError, ServerError
+from millstream.server.journal.disk import Disk
 from millstream.server.journal.store import Store
 from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.net.listener import Listener
@@ -66,9 +67,9 @@ async def _serve(config: Config) -> None:
 class LiveServer:
     """An application with its sockets; used by `serve` and by tests that run it inside their own loop."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, disk: Disk | None = None) -> None:
         self.config = config
-        self.application = Application(config, Store(Path(config.data_dir) if config.data_dir else None))
+        self.application = Application(config, Store(Path(config.data_dir) if config.data_dir else None, disk))
         self.log = logger()
         self.port = 0
         self.metrics_port = 0

@@ -22,13 +22,14 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
-from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.assembly import assemble
+from millstream.server.host.contract import Context
+from millstream.server.host.held import KeptResults
+from millstream.server.host.measured import Measured
 from millstream.server.host.queries import Query
 from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
 from millstream.server.journal.store import Store
-from millstream.server.once.held import KeptResults
 from millstream.server.statements.selects import Submission, submit
-from millstream.server.watch.measured import Measured
 
 NO_COUNTS = SchedulerStatistics("", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, True)
 
@@ -40,6 +41,13 @@ class DirectRuntime:
         self._executor = executor
         self._network = network
         self._steps: dict[QueryId, tuple[Step, ...]] = {}
+
+    @property
+    def scheduler(self) -> None:
+        """There is none with threads."""
+
+    def record(self, recording: object) -> None:
+        """Nobody records here."""
 
     def now_us(self) -> int:
         """Return the system's clock."""
@@ -221,7 +229,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = EngineHost(self.results, Store(None), runtime, spec, rewrite=False, sharing=DEFAULT if sharing else OFF)
+        self.host = assemble(self.results, Store(None), runtime, spec, rewrite=False, sharing=DEFAULT if sharing else OFF)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 

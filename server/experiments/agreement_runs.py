@@ -97,9 +97,10 @@ def _live(engine: LiveEngine, values: NDArray[np.float64], times: Times) -> tupl
     scheduler, rows = engine.scheduler, _rows(engine, values)
     engine.measure_anew()
     begin_ns = engine.clock_ns()
-    noted = engine.runtime.recording = ArrivalRecording(scheduler, engine.host.network, begin_ns)
+    noted = ArrivalRecording(scheduler, engine.host.network, begin_ns)
+    engine.runtime.record(noted)
     engine.play("s", rows, times.tolist(), begin_ns)
-    engine.runtime.recording = None
+    engine.runtime.record(None)
     measures = scheduler.measures()
     assert measures is not None
     report = measures.report(engine.clock_ns()).output

@@ -7,7 +7,7 @@ never changed in place.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -80,6 +80,11 @@ class Query:
     def is_durable(self) -> bool:
         """Whether it outlives its connection and the server's restart."""
         return self.owner is None
+
+    @property
+    def key(self) -> str:
+        """The name under which its run is remembered: derived streams have names of their own."""
+        return f"stream {self.name}" if self.kind is QueryKind.DERIVED else f"query {self.name}"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -158,3 +163,12 @@ class QueryBook:
     def owned_by(self, owner: object) -> list[Query]:
         """Return the temporary queries of a connection."""
         return [q for q in self._by_name.values() if q.owner is owner]
+
+
+def base_streams(derived: Mapping[str, Query], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the streams that rows enter and that these names, derived streams among them, come from, in order of appearance."""
+    found: dict[str, None] = {}
+    for name in names:
+        query = derived.get(name)
+        found.update(dict.fromkeys(base_streams(derived, query.reads) if query is not None else (name,)))
+    return tuple(found)

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from millstream.engine.data.errors import SharingLost, Unsupported
 from millstream.engine.data.graph import ClassNode, OperatorId, QueryId
+from millstream.engine.data.train import Train
+from millstream.engine.ingest.outcome import Reasons
 from millstream.engine.plan.catalog import NamedQuery
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.network import Deliver
@@ -18,10 +21,7 @@ from millstream.engine.sharing.bill import complete_from_us
 from millstream.scheduler.errors import SchedulerError
 from millstream.server.host.lifecycle import QueryState, Verb, next_state
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.host.side_streams import forward
-from millstream.server.journal.checkpoints import key_of
 from millstream.server.results.trains import ResultShape
-from millstream.server.watch import admission
 
 if TYPE_CHECKING:
     from millstream.engine.plan.plan import PlannedQuery
@@ -74,7 +74,7 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         source = query.plan if query.plan is not None else query.planned.text
         query.planned = plan(host, source, query.options)
     if not recovering:
-        admission.check(host, query)
+        host.admit(query)
     host.note_order(query.name)
     query.run += 1
     query.failure = None
@@ -107,8 +107,23 @@ def deliverer(host: EngineHost, query: Query) -> Deliver:
     """Return what takes the results of a query's present run."""
     run = query.run
     if query.kind is QueryKind.INSERT:
-        return lambda train: forward(host, query, run, train)
+        return partial(_forward, host, query, run)
     return partial(host.deliver, query, run)
+
+
+def _forward(host: EngineHost, query: Query, run: int, train: Train) -> None:
+    """Let the results of INSERT INTO … SELECT into their target; columns that it does not name are NULL."""
+    intake = None if query.target is None else host.intakes.get(query.target)
+    if train.rows and intake is not None and query.assignment is not None:
+        reasons = Reasons(train.rows)
+        checked = intake.checked(query.assignment.columns(train, reasons), reasons)
+        seqs = train.seq.array()
+        if checked.rejected:
+            intake.note_refused(checked.rejected, intake.accepted_total + intake.refused_total)
+            seqs = np.delete(seqs, [r.index for r in checked.rejected])
+        if checked.rows:
+            host.feeder.feed(intake.name, host.order_of(query.name), seqs, checked.columns)
+    host.deliver(query, run, train)
 
 
 def _splice(
@@ -181,7 +196,7 @@ def strike(host: EngineHost, query: Query, message: str = "") -> None:
     host.queries.remove(query)
     host.catalog.drop_query(query.name)
     if query.identity:
-        host.store.forget_run(key_of(query))
+        host.store.forget_run(query.key)
 
 
 def release(host: EngineHost, owner: object) -> int:

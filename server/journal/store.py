@@ -19,6 +19,7 @@ from typing import IO, Any
 from millstream.engine.data.records import dataclass
 from millstream.server.errors import StoreError
 from millstream.server.journal.directory_lock import lock
+from millstream.server.journal.disk import Disk, SystemDisk
 
 FORMAT_VERSION = 1
 FILE_NAME = "catalogue.sqlite"
@@ -75,15 +76,15 @@ class StoredRun:
 class Store:
     """The open catalogue file of a data directory, or one in memory when `directory` is None."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, disk: Disk | None = None) -> None:
+        self.disk: Disk = disk or SystemDisk()
         self.path = None if directory is None else directory / FILE_NAME
         self._lock: IO[str] | None = None
         try:
             if directory is not None:
-                directory.mkdir(parents=True, exist_ok=True)
+                self.disk.make_directory(directory)
                 self._lock = lock(directory)
-            target = ":memory:" if self.path is None else str(self.path)
-            self._connection = sqlite3.connect(target, isolation_level=None, check_same_thread=False)
+            self._connection = _in_memory() if self.path is None else self.disk.connect(self.path)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_TABLES)
@@ -192,3 +193,7 @@ class Store:
                 f"{self.path} has format {found} and this server writes format {FORMAT_VERSION}",
                 hint="start it with the release that wrote the directory, or choose another --data-dir",
             )
+
+
+def _in_memory() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

@@ -23,10 +23,10 @@ from millstream.engine.runtime.sources import MergedPart
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.sharing.names import DEFAULT
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.assembly import assemble
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
-from millstream.server.host.engine_host import Context, EngineHost
-from millstream.server.host.fed_streams import FedStreams
+from millstream.server.host.contract import Context
 from millstream.server.host.feeding import DeferredFeeder
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
@@ -36,6 +36,7 @@ from millstream.server.results.outcome import Outcome
 from millstream.server.results.outcome_table import outcome_result
 from millstream.server.results.render import NamedResult
 from millstream.server.run.collecting import Collector
+from millstream.server.run.fed_streams import FedStreams
 from millstream.server.run.inputs import InputFile, open_input
 from millstream.server.run.merge import merged_order
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
@@ -89,7 +90,7 @@ class _Run:
         self.outcomes = outcomes
         self.collector = Collector()
         policy = PolicySpec.parse(replay.policy if replay.policy != "auto" else "fcfs")  # as a server without a load manager
-        self.host = EngineHost(
+        self.host = assemble(
             self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy, sharing=replay.sharing
         )
         self.host.rules_off = replay.rules_off

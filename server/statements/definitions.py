@@ -14,7 +14,8 @@ from millstream.server.results.outcome import Outcome, said
 from millstream.server.run.inputs import open_input
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 
 def create_stream(host: EngineHost, statement: CreateStream, context: Context) -> Outcome:

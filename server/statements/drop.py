@@ -13,7 +13,8 @@ from millstream.server.host.queries import Query
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 
 def drop(host: EngineHost, statement: Drop, context: Context) -> Outcome:

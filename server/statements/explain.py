@@ -18,7 +18,8 @@ from millstream.server.statements.promises import promises
 from millstream.server.statements.surroundings import sharing_lines, source_lines
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 NS_PER_US = 1_000
 

@@ -17,7 +17,8 @@ from millstream.server.results.outcome import Outcome, said, table
 from millstream.server.statements.drop import drop_callers
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 SOURCE_BYTES_MAX = 4 * 2**20
 

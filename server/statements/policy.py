@@ -11,7 +11,8 @@ from millstream.server.journal.store import POLICY_NOTE
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 
 def set_policy(host: EngineHost, statement: SetPolicy, context: Context) -> Outcome:

@@ -13,14 +13,14 @@ from millstream.engine.language.statements import CreateQuery, InsertSelect, Sel
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.server.host import running
 from millstream.server.host.assignment import Assignment
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.journal.store import StoredQuery
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _take_times(query: Query, planned: PlannedQuery) -> None:
 def _not_rebuilt(host: EngineHost, query: Query) -> list[str]:
     """Say when some of what a durable query reads is journaled and some is not: then a restart cannot rebuild it."""
     kept = {} if host.journaling is None or not query.is_durable else host.journaling.numbers
-    names = base_streams(host, query.reads)
+    names = host.base_streams(query.reads)
     lost = [name for name in names if name not in kept]
     if not kept or not 0 < len(lost) < len(names):
         return []

@@ -12,7 +12,6 @@ from millstream.engine.plan.physical import PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.state import operator_name, state_bound
 from millstream.engine.sharing.bill import memberships
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.queries import Query
 from millstream.server.statements.describe import time_rule
 
@@ -25,7 +24,7 @@ NAMES_SHOWN_MAX = 8
 def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
     """Return the lines of the section Sources."""
     lines = ["Sources"]
-    for name in base_streams(host, planned.streams):
+    for name in host.base_streams(planned.streams):
         definition = host.catalog.find(name)
         if isinstance(definition, StreamDefinition):
             lines.append(f"  {name}: {time_rule(definition)}; {_silence(definition)}")

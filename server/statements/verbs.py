@@ -10,7 +10,8 @@ from millstream.server.host.lifecycle import Verb
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 _VERBS = {QueryVerb.START: Verb.START, QueryVerb.STOP: Verb.STOP, QueryVerb.PAUSE: Verb.PAUSE, QueryVerb.RESUME: Verb.RESUME}
 

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 if TYPE_CHECKING:
     from millstream.server.host.engine_host import EngineHost
-    from millstream.server.watch.measured import Measured
+    from millstream.server.host.measured import Measured
 
 _QUANTILES = (("0.5", "response_ms_p50"), ("0.95", "response_ms_p95"), ("0.99", "response_ms_p99"), ("1", "response_ms_max"))
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import ClassLoad
-from millstream.server.host.worths import failures_of_shed_by
+from millstream.server.host.measured import Measured
 from millstream.server.net.http import Page
 from millstream.server.watch.load_families import load_families
-from millstream.server.watch.measured import Measured
 from millstream.server.watch.measured_families import measured_families
 from millstream.server.watch.target_families import target_families
 from prometheus_client import CollectorRegistry, generate_latest
@@ -106,7 +105,7 @@ class ApplicationCollector:
         unworthy = CounterMetricFamily("millstream_query_shed_by_failed", "Rows at which the query's shed_by failed", labels=["query"])
         for query in host.queries:
             counts = host.counts(query)
-            unworthy.add_metric([query.name], failures_of_shed_by(host, query)[0])
+            unworthy.add_metric([query.name], host.failures_of_shed_by(query)[0])
             for name in _ACCOUNT:
                 families[name].add_metric([query.name], counts.get(name, 0))
             queued.add_metric([query.name], counts.get("queued", 0))

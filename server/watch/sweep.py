@@ -72,8 +72,8 @@ class Sweep:
             self._looking = False
 
     def _note_rates(self, now_ns: int) -> None:
-        host = self.application.host
-        host.rates.note(now_ns, {name: intake.accepted_total for name, intake in host.intakes.items()})
+        for intake in tuple(self.application.host.intakes.values()):
+            intake.note_rate(now_ns)
 
     def _pass_time(self) -> None:
         host = self.application.host

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from millstream.engine.language.parse import parse_statement
 from millstream.server.host import intake
-from millstream.server.host.engine_host import Context
+from millstream.server.host.contract import Context
 from millstream.server.net import waiting_trains
 from millstream.server.net.waiting_trains import waiting_bytes_of
 

@@ -7,7 +7,6 @@ seen all that arrived before.
 
 from __future__ import annotations
 
-import os
 import pickle
 import zlib
 from dataclasses import field
@@ -18,7 +17,8 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.runtime import fork
 from millstream.engine.runtime.fork import OperatorState
 from millstream.server.errors import StoreError
-from millstream.server.journal.segments import sync_directory
+from millstream.server.journal.disk import PART_SUFFIX, Disk, write_whole
+from millstream.server.journal.disk import read as read_file
 
 if TYPE_CHECKING:
     from millstream.engine.runtime.sources import Source
@@ -40,20 +40,13 @@ class QueryState:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`key_of`)."""
+    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`)."""
 
     at: int
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     tables: dict[int, list[Any]] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
     version: int = VERSION
-
-
-def key_of(query: Query) -> str:
-    """Return the name under which a query's run is remembered: derived streams have names of their own."""
-    from millstream.server.host.queries import QueryKind
-
-    return f"stream {query.name}" if query.kind is QueryKind.DERIVED else f"query {query.name}"
 
 
 def checkpoint_path(directory: Path, at: int) -> Path:
@@ -80,7 +73,7 @@ def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: 
         roll(at)
     states, delivered = copied.advance()
     for query, operators in zip(running, states, strict=True):
-        made.queries[key_of(query)] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
+        made.queries[query.key] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
     return made
 
 
@@ -94,26 +87,19 @@ def _source_state(source: Source) -> dict[str, Any]:
     }
 
 
-def write(directory: Path, checkpoint: Checkpoint) -> None:
+def write(disk: Disk, directory: Path, checkpoint: Checkpoint) -> None:
     """Put a checkpoint on disk, whole or not at all."""
     body = pickle.dumps(checkpoint, protocol=5)
-    path = checkpoint_path(directory, checkpoint.at)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        file.write(_MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little"))
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    sync_directory(directory)
+    head = _MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    write_whole(disk, checkpoint_path(directory, checkpoint.at), [head, body])
 
 
-def read(directory: Path, at: int) -> Checkpoint | None:
+def read(disk: Disk, directory: Path, at: int) -> Checkpoint | None:
     """Return the checkpoint at an arrival number, None when there is none. StoreError when it is corrupt or of another version."""
     path = checkpoint_path(directory, at)
-    if not path.exists():
+    if not disk.exists(path):
         return None
-    content = path.read_bytes()
+    content = read_file(disk, path)
     body = content[12:]
     if content[:4] != _MAGIC or zlib.crc32(body).to_bytes(4, "little") != content[8:12]:
         raise StoreError(f"{path} is corrupt", hint="move it away: the queries whose state it holds then begin anew")
@@ -124,8 +110,9 @@ def read(directory: Path, at: int) -> Checkpoint | None:
     return found
 
 
-def forget_before(directory: Path, at: int) -> None:
+def forget_before(disk: Disk, directory: Path, at: int) -> None:
     """Remove checkpoints before an arrival number, and what a crash left half written."""
-    for path in directory.iterdir():
-        if path.suffix == ".part" or (path.suffix == _SUFFIX and int(path.stem) < at):
-            path.unlink()
+    for name in disk.names(directory):
+        path = directory / name
+        if path.suffix == PART_SUFFIX or (path.suffix == _SUFFIX and int(path.stem) < at):
+            disk.unlink(path)

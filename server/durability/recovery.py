@@ -15,20 +15,20 @@ import numpy as np
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.runtime import fork
+from millstream.server.durability import checkpoints
+from millstream.server.durability.checkpoints import Checkpoint
 from millstream.server.host import running
 from millstream.server.host.feeding import DirectFeeder
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import QueryKind
-from millstream.server.journal import checkpoints
-from millstream.server.journal.checkpoints import Checkpoint, key_of
 from millstream.server.journal.records import ROWS, Record
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
     from millstream.engine.data.train import Int64Array
+    from millstream.server.durability.journaling import Journaling
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
-    from millstream.server.journal.journaling import Journaling
 
 STEP_S = 0.001
 
@@ -78,7 +78,7 @@ class Recovery:
         host.feeder = self
         segments = journal.segments
         floor = segments[0].base
-        checkpoint = checkpoints.read(self.journaling.directory, floor)
+        checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, floor)
         self._read_fed(self._records())
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
@@ -92,7 +92,7 @@ class Recovery:
 
     def _records(self) -> Iterator[Record]:
         for segment in self.journaling.journal.segments:
-            yield from segment.records()
+            yield from segment.records(self.journaling.disk)
 
     def _read_fed(self, records: Iterator[Record]) -> None:
         """Learn up to which row each INSERT's results are in the journal."""
@@ -118,8 +118,8 @@ class Recovery:
             if source.table is not None:
                 source.table.load(checkpoint.tables[number])
         for query in list(self._deferred):
-            held = checkpoint.queries.get(key_of(query))
-            run = runs.get(key_of(query))
+            held = checkpoint.queries.get(query.key)
+            run = runs.get(query.key)
             if held is None or run is None or run.began_at > checkpoint.at:
                 continue
             self._deferred.remove(query)
@@ -135,7 +135,7 @@ class Recovery:
                 fork.restore(host.network.queries[query.id].blueprint, operators)
         except EngineError as error:
             query.earlier.clear()
-            self.problems.append(f"{key_of(query)}: it begins anew: {error}")
+            self.problems.append(f"{query.key}: it begins anew: {error}")
 
     # --- the records ---
 
@@ -166,17 +166,17 @@ class Recovery:
         """A query that began before the journal does, and whose state no checkpoint has, begins anew at the end: said, never guessed."""
         runs = self.host.store.runs()
         for query in self._deferred:
-            run = runs.get(key_of(query))
+            run = runs.get(query.key)
             if run is not None and run.began_at < at and self.journaling.keeps_all_of(query):
-                self.problems.append(f"{key_of(query)}: rows that it was made of are kept no longer, so it begins anew")
-                self.host.store.forget_run(key_of(query))
+                self.problems.append(f"{query.key}: rows that it was made of are kept no longer, so it begins anew")
+                self.host.store.forget_run(query.key)
 
     def _begin_due(self, upto: int | None) -> None:
         """Begin what once began before the record at `upto`; with None all that is left."""
         runs = self.host.store.runs()
         due: list[tuple[int, Query]] = []
         for query in self._deferred:
-            run = runs.get(key_of(query)) if self.journaling.keeps_all_of(query) else None
+            run = runs.get(query.key) if self.journaling.keeps_all_of(query) else None
             if run is not None and (upto is None or run.began_at <= upto):
                 due.append((run.began_at, query))
         for began_at, query in sorted(due, key=lambda item: item[0]):
@@ -192,7 +192,7 @@ class Recovery:
         try:
             running.begin(self.host, query, recovering=True)
         except EngineError as error:
-            self.problems.append(f"{key_of(query)}: {error}")
+            self.problems.append(f"{query.key}: {error}")
             return False
         return True
 
@@ -209,7 +209,7 @@ class Recovery:
         """A query that failed while rows were replayed holds nobody up."""
         for query in self.host.queries:
             if query.failure is not None and query.id is not None:
-                self.problems.append(f"{key_of(query)} failed: {query.failure}")
+                self.problems.append(f"{query.key} failed: {query.failure}")
                 running.finished(self.host, query, query.run)
 
     def _go_on(self) -> None:

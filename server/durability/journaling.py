@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
-from millstream.server.host.fed_streams import base_streams
-from millstream.server.journal import checkpoints
+from millstream.server.durability import checkpoints
+from millstream.server.host.held import HeldBlock, HeldRows
+from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal
 from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data
 from millstream.server.journal.segments import records_of
-from millstream.server.once.held import HeldBlock, HeldRows
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
     from millstream.engine.runtime.sources import Reservation, Source
     from millstream.server.host.engine_host import EngineHost
-    from millstream.server.host.intake import StreamIntake
     from millstream.server.host.queries import Query
 
 Said = Mapping[str, Any]  # the arguments of a control item
@@ -44,10 +43,11 @@ class JournalBounds:
 class Journaling:
     """See the module's text. `numbers` has the durable streams and tables by name, with their numbers in the catalogue."""
 
-    def __init__(self, host: EngineHost, directory: Path, bounds: JournalBounds) -> None:
+    def __init__(self, host: EngineHost, directory: Path, bounds: JournalBounds, disk: Disk) -> None:
         self.host = host
         self.bounds = bounds
-        self.journal = Journal(directory, fsync_s=bounds.fsync_s, report=host.observer.reported)
+        self.disk = disk
+        self.journal = Journal(directory, disk, fsync_s=bounds.fsync_s, report=host.observer.reported)
         self.numbers: dict[str, int] = {}
         self._began_us = host.runtime.now_us()
         self.journal.start()
@@ -75,7 +75,7 @@ class Journaling:
     def keeps_all_of(self, query: Query) -> bool:
         """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads, and nothing is shed before it."""
         durable = query.is_durable and not self._may_lose(query)
-        return durable and all(name in self.numbers for name in base_streams(self.host, query.reads))
+        return durable and all(name in self.numbers for name in self.host.base_streams(query.reads))
 
     def _may_lose(self, query: Query) -> bool:
         """Whether load may be shed before the query, or before a derived stream that it reads."""
@@ -96,16 +96,16 @@ class Journaling:
         fed = self.host.intakes[name].fed
         self.journal.append(Record(ROWS, number, lo, hi, now_us, {} if fed is None else {"fed": list(fed)}, rows_data(schema, columns)))
 
-    def take_sync(self, intake: StreamIntake, columns: Sequence[Column], shed: dict[str, int]) -> tuple[int, int]:
+    def take_sync(self, name: str, columns: Sequence[Column], shed: dict[str, int]) -> tuple[int, int]:
         """Write rows that may enter only once the disk has them; returns their arrival numbers. To be called under the ingress lock.
 
         `shed` is told, when they enter, how many are dropped before each class.
         """
-        host, name = self.host, intake.name
+        host = self.host
         source = host.network.sources.get(name)
         if source is None:
             raise UnknownName(f"there is no stream {name}")
-        if source.ended or intake.is_ending:
+        if source.ended:
             raise InvalidDefinition(f"stream {name} has ended")
         if source.table is not None:
             columns = source.table.with_op(columns)
@@ -140,13 +140,17 @@ class Journaling:
         """Have `call` called once all that was written before is on disk and has entered."""
         self.journal.when_safe(self.journal.written, call)
 
+    def wait_safe(self) -> None:
+        """Return once all that was written before is on disk and has entered."""
+        self.journal.wait_safe()
+
     # --- what is held ---
 
     def held(self, definition: StreamDefinition) -> HeldRows:
         """Return the rows of a stream that the journal keeps. To be called under the ingress lock."""
         number = self.numbers[definition.name]
         upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
-        parts = [(segment.path.open("rb"), segment.size) for segment in self.journal.segments]
+        parts = [(self.disk.open_read(segment.path), segment.size) for segment in self.journal.segments]
 
         def blocks() -> Iterator[HeldBlock]:
             for file, size in parts:
@@ -188,7 +192,7 @@ class Journaling:
                 break
         if made is None:
             return False
-        checkpoints.write(self.directory, made)
+        checkpoints.write(self.disk, self.directory, made)
         self._began_us = host.runtime.now_us()
         self._let_go()
         return True
@@ -204,11 +208,11 @@ class Journaling:
             if kept <= self.bounds.bytes_max and not too_old:
                 break
             kept -= segment.size
-            if checkpoints.checkpoint_path(self.directory, following.base).exists():
+            if self.disk.exists(checkpoints.checkpoint_path(self.directory, following.base)):
                 floor = following.base
         if floor > segments[0].base:
             self.journal.drop_before(floor)
-            checkpoints.forget_before(self.directory, floor)
+            checkpoints.forget_before(self.disk, self.directory, floor)
 
     def stop(self) -> None:
         """Force everything to disk."""

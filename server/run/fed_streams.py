@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from millstream.server.host.engine_host import EngineHost
-    from millstream.server.host.queries import Query
-
-
-def base_streams(host: EngineHost, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the streams that rows enter and that these names, derived streams among them, come from."""
-    found: dict[str, None] = {}
-    for name in names:
-        derived = host.derived.get(name)
-        found.update(dict.fromkeys(base_streams(host, derived.reads) if derived is not None else (name,)))
-    return tuple(found)
+from millstream.server.host.engine_host import EngineHost
+from millstream.server.host.queries import Query
 
 
 class FedStreams:
@@ -27,7 +16,7 @@ class FedStreams:
         self.feeders: dict[str, dict[str, None]] = {}
         for query in host.queries:
             if query.target in host.intakes:
-                self._add(str(query.target), base_streams(host, query.reads))
+                self._add(str(query.target), host.base_streams(query.reads))
         for name, intake in host.intakes.items():
             for side in (intake.definition.late_into, intake.definition.errors_into):
                 if side in host.intakes:
@@ -53,7 +42,7 @@ class FedStreams:
 
     def read_ones(self) -> set[str]:
         """Return the fed streams that some query reads."""
-        return {base for query in self._readers() for base in base_streams(self.host, query.reads)} & self.feeders.keys()
+        return {base for query in self._readers() for base in self.host.base_streams(query.reads)} & self.feeders.keys()
 
     def are_tangled(self) -> bool:
         """Whether the order in which fed rows meet others shows: a query reads a fed stream beside another, or one feeds another.
@@ -63,7 +52,7 @@ class FedStreams:
         read = self.read_ones()
         if any(feeder in self.feeders for stream in read for feeder in self.feeders[stream]):
             return True
-        return any(len(bases) > 1 and read & set(bases) for bases in (base_streams(self.host, q.reads) for q in self._readers()))
+        return any(len(bases) > 1 and read & set(bases) for bases in (self.host.base_streams(q.reads) for q in self._readers()))
 
     def _readers(self) -> list[Query]:
         return [*self.host.queries, *self.host.derived.values()]
