@@ -87,6 +87,11 @@ class Connection:
         return self._buffer.allocated_bytes
 
     @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame that this end accepts once the greeting is over."""
+        return self._frame_bytes_max
+
+    @property
     def frame_memory_bytes(self) -> int:
         """Memory given to a large frame that has begun and is not whole; 0 when there is none."""
         return self._buffer.frame_memory_bytes

@@ -42,6 +42,8 @@ from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net.bridge import Bridge
 from millstream.server.net.outbox import Outbox
+from millstream.server.net.pacing import Pacer
+from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import Role, require
 from millstream.server.net.turn import Turn
 from millstream.server.results.outcome import Outcome
@@ -98,6 +100,7 @@ class Application:
         self.held: dict[Channel, None] = {}
         self.outbox = Outbox()
         self.turn = Turn(self)
+        self.peer_memory = PeerMemory(config.connections_bytes_max)
         self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
@@ -116,6 +119,7 @@ class Application:
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
+        self.pacer = Pacer(self.config.messages_per_s_max, self.now_ns, self.loop.call_later)
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, call, self.fault, self.outbox)
         spec = PolicySpec.parse(policy_at_start(self.config))
         config = self.config

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from millstream.server.net.limits import WRITE_BUFFER_BYTES_MAX
 from millstream.server.net.session import Session
 
 if TYPE_CHECKING:
     from millstream.server.app import Application
-
-WRITE_BUFFER_BYTES_MAX = 1024 * 1024  # unsent bytes at which results wait; a frame larger than that is written whole
 
 
 class Listener(asyncio.BufferedProtocol):
@@ -47,7 +46,7 @@ class Listener(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The peer does not read fast enough."""
         assert self._session is not None
-        self._session.writing_paused = True
+        self._session.pause_writing()
 
     def resume_writing(self) -> None:
         """The peer has read."""

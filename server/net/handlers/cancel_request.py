@@ -14,7 +14,7 @@ def handle_cancel_request(session: Session, message: CancelRequest) -> None:
     """Answer the target with Failure when it has not begun; one that runs is answered as it turns out."""
     for waiting in session.requests:
         if waiting.request == message.target:
-            session.requests.remove(waiting)
+            session.withdraw(waiting)
             session.send(Failure("cancelled", "the request was given up before it began", message.target))
             session.send(Reply(message.request, info={"cancelled": True}))
             return

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from millstream.protocol import limits, version
 from millstream.protocol.messages import Hello, Welcome
-from millstream.server.net.security import role_of
+from millstream.server.net.limits import LOGGED_NAME_MAX
+from millstream.server.net.security import Role, role_of
 
 if TYPE_CHECKING:
     from millstream.server.net.session import Session
@@ -27,13 +28,17 @@ def handle_hello(session: Session, message: Hello) -> None:
         session.break_off("overloaded", f"{application.config.connections_max} connections are open (connections_max)")
         return
     session.role, session.client_id = role, message.client_id
+    if role is Role.READER:
+        config = application.config
+        session.connection.accept_frames_of(min(config.frame_bytes_max, config.reader_frame_bytes_max))
     session.send(Welcome(agreed, application.program, application.server_id, role.word, _limits(session)))
-    session.log.info("connected", role=role.word, agent=message.agent, client_id=message.client_id)
+    client_id = message.client_id and message.client_id[:LOGGED_NAME_MAX]
+    session.log.info("connected", role=role.word, agent=message.agent[:LOGGED_NAME_MAX], client_id=client_id)
 
 
 def _limits(session: Session) -> dict[str, int]:
     return {
-        "frame_bytes_max": session.application.config.frame_bytes_max,
+        "frame_bytes_max": session.connection.frame_bytes_max,
         "header_bytes_max": limits.HEADER_BYTES_MAX,
         "train_rows_max": limits.TRAIN_ROWS_MAX,
         "requests_max": limits.REQUESTS_MAX,
