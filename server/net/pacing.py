@@ -34,6 +34,7 @@ class Pacer:
         self._left = float(SHARED_MESSAGES_MAX)
         self._counted_ns = now_ns()
         self._waiting: deque[Waiting] = deque()
+        self._is_due = False
 
     @property
     def waiting(self) -> int:
@@ -43,11 +44,10 @@ class Pacer:
     def take(self, peer: Waiting) -> int:
         """Return how many messages more a peer may have handled now; 0: `go_on` will be called."""
         self._refill()
-        if self._left >= 1 and not self._waiting:
+        if self._left >= TURN_MESSAGES and not self._waiting:
             return self._turn()
-        if not self._waiting:
-            self._call_later(TURN_S, self._give_turns)
         self._waiting.append(peer)
+        self._make_due()
         return 0
 
     def forget(self, peer: Waiting) -> None:
@@ -61,16 +61,20 @@ class Pacer:
         self._counted_ns = now_ns
 
     def _turn(self) -> int:
-        messages = min(TURN_MESSAGES, int(self._left))
-        self._left -= messages
-        return messages
+        self._left -= TURN_MESSAGES  # whole turns alone, so that nobody is the one who always gets what is left over
+        return TURN_MESSAGES
+
+    def _make_due(self) -> None:
+        if self._waiting and not self._is_due:
+            self._is_due = True
+            self._call_later(TURN_S, self._give_turns)
 
     def _give_turns(self) -> None:
+        self._is_due = False
         self._refill()
-        while self._left >= 1 and self._waiting:
+        while self._left >= TURN_MESSAGES and self._waiting:
             self._waiting.popleft().go_on(self._turn())
-        if self._waiting:
-            self._call_later(TURN_S, self._give_turns)
+        self._make_due()
 
 
 class Allowance:
