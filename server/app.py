@@ -101,6 +101,7 @@ class Application:
         self.outbox = Outbox()
         self.turn = Turn(self)
         self.peer_memory = PeerMemory(config.connections_bytes_max)
+        self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
         self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
@@ -119,7 +120,6 @@ class Application:
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
-        self.pacer = Pacer(self.config.messages_per_s_max, self.now_ns, self.loop.call_later)
         self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, call, self.fault, self.outbox)
         spec = PolicySpec.parse(policy_at_start(self.config))
         config = self.config
@@ -395,7 +395,7 @@ class Application:
         kept = config.results_kept_bytes_max if query.is_durable else 0
         log = ResultLog(identity, kept, int(config.results_kept_s * NS_PER_S), rows_before, earlier)
         bounds = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
-        feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
+        feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable, owner=query.owner)
         self._forget_feed(query.name)
         node = self.host.class_nodes.get(query.planned.physical.options.class_name)
         shed_class = node.id if node is not None and node.may_shed else None

@@ -32,7 +32,7 @@ class Pacer:
         self._now_ns = now_ns
         self._call_later = call_later
         self._left = float(SHARED_MESSAGES_MAX)
-        self._counted_ns = now_ns()
+        self._counted_ns = 0
         self._waiting: deque[Waiting] = deque()
         self._is_due = False
 

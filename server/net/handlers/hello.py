@@ -27,12 +27,14 @@ def handle_hello(session: Session, message: Hello) -> None:
     if application.is_full:
         session.break_off("overloaded", f"{application.config.connections_max} connections are open (connections_max)")
         return
-    session.role, session.client_id = role, message.client_id
+    session.role = role
+    # A name belongs to the role that uses it: else whoever may read could have an admin's connection replaced by its own.
+    session.client_id = None if message.client_id is None else f"{role.word}:{message.client_id}"
     if role is Role.READER:
         config = application.config
         session.connection.accept_frames_of(min(config.frame_bytes_max, config.reader_frame_bytes_max))
     session.send(Welcome(agreed, application.program, application.server_id, role.word, _limits(session)))
-    client_id = message.client_id and message.client_id[:LOGGED_NAME_MAX]
+    client_id = session.client_id and session.client_id[:LOGGED_NAME_MAX]
     session.log.info("connected", role=role.word, agent=message.agent[:LOGGED_NAME_MAX], client_id=client_id)
 
 

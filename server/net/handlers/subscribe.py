@@ -20,12 +20,13 @@ async def answer_subscribe(session: Session, message: Subscribe) -> None:
     application = session.application
     query = application.feed_of(message.query)
     try:
-        cursor, rows_lost = query.feed.start_of(from_start=message.from_start, token=message.resume_token)
+        cursor, rows_lost = query.feed.start_of(from_start=message.from_start, token=message.resume_token, reader=session)
     except ValueError as error:
         raise InvalidDefinition(str(error), hint="subscribe without a token, or FROM START") from error
     encoder = ResultEncoder(query.schema, message.format)
     number = session.next_number()
-    subscription = Subscription(query.feed, session, number, cursor, encoder.encode, application.now_ns())
+    presses = session.role is not Role.READER
+    subscription = Subscription(query.feed, session, number, cursor, encoder.encode, application.now_ns(), presses=presses)
     subscription.skip_rows = query.feed.rows_to_skip(message.resume_token, cursor)
     token = query.feed.log.token_before(cursor)
     session.send(Subscribed(message.request, number, encoder.spelled, token, encoder.schema_payload))
