@@ -42,6 +42,8 @@ from millstream.server.logs import logger
 from millstream.server.net import handlers
 from millstream.server.net.bridge import Bridge
 from millstream.server.net.outbox import Outbox
+from millstream.server.net.pacing import Pacer
+from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import Role, require
 from millstream.server.net.session import Handlers, Session
 from millstream.server.net.turn import Turn
@@ -90,6 +92,8 @@ class Application:
         self.outbox = Outbox()
         self.turn = Turn(self)
         self.handlers: Handlers = handlers
+        self.peer_memory = PeerMemory(config.connections_bytes_max)
+        self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
         self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
@@ -132,18 +136,11 @@ class Application:
                 self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
             except ServerError:
                 self._executor.shutdown()
-                if self.journaling is not None:
-                    self.journaling.stop()
                 self.store.close()
                 raise
         self.runtime.scheduler.on_run = self._pass_results_on
         self.runtime.start()
-        try:
-            problems = await self.call(restore, self.host, self.journaling)
-        except ServerError:  # journal and catalogue do not fit each other
-            await self.stop()
-            raise
-        for problem in problems:
+        for problem in await self.call(partial(restore, self.host, self.journaling, policy_too=config.policy == "auto")):
             self.log.error("not_restored", reason=problem)
         self.ready = True
 
@@ -329,7 +326,8 @@ class Application:
             schema, streams = query.planned.physical.schema, self.host.base_streams(query.reads)
             own = query.planned.physical.options.memory_bytes_max
             kept = None if not query.is_durable else (NO_BOUND if own is None else own) // KEPT_PART
-            self.bridge.post(partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class, kept))
+            opened = partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class)
+            self.bridge.post(partial(opened, kept_bytes_max=kept, owner=query.owner))
 
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.aggregates.contract import Aggregate, Call, Int64Array
 from millstream.engine.aggregates.ranked import top_rule
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.allowance import claim
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column
@@ -20,6 +19,7 @@ from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.types import BIGINT, TEXT, Kind, list_of
 from millstream.engine.expressions.signature import Options, Signature, Types, expect_count
+from millstream.protocol.values import arrow_functions as pc
 
 _NAN = float("nan")
 REFERENCE_BYTES = 8  # of Python's to a value; the values themselves are there once

@@ -112,15 +112,18 @@ class Feeds:
         streams: tuple[str, ...],
         waiting: WaitingResults,
         shed_class: ClassId | None,
+        *,
         kept_bytes_max: int | None,
+        owner: object | None = None,
     ) -> None:
         """Make the feed of a run in the place of the one before.
 
-        `kept_bytes_max`: what a durable query may keep of its results; None for one that goes with its connection.
+        `kept_bytes_max`: what a durable query may keep of its results, None for one that goes with its connection `owner`, for which the
+        first results wait.
         """
         kept = min(self._kept.bytes_max, kept_bytes_max or 0)
         log = ResultLog(run.identity, kept, self._kept.ns_max, run.rows_before, run.earlier)
-        feed = Feed(query, log, self._reader_bounds, hold_for_first=kept_bytes_max is None)
+        feed = Feed(query, log, self._reader_bounds, hold_for_first=kept_bytes_max is None, owner=owner)
         self.forget(query)
         waiting.kept_bytes = lambda: log.kept_bytes
         self.by_query[query] = QueryFeed(feed, schema, streams, waiting, shed_class, kept)
