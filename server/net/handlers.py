@@ -20,9 +20,8 @@ from millstream.protocol.states import State
 from millstream.server.net.publishing import Channel
 from millstream.server.net.security import Role, require, role_of
 from millstream.server.net.session import Session
-from millstream.server.results.encoding import ResultEncoder
 from millstream.server.results.outcome import Outcome, spell
-from millstream.server.results.subscriptions import Subscription
+from millstream.server.results.subscriptions import ResultEncoder, Subscription
 
 ENVELOPE_BYTES = 64 * 1024  # of a frame, beside the table
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from millstream.protocol.connection import Connection
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -27,6 +27,7 @@ from millstream.server.results.subscriptions import Subscription
 NS_PER_S = 1_000_000_000
 GATHERED_BYTES_MAX = 32 * 1024  # of small messages that wait to be written together
 BYTES_PER_FRAME_LIMIT = 1024 * 1024  # a frame may take the time limit once more for each of these that have come
+WRITE_BUFFER_BYTES_MAX = 1024 * 1024  # unsent bytes at which results wait; a frame larger than that is written whole
 
 
 class Handlers(Protocol):
@@ -303,3 +304,47 @@ class Session:
             self.pinged_ns = now_ns
             self.send(Ping(now_ns // NS_PER_S))
         return False
+
+
+class Listener(asyncio.BufferedProtocol):
+    """One accepted connection."""
+
+    def __init__(self, application: SessionServices) -> None:
+        self._application = application
+        self._session: Session | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin a session, or say that there are too many."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclass of it
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        self._session = Session(self._application, transport)
+        self._application.session_began(self._session)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Give the memory that the next read fills."""
+        assert self._session is not None
+        return self._session.connection.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Handle what has been read."""
+        assert self._session is not None
+        self._session.bytes_read(nbytes)
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; what it asked is not answered any more, so close."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer does not read fast enough."""
+        assert self._session is not None
+        self._session.writing_paused = True
+
+    def resume_writing(self) -> None:
+        """The peer has read."""
+        assert self._session is not None
+        self._session.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Clean up after the peer, however it left."""
+        assert self._session is not None
+        self._session.lost(exc)
