@@ -18,8 +18,7 @@ from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Splice
 from millstream.scheduler.load.contract import ClassLoad
-from millstream.scheduler.measure_reports import MeasuresReport, OutputReport
-from millstream.scheduler.measures import Measures
+from millstream.scheduler.measures import Measures, MeasuresReport, OutputReport
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.queries import Query
 
