@@ -22,8 +22,8 @@ from millstream.server.host.arrival_clock import ArrivalClock, Report
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.store import Store
 from millstream.server.logs import configure_logs, finish_logs, logger
+from millstream.server.net.listener import Listener
 from millstream.server.net.security import tls_context
-from millstream.server.net.session import Listener
 from millstream.server.sweep import Sweep
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile

@@ -28,7 +28,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
 from millstream.server.benchmarks import dispatch, sharing, window
 from millstream.server.benchmarks.embedding import Embedded
-from millstream.server.net.session import Listener
+from millstream.server.net.listener import Listener
 
 from tests.support.live_server import Harness, running
 from tests.support.pairs import Pair, joined
