@@ -15,7 +15,7 @@ from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 from millstream.scheduler.trace import chrome_trace
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 PROGRAM = """
 import io, sys
@@ -23,13 +23,13 @@ from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.simulation.random_networks import random_network
 from millstream.scheduler.simulation.world import World
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 for policy in CATALOG:
     if policy == "user":
         continue
     for seed in range(3):
         network = random_network(seed)
-        world = World(policy, network.deltas, builder=network.builder, settings=CoreSettings(2, Train(count=2), record=True))
+        world = World(policy, network.deltas, builder=network.builder, settings=CoreSettings(2, TrainShape(count=2), record=True))
         for at_ns, source, rows in network.arrivals:
             world.arrive(source, at_ns, rows=rows)
         world.run()
@@ -77,7 +77,7 @@ def test_two_hash_seeds_give_the_same_results_of_experiments() -> None:
 
 def told(policy: str, seed: int) -> tuple[Story, World, CoreSettings]:
     network = random_network(seed)
-    settings = CoreSettings(2, Train(count=2), record=True)
+    settings = CoreSettings(2, TrainShape(count=2), record=True)
     world = World(policy, network.deltas, builder=network.builder, settings=settings)
     for at_ns, source, rows in network.arrivals:
         world.arrive(source, at_ns, rows=rows)
