@@ -1,0 +1,33 @@
+"""How much one statement may ask for. A statement is bounded in work, not only in bytes: at these bounds the worst takes about a tenth of
+a second of a processor, and whoever else waits for a statement waits no longer than that.
+
+Text and tokens bound the parser, nesting its stack. `WORK_MAX` bounds the planner, which can be made to do much with few words (a star over
+a star, a table named twice in a table named twice): it counts what it looks at (`expressions/effort.py`). The depths bound the stack of all that
+goes through a plan later: the compilers of expressions, sharing, EXPLAIN, and the operators themselves, which so never fail for want of it.
+"""
+
+from __future__ import annotations
+
+SCRIPT_LENGTH_MAX = 1 << 20
+"""Characters of a file of statements. It is its owner's own, read where nobody waits."""
+
+STATEMENT_LENGTH_MAX = 1 << 17
+"""Characters of one statement: the tokenizer needs up to 0.6 us for each (nested comments)."""
+
+TOKENS_MAX = 10_000
+"""Words and symbols of one statement: tokenizer and parser need up to 10 us for each."""
+
+NESTING_MAX = 32
+"""Parentheses, brackets, CASEs and signs before one another: the parser takes up to 24 of Python's 1,000 calls for each."""
+
+EXPRESSION_DEPTH_MAX = 64
+"""Operators of an expression that stand on one another. A chain (`a + b + c`, `a OR b OR c`) of any length is one of them."""
+
+WORK_MAX = 150_000
+"""Things (expressions, columns, parts of the plan) that the planner looks at for one statement; up to 1 us for each."""
+
+PLAN_DEPTH_MAX = 100
+"""Operators of a plan that follow one another, and parts of one expression that stand on one another once types have met."""
+
+PLAN_NODES_MAX = 1_000
+"""Operators of a plan: each is looked at whenever a query comes or goes."""
