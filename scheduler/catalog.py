@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import field
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.contracts import Cutter, Ranking, Selector, Traversal, Turns
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.policies.balance_response_time import BalanceResponseTime

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
-from millstream.engine.graph import OperatorId
-from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, ChainShape
+from millstream.engine.data.graph import OperatorId
+from millstream.engine.data.work import RUN_FIELDS, ChainReceipt, ChainRuns, ChainShape
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import CHAIN_RUNS_TOGETHER, NEVER_NS

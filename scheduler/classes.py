@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.engine.graph import ClassId, ClassNode
+from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.scheduler.network import Network
 
 

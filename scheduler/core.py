@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from millstream.engine.graph import QueryId
-from millstream.engine.work import OrderId, WorkOrder
+from millstream.engine.data.graph import QueryId
+from millstream.engine.data.work import OrderId, WorkOrder
 from millstream.scheduler import catalog
 from millstream.scheduler.contracts import Ranking, Selector
 from millstream.scheduler.errors import PolicyError, SimulationError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.engine.graph import OperatorId
-from millstream.engine.work import WorkReceipt
+from millstream.engine.data.graph import OperatorId
+from millstream.engine.data.work import WorkReceipt
 
 
 class SchedulerError(Exception):

@@ -31,8 +31,8 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-from millstream.engine.graph import OperatorNode, QueryId
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import OperatorNode, QueryId
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.ideal_paths import IdealPaths, is_join, sums_at
 from millstream.scheduler.limits import AGING, COST_NS_MIN, SELECTIVITY_MIN, WINDOW_TUPLES
 from millstream.scheduler.network import Network

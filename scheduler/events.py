@@ -6,9 +6,9 @@ told again. Nobody changes one either; those that come with every train are not 
 
 from __future__ import annotations
 
-from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
-from millstream.engine.records import dataclass
-from millstream.engine.work import WorkReceipt
+from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.work import WorkReceipt
 from millstream.scheduler.spec import PolicySpec
 
 

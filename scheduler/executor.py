@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from millstream.engine.graph import EdgeId
-from millstream.engine.work import WorkOrder, WorkReceipt
+from millstream.engine.data.graph import EdgeId
+from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.scheduler.instructions import Instruction, Splice
 
 ClockNs = Callable[[], int]

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from millstream.engine.graph import LogId, OperatorId, OperatorNode
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import LogId, OperatorId, OperatorNode
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.contracts import Ranking, Selector, Turns
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.estimates import Estimates

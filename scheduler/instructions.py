@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.engine.graph import ClassId, GraphDelta, LogId, OperatorId, QueryId
-from millstream.engine.records import dataclass
-from millstream.engine.work import WorkOrder
+from millstream.engine.data.graph import ClassId, GraphDelta, LogId, OperatorId, QueryId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.work import WorkOrder
 from millstream.scheduler.events import QueryRemoved
 
 

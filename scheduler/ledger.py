@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
-from millstream.engine.work import EdgeCount, LogCount, StepReceipt
+from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
+from millstream.engine.data.work import EdgeCount, LogCount, StepReceipt
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
 from millstream.scheduler.network import Network
 from numpy.typing import NDArray

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.engine.graph import OperatorId
+from millstream.engine.data.graph import OperatorId
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import NEVER_NS

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import field, replace
 from typing import Any, TypeVar
 
-from millstream.engine.graph import GraphDelta, OperatorId, QueryId
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import GraphDelta, OperatorId, QueryId
+from millstream.engine.data.records import dataclass
 from millstream.scheduler import catalog
 from millstream.scheduler.core import FALLBACK, CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.errors import GraphError, SchedulerError

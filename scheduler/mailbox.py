@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from millstream.engine.graph import LogId
+from millstream.engine.data.graph import LogId
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import Arrived, Event, WorkDone
 from millstream.scheduler.limits import MAILBOX_EVENTS_MAX

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millstream.engine.graph import ClassId
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import ClassId
+from millstream.engine.data.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

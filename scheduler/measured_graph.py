@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from millstream.engine.graph import Edge, GraphDelta, LogId, OperatorId, OperatorNode
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import Edge, GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.estimates import CostLine, Estimates
 from millstream.scheduler.ideal_paths import is_join
 from millstream.scheduler.network import Network

@@ -22,8 +22,8 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from millstream.engine.graph import NS_PER_S, ClassId, OperatorId, QueryId, QueryNode
-from millstream.engine.work import RUN_FIELDS, ChainRuns, Emission
+from millstream.engine.data.graph import NS_PER_S, ClassId, OperatorId, QueryId, QueryNode
+from millstream.engine.data.work import RUN_FIELDS, ChainRuns, Emission
 from millstream.scheduler import outputs
 from millstream.scheduler.histogram import Histogram
 from millstream.scheduler.measure_reports import MeasuresReport, OutputReport

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from millstream.engine.graph import (
+from millstream.engine.data.graph import (
     ClassId,
     ClassNode,
     Edge,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.engine.graph import OperatorId
-from millstream.engine.work import OrderId, Step, WorkOrder
+from millstream.engine.data.graph import OperatorId
+from millstream.engine.data.work import OrderId, Step, WorkOrder
 from millstream.scheduler.contracts import Traversal, Turns
 from millstream.scheduler.limits import ORDER_STEPS_MAX, TRAIN_ROWS_MAX
 from millstream.scheduler.trains import Train

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from millstream.engine.records import dataclass
-from millstream.engine.work import WorkOrder, WorkReceipt
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.scheduler.unit_set import UnitSet
 from numpy.typing import NDArray
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from millstream.engine.graph import NS_PER_S
+from millstream.engine.data.graph import NS_PER_S
 from numpy.typing import NDArray
 
 Graph = Sequence[tuple[float, float]]

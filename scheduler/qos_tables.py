@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from millstream.engine.graph import NS_PER_S
+from millstream.engine.data.graph import NS_PER_S
 from millstream.scheduler.qos import Graph, critical_points_ns, gradient, last_useful_ns
 from numpy.typing import NDArray
 

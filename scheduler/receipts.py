@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import cast
 
-from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, StepReceipt, WorkReceipt
+from millstream.engine.data.work import RUN_FIELDS, ChainReceipt, ChainRuns, StepReceipt, WorkReceipt
 from millstream.scheduler.chain_accounts import ChainAccounts
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.limits import AGING, EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX, WINDOW_TUPLES
 from millstream.scheduler.trains import Train
 

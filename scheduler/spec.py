@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError
 
 OptionValue = str | int | float | bool

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from millstream.engine import graph, work
-from millstream.engine.records import dataclass
+from millstream.engine.data import graph, work
+from millstream.engine.data.records import dataclass
 from millstream.scheduler import events as event_words
 from millstream.scheduler import instructions as instruction_words
 from millstream.scheduler import spec as spec_words

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from millstream.engine.graph import OperatorId
-from millstream.engine.work import WorkReceipt
+from millstream.engine.data.graph import OperatorId
+from millstream.engine.data.work import WorkReceipt
 from millstream.scheduler.events import Arrived, QueryAdded, WorkDone
 from millstream.scheduler.instructions import Dispatch, Report, SetClassShare, SetDropRatio
 from millstream.scheduler.story import Entry

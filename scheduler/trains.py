@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.limits import ADAPTIVE_ROWS_MIN, ADAPTIVE_TRAIN_NS, TRAIN_ROWS_MAX
 from millstream.scheduler.spec import OptionValue

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from millstream.engine.graph import QueryNode
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import QueryNode
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.unit_set import UnitSet

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from millstream.engine.work import WorkOrder, WorkReceipt
+from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.scheduler.errors import OrderFailed
 from millstream.scheduler.events import WorkDone, WorkFailure
 from millstream.scheduler.executor import ClockNs, OrderExecutor

@@ -17,49 +17,49 @@ from operator import call
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.engine.errors import EngineError, UnknownName
-from millstream.engine.graph import ClassId
+from millstream.engine.data.errors import EngineError, UnknownName
+from millstream.engine.data.graph import ClassId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Train
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
-from millstream.engine.train import Train
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
-from millstream.server import restoring, running
-from millstream.server.bridge import Bridge
 from millstream.server.config import Config, policy_at_start
-from millstream.server.engine_host import Context, EngineHost
 from millstream.server.errors import ServerError
-from millstream.server.fed_streams import base_streams
-from millstream.server.intake import StreamIntake
+from millstream.server.host import restoring, running
+from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.host.fed_streams import base_streams
+from millstream.server.host.intake import StreamIntake
+from millstream.server.host.live_runtime import LiveRuntime
+from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.runtime import Runtime
 from millstream.server.journal.journaling import JournalBounds
-from millstream.server.live_runtime import LiveRuntime
+from millstream.server.journal.store import Store
 from millstream.server.logs import logger
+from millstream.server.net.bridge import Bridge
+from millstream.server.net.outbox import Outbox
+from millstream.server.net.security import Role, require
+from millstream.server.net.turn import Turn
 from millstream.server.once.held import KeptResults
-from millstream.server.outbox import Outbox
-from millstream.server.outcome import Outcome
-from millstream.server.pressing import Pressing
-from millstream.server.queries import Query, QueryKind
-from millstream.server.results import ResultLog
-from millstream.server.runtime import Runtime
-from millstream.server.security import Role, require
-from millstream.server.store import Store
-from millstream.server.subscriptions import Bounds, Feed
-from millstream.server.trains import ResultRows, pieces_of
-from millstream.server.turn import Turn
+from millstream.server.results.outcome import Outcome
+from millstream.server.results.results import ResultLog
+from millstream.server.results.subscriptions import Bounds, Feed
+from millstream.server.results.trains import ResultRows, pieces_of
+from millstream.server.results.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
 from millstream.server.version import program
-from millstream.server.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
+from millstream.server.watch.pressing import Pressing
 
 if TYPE_CHECKING:
-    from millstream.server.publishing import Channel
-    from millstream.server.session import Session
+    from millstream.server.net.publishing import Channel
+    from millstream.server.net.session import Session
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
-LANGUAGE = "millstream.server.language"
+LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
@@ -127,7 +127,7 @@ class Application:
         )
         self.host.admission = self.config.admission
         if self.config.optimise:
-            from millstream.server.optimiser import RuntimeOptimiser
+            from millstream.server.watch.optimiser import RuntimeOptimiser
 
             self.host.optimiser = RuntimeOptimiser(self.host, self.config.optimise_settle_s)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
@@ -256,7 +256,7 @@ class Application:
     async def execute(self, session: Session, text: str) -> Outcome:
         """Execute one statement for a session."""
         await self.load_language()
-        from millstream.server import language
+        from millstream.server.statements import language
 
         statement = language.parse_statement(text)
         require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
@@ -273,7 +273,7 @@ class Application:
         named = message.name is not None or bool(message.plan and message.plan.get("name"))
         require(session.role, Role.ADMIN if named else Role.READER, "submitting a named query" if named else "submitting")
         await self.load_language()
-        from millstream.server import language
+        from millstream.server.statements import language
 
         options = dict(message.options)
         submission = language.Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, options)

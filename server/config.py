@@ -15,7 +15,7 @@ from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.load.names import DEFAULT as LOADS_DEFAULT
 from millstream.scheduler.load.names import NAMES as LOADS
 from millstream.scheduler.sharing.names import DEFAULT, NAMES

@@ -5,8 +5,8 @@ Codes are the closed list of docs/errors.md. A `ServerError` says whose fault it
 
 from __future__ import annotations
 
-from millstream.engine.errors import EngineError
-from millstream.engine.records import dataclass
+from millstream.engine.data.errors import EngineError
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError, SchedulerError
 
 

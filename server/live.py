@@ -17,11 +17,11 @@ from typing import Any
 from millstream.server.app import Application
 from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import Broken, ConfigError, ServerError
-from millstream.server.listener import Listener
+from millstream.server.journal.store import Store
 from millstream.server.logs import configure_logs, finish_logs, logger
-from millstream.server.security import tls_context
-from millstream.server.store import Store
-from millstream.server.sweep import Sweep
+from millstream.server.net.listener import Listener
+from millstream.server.net.security import tls_context
+from millstream.server.watch.sweep import Sweep
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
 GC_LOOKS = 100  # such looks before it looks anew at what they left
@@ -118,8 +118,8 @@ class LiveServer:
         self.log.error("callback_failed", reason=context.get("message"), exc_info=context.get("exception"))
 
     async def _start_pages(self) -> None:
-        from millstream.server.http import serve_pages
-        from millstream.server.metrics import ApplicationCollector, pages
+        from millstream.server.net.http import serve_pages
+        from millstream.server.watch.metrics import ApplicationCollector, pages
 
         collector = ApplicationCollector(self.application)
         prepare = {"/metrics": collector.measure}

@@ -6,11 +6,9 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millstream.engine.errors import TypeProblem, UnknownName
-from millstream.engine.expressions.coercion import average_type
-from millstream.engine.expressions.signature import expect_count, refuse_argument
-from millstream.engine.records import dataclass
-from millstream.engine.types import (
+from millstream.engine.data.errors import TypeProblem, UnknownName
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import (
     BIGINT,
     DECIMAL_PRECISION_MAX,
     DOUBLE,
@@ -23,6 +21,8 @@ from millstream.engine.types import (
     decimal,
     list_of,
 )
+from millstream.engine.expressions.coercion import average_type
+from millstream.engine.expressions.signature import expect_count, refuse_argument
 
 APPROXIMATE_PLACES_MAX = 1000  # its memory grows with them
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from millstream.engine.column import Column, Mask, numpy_dtype
+from millstream.engine.data.column import Column, Mask, numpy_dtype
+from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.bounds import COMBINE, INT64_BOUNDS, Bounds, type_bounds, within
 from millstream.engine.expressions.calendar import INT64_MAX, INT64_MIN
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
@@ -27,7 +28,6 @@ from millstream.engine.expressions.kernel import (
     is_null_literal,
     null_or_fail,
 )
-from millstream.engine.types import DataType, Kind
 
 DIVISION_BY_ZERO = "division by zero"
 FLOAT_UFUNCS: dict[str, Any] = {"+": np.add, "-": np.subtract, "*": np.multiply}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from millstream.engine.column import Column
+from millstream.engine.data.column import Column
+from millstream.engine.data.types import BIGINT
 from millstream.engine.expressions.arithmetic import binary
 from millstream.engine.expressions.contract import EvaluationContext, Kernel
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, is_null_literal
-from millstream.engine.types import BIGINT
 
 OPERATIONS: dict[str, Any] = {"&": np.bitwise_and, "|": np.bitwise_or, "#": np.bitwise_xor}
 

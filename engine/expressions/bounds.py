@@ -5,9 +5,9 @@ The bounds are those of the types and constants, so `int_column + 1` is known no
 
 from __future__ import annotations
 
+from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from millstream.engine.expressions.ir import Call, Cast, Expression, Literal, children
-from millstream.engine.types import TEXT, DataType, Kind
 
 Bounds = tuple[int, int]
 INT64_BOUNDS: Bounds = (INT64_MIN, INT64_MAX)

@@ -11,7 +11,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
-from millstream.engine.column import Column, Mask, null_column, numpy_dtype
+from millstream.engine.data.column import Column, Mask, null_column, numpy_dtype
+from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions.arithmetic import float_to_integer
 from millstream.engine.expressions.bounds import type_bounds, within
 from millstream.engine.expressions.calendar import US_PER_DAY
@@ -21,7 +22,6 @@ from millstream.engine.expressions.formatting import format_column
 from millstream.engine.expressions.ir import Cast
 from millstream.engine.expressions.kernel import Compiler, null_or_fail
 from millstream.engine.expressions.parsing import parse_column
-from millstream.engine.types import TEXT, DataType, Kind
 
 # (column, context, reason or None for TRY_CAST) -> column
 Conversion = Callable[[Column, EvaluationContext, str | None], Column]

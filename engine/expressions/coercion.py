@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.engine.types import BIGINT, DECIMAL_PRECISION_MAX, DOUBLE, NULL, TIMESTAMP, DataType, Kind, decimal
+from millstream.engine.data.types import BIGINT, DECIMAL_PRECISION_MAX, DOUBLE, NULL, TIMESTAMP, DataType, Kind, decimal
 
 INT_DIGITS = 10
 BIGINT_DIGITS = 19

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.column import Column, Mask, null_column, numpy_dtype
-from millstream.engine.errors import Unsupported
+from millstream.engine.data.column import Column, Mask, null_column, numpy_dtype
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.types import BOOLEAN, DataType, Kind
 from millstream.engine.expressions.arithmetic import build_arithmetic, build_negation
 from millstream.engine.expressions.bitwise import OPERATIONS, build_bitwise
 from millstream.engine.expressions.calendar_functions import build_add_months, build_to_char
@@ -47,7 +48,6 @@ from millstream.engine.expressions.patterns import build_pattern, build_regex_re
 from millstream.engine.expressions.strings import FAST, build_join, build_string_function
 from millstream.engine.expressions.text_functions import FUNCTIONS as TEXT_FUNCTIONS
 from millstream.engine.expressions.user_functions import build_user_function, user_function_of
-from millstream.engine.types import BOOLEAN, DataType, Kind
 
 BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((*FAST, *TEXT_FUNCTIONS), build_string_function),

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, Mask
+from millstream.engine.data.column import Column, Mask
 
 
 class Rows(Protocol):

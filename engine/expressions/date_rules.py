@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.types import BIGINT, DATE, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, decimal
 from millstream.engine.expressions.signature import Rule, Signature, expect_count, refuse_argument
-from millstream.engine.types import BIGINT, DATE, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, decimal
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, null_column
+from millstream.engine.data.column import Column, null_column
+from millstream.engine.data.types import BIGINT, DATE, DOUBLE, TIMESTAMP, Kind, decimal
 from millstream.engine.expressions.arithmetic import exact_core, float_to_integer, overflow_reason
 from millstream.engine.expressions.calendar import (
     DAYS_PER_ERA,
@@ -27,7 +28,6 @@ from millstream.engine.expressions.decimals import as_objects, round_scaled, sto
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, fail_where, is_null_literal
 from millstream.engine.expressions.zones import zone as named_zone
-from millstream.engine.types import BIGINT, DATE, DOUBLE, TIMESTAMP, Kind, decimal
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from millstream.engine.column import Column, Mask
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.arithmetic import BinaryCore, binary, check_divisor, overflow_reason
 from millstream.engine.expressions.bounds import COMBINE, INT64_BOUNDS, Bounds, type_bounds, within
 from millstream.engine.expressions.contract import EvaluationContext, Kernel
 from millstream.engine.expressions.ir import Call, Cast, Expression
 from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, is_null_literal, null_or_fail
-from millstream.engine.types import DataType, Kind
 
 
 def build_decimal(call: Call, compiler: Compiler) -> Kernel:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from millstream.engine.errors import Unsupported
+from millstream.engine.data.errors import Unsupported
 
 
 class Effort:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.engine.column import Column
+from millstream.engine.data.column import Column
+from millstream.engine.data.types import Kind
 from millstream.engine.expressions.contract import EvaluationContext, Kernel
 from millstream.engine.expressions.ir import Call, Case, Cast, Expression, Literal, children, columns_used, transform, walk
 from millstream.engine.expressions.user_functions import user_function_of
-from millstream.engine.types import Kind
 
 _CONDITIONAL = frozenset(("coalesce", "if", "and", "or"))  # only the first operand is computed at every row
 NOT_CONSTANT = frozenset(("current_watermark", "sampling_weight"))

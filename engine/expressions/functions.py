@@ -9,14 +9,14 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-from millstream.engine.errors import UnknownName
+from millstream.engine.data.errors import UnknownName
+from millstream.engine.data.types import DataType
 from millstream.engine.expressions.date_rules import DATE_RULES
 from millstream.engine.expressions.lists import LIST_RULES
 from millstream.engine.expressions.operator_rules import OPERATOR_RULES
 from millstream.engine.expressions.scalar_rules import SCALAR_RULES
 from millstream.engine.expressions.signature import Rule, Signature
 from millstream.engine.expressions.text_rules import TEXT_RULES
-from millstream.engine.types import DataType
 
 RULES: dict[str, Rule] = {**OPERATOR_RULES, **SCALAR_RULES, **TEXT_RULES, **DATE_RULES, **LIST_RULES}
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from operator import is_not
 from typing import Any
 
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import DataType
 from millstream.engine.expressions.effort import Effort, effort_in_force
-from millstream.engine.records import dataclass
-from millstream.engine.types import DataType
 
 
 @dataclass(frozen=True, slots=True)

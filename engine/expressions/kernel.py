@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, Index, Mask, null_column
+from millstream.engine.data.column import Column, Index, Mask, null_column
+from millstream.engine.data.types import DataType
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
 from millstream.engine.expressions.ir import Call, Expression, Literal
-from millstream.engine.types import DataType
 
 
 class Compiler(Protocol):

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine import arrow_functions as pc
-from millstream.engine.arrow import arrow_type, column_from_arrow, column_to_arrow
-from millstream.engine.column import Column, Mask
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data import arrow_functions as pc
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.types import BIGINT, BOOLEAN, NULL, DataType, Kind
 from millstream.engine.expressions.coercion import common_type
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, is_null_literal
 from millstream.engine.expressions.signature import Rule, Signature, expect_count, refuse, refuse_argument
-from millstream.engine.operators.keys import key_encoder
-from millstream.engine.types import BIGINT, BOOLEAN, NULL, DataType, Kind
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]

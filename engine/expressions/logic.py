@@ -7,12 +7,12 @@ could record an error: so `x <> 0 AND 8 / x > 1` is clean. A filter does not nee
 from __future__ import annotations
 
 import numpy as np
-from millstream.engine.column import Column, Mask
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.types import BOOLEAN
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, evaluate_at, test_at
-from millstream.engine.types import BOOLEAN
 
 
 def build_connective(call: Call, compiler: Compiler) -> Kernel:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.coercion import as_decimal, common_type, product_type, quotient_type, remainder_type, sum_type
 from millstream.engine.expressions.signature import Rule, Signature, all_in_common, expect_count, of_kind, refuse, refuse_argument
-from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, Kind
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, NULL, TEXT, DataType, Kind
 from millstream.engine.expressions.coercion import capped_decimal, integer_digits
 from millstream.engine.expressions.operator_rules import arithmetic
 from millstream.engine.expressions.signature import Rule, Signature, all_in_common, expect_count, of_kind, refuse, refuse_argument
-from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, INTERVAL, NULL, TEXT, DataType, Kind
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import NULL, DataType
 from millstream.engine.expressions.coercion import common_type_of_all
-from millstream.engine.records import dataclass
-from millstream.engine.types import NULL, DataType
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from millstream.engine.data.types import BIGINT, BOOLEAN, NULL, TEXT, DataType, Kind
 from millstream.engine.expressions.signature import Rule, Signature, expect_count, of_kind, refuse_argument
-from millstream.engine.types import BIGINT, BOOLEAN, NULL, TEXT, DataType, Kind
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]

@@ -13,9 +13,12 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
-from millstream.engine.arrow import arrow_type, column_from_arrow, column_to_arrow
-from millstream.engine.column import Column, Index
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
+from millstream.engine.data.column import Column, Index
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Field
+from millstream.engine.data.types import DataType
 from millstream.engine.expressions import build
 from millstream.engine.expressions.coercion import common_type_of_all
 from millstream.engine.expressions.conditional import Piece, assemble
@@ -24,9 +27,6 @@ from millstream.engine.expressions.ir import Call, Expression, Literal
 from millstream.engine.expressions.kernel import Compiler, both_valid
 from millstream.engine.expressions.signature import refuse_argument
 from millstream.engine.language.durations import duration_text
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Field
-from millstream.engine.types import DataType
 
 ROWS_MAX = 16_384  # of one call, so that the time limit means the same for every train
 

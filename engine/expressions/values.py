@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.calendar import (
     INT32_MAX,
     INT32_MIN,
@@ -28,7 +29,6 @@ from millstream.engine.expressions.calendar import (
 )
 from millstream.engine.expressions.durations import format_duration, parse_duration
 from millstream.engine.expressions.zones import zone as named_zone
-from millstream.engine.types import DataType, Kind
 
 INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
 NUMBER_TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,6}))?")

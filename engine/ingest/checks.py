@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from millstream.engine.column import Column
-from millstream.engine.event_time import US_PER_UNIT
+from millstream.engine.data.column import Column
+from millstream.engine.data.event_time import US_PER_UNIT
+from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
+from millstream.engine.data.types import TIMESTAMP, Kind
 from millstream.engine.expressions.calendar import INT64_MIN
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.ingest.units import OUT_OF_RANGE, beyond_range, unit_warning
-from millstream.engine.schema import Field, StreamDefinition, TableDefinition, TimeRule
-from millstream.engine.types import TIMESTAMP, Kind
 
 EVENT_TIME_MAX_US = 2**62  # 146,000 years: times and windows up to that long add up within 64 bits
 DAYS_MAX = (2**63 - 1) // 86_400_000_000

@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type
-from millstream.engine.column import Column, null_column
-from millstream.engine.errors import TypeProblem
-from millstream.engine.event_time import time_position
+from millstream.engine.data.arrow import arrow_type
+from millstream.engine.data.column import Column, null_column
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.event_time import time_position
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import StreamDefinition, TimeRule
+from millstream.engine.data.types import TIMESTAMP, DataType
 from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
 from millstream.engine.ingest.checks import Definition, LineOf, RawOf, RowChecks, is_needed
 from millstream.engine.ingest.outcome import Coerced, Converted, Reasons
 from millstream.engine.ingest.plain_columns import PlainColumns, is_plain
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.ingest.quick_rows import QuickRows
-from millstream.engine.records import dataclass
-from millstream.engine.schema import StreamDefinition, TimeRule
-from millstream.engine.types import TIMESTAMP, DataType
 
 MISSING = object()
 COERCERS_KEPT_MAX = 1_024

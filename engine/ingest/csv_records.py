@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 
 QUOTE, LINE_FEED, CARRIAGE_RETURN = 34, 10, 13
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # a quoted field longer than this counts as never closed

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, Mask
-from millstream.engine.records import dataclass
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from millstream.engine.arrow import VIEW_DTYPES
-from millstream.engine.column import Column, concat_columns
+from millstream.engine.data.arrow import VIEW_DTYPES
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.types import DataType, Kind
 from millstream.engine.ingest.plain_text import PlainText, plain_text
-from millstream.engine.types import DataType, Kind
 
 # Of a column: its type, its dtype (None for text), and where its first buffer stands among those of the batch.
 Place = tuple[DataType, Any, int]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.column import Column
-from millstream.engine.types import TEXT
+from millstream.engine.data.column import Column
+from millstream.engine.data.types import TEXT
 
 ASCII_MAX = 127
 OFFSET_BYTES = 4

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from millstream.engine import types
-from millstream.engine.errors import SyntaxProblem, TypeProblem, UnknownName
+from millstream.engine.data import types
+from millstream.engine.data.errors import SyntaxProblem, TypeProblem, UnknownName
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.types import DataType
 from millstream.engine.language.cursor import Cursor
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.syntax import Name
-from millstream.engine.schema import Schema
-from millstream.engine.types import DataType
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import Any
 
-from millstream.engine.errors import InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.language.column_types import TypeParser
 from millstream.engine.language.function_parser import create_function
 from millstream.engine.language.select_parser import SelectParser
@@ -20,8 +22,6 @@ from millstream.engine.language.statements import (
 )
 from millstream.engine.language.syntax import Name, Option
 from millstream.engine.language.time_rules import checked_time_rule
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
 from sqlglot.tokenizer_core import TokenType
 
 _KINDS = ("STREAM", "TABLE", "QUERY", "CLASS", "FUNCTION")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from millstream.engine.errors import SyntaxProblem, Unsupported
+from millstream.engine.data.errors import SyntaxProblem, Unsupported
 from millstream.engine.language.durations import MONTHS, UNITS_US, interval_text_us, months_of, scale_us
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy

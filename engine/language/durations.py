@@ -6,7 +6,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 
-from millstream.engine.errors import SyntaxProblem
+from millstream.engine.data.errors import SyntaxProblem
 from millstream.engine.expressions.durations import parse_duration
 
 US_PER_S = 1_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millstream.engine.errors import Unsupported
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.records import dataclass
+from millstream.engine.language.recipes import JoinKind
 from millstream.engine.language.syntax import FromItem, JoinItem, Name, NamedItem, Place, Query, SubqueryItem, WindowClause
 from millstream.engine.language.window_parser import WindowParser
-from millstream.engine.operators.recipes import JoinKind
-from millstream.engine.records import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from millstream.engine.errors import InvalidDefinition, NameTaken
+from millstream.engine.data.errors import InvalidDefinition, NameTaken
+from millstream.engine.data.schema import Field
 from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.functions import is_function
 from millstream.engine.language.column_types import TypeParser
 from millstream.engine.language.statements import CreateFunction, FunctionDefinition
 from millstream.engine.language.syntax import Name
-from millstream.engine.schema import Field
 from sqlglot.tokenizer_core import TokenType
 
 LIMIT_US = 1_000_000  # unless TIME LIMIT says otherwise

@@ -6,7 +6,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterable
 
-from millstream.engine.errors import InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition
 
 NAME_LENGTH_MAX = 128  # code points; longer ones break terminals and file names long before they help anyone
 _FORBIDDEN = frozenset("/\\\"'`;")

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from millstream.engine.errors import EngineError, SyntaxProblem
+from millstream.engine.data.errors import EngineError, SyntaxProblem
 from millstream.engine.language.dialect import Millstream
+from millstream.engine.language.recipes import EmitSpec
 from millstream.engine.language.statement_parser import StatementParser
 from millstream.engine.language.statements import SelectStatement, Span, Statement
 from millstream.engine.language.syntax import OrderItem, Place, Query, WindowClause
-from millstream.engine.operators.recipes import EmitSpec
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 
-from millstream.engine.errors import Unsupported
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.records import dataclass
 from millstream.engine.language.dialect import CLAUSE_WORDS
 from millstream.engine.language.from_parser import FromParser
+from millstream.engine.language.recipes import EmitKind, EmitSpec
 from millstream.engine.language.syntax import CommonTable, Name, Option, OrderItem, Place, Query, SelectBody, SelectItem, Star, UnionBody
-from millstream.engine.operators.recipes import EmitKind, EmitSpec
-from millstream.engine.records import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.engine.errors import Unsupported
+from millstream.engine.data.errors import Unsupported
 from millstream.engine.language.definition_parser import DefinitionParser
 from millstream.engine.language.statements import (
     ChangeQuery,

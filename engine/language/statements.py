@@ -10,10 +10,10 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition
+from millstream.engine.data.types import DataType
 from millstream.engine.language.syntax import Name, Option, Place, Query
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Field, StreamDefinition, TableDefinition
-from millstream.engine.types import DataType
 
 if TYPE_CHECKING:  # loading sqlglot takes as long as loading NumPy, and only the parser and the planner make nodes
     from sqlglot import exp

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from millstream.engine.operators.recipes import EmitSpec, JoinKind, WindowKind
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
+from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind
 
 if TYPE_CHECKING:  # loading sqlglot takes as long as loading NumPy, and only the parser and the planner make nodes
     from sqlglot import exp

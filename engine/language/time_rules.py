@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from millstream.engine.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.schema import Schema, TimeRule
+from millstream.engine.data.types import Kind
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.syntax import Name
-from millstream.engine.schema import Schema, TimeRule
-from millstream.engine.types import Kind
 
 
 def checked_zone(zone: str, where: Name | None = None) -> str:

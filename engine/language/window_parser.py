@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from millstream.engine.data.records import dataclass
 from millstream.engine.language.cursor import Cursor
 from millstream.engine.language.durations import duration_text
+from millstream.engine.language.recipes import WindowKind
 from millstream.engine.language.syntax import Name, Place, WindowClause
 from millstream.engine.language.time_rules import checked_zone
-from millstream.engine.operators.recipes import WindowKind
-from millstream.engine.records import dataclass
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from millstream.engine.errors import Unsupported
-from millstream.engine.operators.contract import Operator
-from millstream.engine.operators.recipes import (
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Train
+from millstream.engine.language.recipes import (
     AggregateRecipe,
     AsofJoinRecipe,
     DistinctRecipe,
@@ -32,8 +33,7 @@ from millstream.engine.operators.recipes import (
     WindowRecipe,
     WindowSpec,
 )
-from millstream.engine.schema import Schema
-from millstream.engine.train import Train
+from millstream.engine.operators.contract import Operator
 from millstream.engine.windows.folds import foldable
 
 Deliver = Callable[[Train], None]
@@ -102,9 +102,9 @@ def prior_of(kind: str) -> tuple[float, float, float]:
 
 
 def load(place: str) -> Any:
-    """Return the class or function at `module:name` of this folder."""
+    """Return the class or function at `module:name` of this folder, or at `room.module:name` of the engine."""
     module, _, name = place.partition(":")
-    return getattr(import_module(f"millstream.engine.operators.{module}"), name)
+    return getattr(import_module(f"millstream.engine.{module if '.' in module else f'operators.{module}'}"), name)
 
 
 def place_of_aggregate(recipe: AggregateRecipe) -> str:
@@ -157,7 +157,7 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
     """
     kind, logic = type(recipe), None
     if isinstance(recipe, AggregateRecipe):
-        logic = load("shared_aggregate:SharedAggregate" if shared else place_of_aggregate(recipe))(recipe, inputs[0])
+        logic = load("synopses.shared_aggregate:SharedAggregate" if shared else place_of_aggregate(recipe))(recipe, inputs[0])
     elif isinstance(recipe, WindowRecipe):
         logic = _build_window(recipe, inputs[0])
     elif isinstance(recipe, SinkRecipe):

@@ -19,12 +19,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from millstream.engine.arrow import column_to_arrow, plain_values
-from millstream.engine.column import Column
-from millstream.engine.errors import InvalidDefinition
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train, original_rows
+from millstream.engine.data.arrow import column_to_arrow, plain_values
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train, original_rows
 
 SNAPSHOT_VERSION = 2
 

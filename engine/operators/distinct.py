@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.language.recipes import DistinctRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.keys import key_encoder
-from millstream.engine.operators.recipes import DistinctRecipe
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 
 
 class Distinct(Operator):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from millstream.engine.data.train import Train
 from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
-from millstream.engine.train import Train
 
 
 def context_of(train: Train) -> EvaluationContext:

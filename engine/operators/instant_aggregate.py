@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column, concat_columns
-from millstream.engine.operators.buffered import BufferedRows
+from millstream.engine.data.buffered import BufferedRows
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import WatermarkTrack
+from millstream.engine.language.recipes import AggregateRecipe
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.recipes import AggregateRecipe
 from millstream.engine.operators.running_aggregate import RunningAggregate, as_train
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import WatermarkTrack
 
 
 class InstantAggregate(RunningAggregate):

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import concat_columns
-from millstream.engine.operators.buffered import BufferedRows, buffered, no_rows
+from millstream.engine.data.buffered import BufferedRows, buffered, no_rows
+from millstream.engine.data.column import concat_columns
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Train
+from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.outputs import take_out_late
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
-from millstream.engine.train import Train
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 
 COPY_BELOW = 2  # a run that has lost this many times what is left of it is copied, so that the rest is freed
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.errors import InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train, empty_train
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, lagged_track
 from millstream.engine.expressions.compile import compile_predicate
+from millstream.engine.language.recipes import JoinKind, JoinRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.join_keys import JoinKeys
 from millstream.engine.operators.join_pairs import Pairs, PairSet, unmatched_pairs
 from millstream.engine.operators.join_state import NO_KEY, RowStore, Run, SideState
 from millstream.engine.operators.minimum import MinimumWatermark
-from millstream.engine.operators.recipes import JoinKind, JoinRecipe
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train, empty_train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, lagged_track
 
 LEFT, RIGHT = 0, 1
 

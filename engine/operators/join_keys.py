@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column, Mask
-from millstream.engine.distinct_values import distinct
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.keys import KeyEncoder, key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.types import BIGINT, DOUBLE, DataType, Kind, decimal
+from millstream.engine.language.recipes import JoinRecipe
 from millstream.engine.operators.join_state import NO_KEY
-from millstream.engine.operators.keys import KeyEncoder, key_encoder
-from millstream.engine.operators.recipes import JoinRecipe
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.types import BIGINT, DOUBLE, DataType, Kind, decimal
 
 
 class KeyColumns:

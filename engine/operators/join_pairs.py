@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column, concat_columns, null_column
+from millstream.engine.data.column import Column, concat_columns, null_column
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Numbers, Train
+from millstream.engine.data.watermarks import WatermarkTrack
 from millstream.engine.expressions.contract import EvaluationContext, Predicate
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 from millstream.engine.operators.join_state import RowStore
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Numbers, Train
-from millstream.engine.watermarks import WatermarkTrack
 
 COMPOSITE_MAX = 2**62
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, concat_columns
-from millstream.engine.train import Int64Array
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.train import Int64Array
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.operators.buffered import BufferedRows, concat_rows, no_rows
+from millstream.engine.data.buffered import BufferedRows, concat_rows, no_rows
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Train
+from millstream.engine.data.watermarks import WatermarkTrack
+from millstream.engine.language.recipes import LagRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake
-from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.recipes import LagRecipe
-from millstream.engine.schema import Schema
-from millstream.engine.train import Train
-from millstream.engine.watermarks import WatermarkTrack
 from millstream.engine.windows.holistic import with_nulls
 
 

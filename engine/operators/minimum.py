@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.engine.train import Train
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, constant_track, jump_track, minimum_track
+from millstream.engine.data.train import Train
+from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, constant_track, jump_track, minimum_track
 
 
 class MinimumWatermark:

@@ -16,21 +16,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from millstream.engine.column import Column, concat_columns
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.buffered import BufferedRows
+from millstream.engine.data.buffered import BufferedRows
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.keys import key_bits, key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.types import TIMESTAMP, Kind
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+from millstream.engine.language.recipes import AggregateRecipe, EmitKind, WindowKind
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake, Taken
-from millstream.engine.operators.keys import key_bits, key_encoder
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.recipes import AggregateRecipe, EmitKind, WindowKind
 from millstream.engine.operators.row_clock import RankClock, TimeClock
 from millstream.engine.operators.shown_bounds import ShownBounds
 from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.types import TIMESTAMP, Kind
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
 from millstream.engine.windows.vectors import Vectors, expanded
 

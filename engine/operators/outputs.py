@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.column import Column
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Numbers, Slot, Train, empty_train
-from millstream.engine.types import TEXT
-from millstream.engine.watermarks import WatermarkTrack
+from millstream.engine.data.column import Column
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Numbers, Slot, Train, empty_train
+from millstream.engine.data.types import TEXT
+from millstream.engine.data.watermarks import WatermarkTrack
 
 
 def made_train(

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column
-from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.column import Column
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.types import BIGINT
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.language.recipes import RankRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.ordering import order_keys
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.recipes import RankRecipe
 from millstream.engine.operators.top import closing_seqs
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.types import BIGINT
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 
 
 class Rank(Operator):

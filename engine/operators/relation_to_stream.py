@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import concat_columns
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.column import concat_columns
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.language.recipes import RelationToStreamRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.recipes import RelationToStreamRecipe
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.windows.early import moments_after
 
 

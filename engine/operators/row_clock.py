@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from millstream.engine.column import Column
-from millstream.engine.operators.buffered import BufferedRows
-from millstream.engine.operators.keys import key_encoder
-from millstream.engine.operators.recipes import WindowKind, WindowSpec
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array
-from millstream.engine.watermarks import TIME_MIN
+from millstream.engine.data.buffered import BufferedRows
+from millstream.engine.data.column import Column
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array
+from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.language.recipes import WindowKind, WindowSpec
 
 
 class TimeClock:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from millstream.engine.operators.buffered import BufferedRows, no_rows
+from millstream.engine.data.buffered import BufferedRows, no_rows
+from millstream.engine.data.schema import Schema
 from millstream.engine.operators.intake import joined_rows
-from millstream.engine.schema import Schema
 
 CHUNK_ROWS = 1024  # smaller chunks are joined, so that a queue fed row by row stays short
 

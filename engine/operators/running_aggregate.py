@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column, concat_columns
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.keys import NoKeys, key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
+from millstream.engine.data.types import TIMESTAMP
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, constant_track, minimum_track
+from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
-from millstream.engine.operators.keys import NoKeys, key_encoder
 from millstream.engine.operators.ordered_aggregate import equal_values
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Numbers, Train, empty_train
-from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, constant_track, minimum_track
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.early import moments_after

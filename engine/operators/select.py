@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millstream.engine.data.train import Train
 from millstream.engine.expressions.compile import compile_predicate
+from millstream.engine.language.recipes import SelectRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.evaluate import context_of, report_errors
-from millstream.engine.operators.recipes import SelectRecipe
-from millstream.engine.train import Train
 
 
 class Select(Operator):

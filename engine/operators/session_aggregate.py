@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column, concat_columns
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.types import TIMESTAMP
+from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
+from millstream.engine.language.recipes import AggregateRecipe, WindowRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.ordered_aggregate import canonical_key
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.recipes import AggregateRecipe, WindowRecipe
 from millstream.engine.operators.sessions import ClosedSessions, SessionRows
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 Part = tuple[list[Column], Int64Array, Int64Array]  # columns, seq, event time

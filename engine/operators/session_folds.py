@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, concat_columns
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.buffered import BufferedRows, buffered
+from millstream.engine.data.buffered import BufferedRows, buffered
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.types import TIMESTAMP
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
+from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake
-from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.outputs import made_train, progress, take_out_late
-from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
 from millstream.engine.windows.early import moments_after
 from millstream.engine.windows.session_states import Gone, SessionStates
 

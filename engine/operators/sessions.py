@@ -7,14 +7,14 @@ Rows are kept until their session has closed, as a row may still come that joins
 from __future__ import annotations
 
 import numpy as np
-from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import TIME_MAX, WatermarkTrack
+from millstream.engine.language.recipes import WindowSpec
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.keys import key_encoder
-from millstream.engine.operators.recipes import WindowSpec
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MAX, WatermarkTrack
 
 
 @dataclass(slots=True)

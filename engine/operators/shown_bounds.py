@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+from millstream.engine.data.train import Int64Array
 from millstream.engine.operators.sliding_events import Events
-from millstream.engine.train import Int64Array
 
 
 class ShownBounds:

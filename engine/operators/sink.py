@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
+from millstream.engine.data.shares import Receipts
+from millstream.engine.data.train import Train
+from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.recipes import SinkRecipe
-from millstream.engine.receipts.shares import Receipts
-from millstream.engine.train import Train
 
 
 class Sink(Operator):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.recipes import EmitKind, EmitSpec
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.train import Int64Array
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.language.recipes import EmitKind, EmitSpec
 from millstream.engine.operators.row_clock import RankClock, TimeClock
-from millstream.engine.records import dataclass
-from millstream.engine.train import Int64Array
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.windows.early import moments_after
 from millstream.engine.windows.vectors import Vectors, expanded
 

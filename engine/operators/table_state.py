@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column, concat_columns
-from millstream.engine.operators.keys import key_encoder
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array
 
 FOR_EVER = np.iinfo(np.int64).max
 

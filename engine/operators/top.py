@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.operators.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.language.recipes import TopRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.ordering import order_keys
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.recipes import TopRecipe
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 
 PRUNE_ROWS_MIN = 256
 

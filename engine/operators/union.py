@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.train import Train, empty_train, merge_trains
+from millstream.engine.language.recipes import UnionRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.minimum import MinimumWatermark
-from millstream.engine.operators.recipes import UnionRecipe
-from millstream.engine.train import Train, empty_train, merge_trains
 
 
 class Union(Operator):

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from millstream.engine.column import Column, Mask, concat_columns
-from millstream.engine.distinct_values import distinct
+from millstream.engine.data.column import Column, Mask, concat_columns
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
+from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.keys import key_encoder
-from millstream.engine.operators.recipes import AggregateRecipe, EmitKind
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Numbers, Train, empty_train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.answer_rows import for_each_row, timestamps
 from millstream.engine.windows.assigners import assigner_for

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column, concat_columns
-from millstream.engine.distinct_values import distinct
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.types import TIMESTAMP
+from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.language.recipes import AggregateRecipe
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.keys import key_encoder
 from millstream.engine.operators.ordered_aggregate import equal_values
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.recipes import AggregateRecipe
 from millstream.engine.operators.session_aggregate import Part, SessionAggregate
 from millstream.engine.operators.sessions import ClosedSessions
 from millstream.engine.operators.window_aggregate import WindowAggregate, WindowAnswer
-from millstream.engine.schema import Schema
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 
 
 class ChangingWindowAggregate(WindowAggregate):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column
+from millstream.engine.data.column import Column
+from millstream.engine.data.train import Train
+from millstream.engine.data.types import TIMESTAMP
+from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.language.recipes import WindowRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.outputs import progress
-from millstream.engine.operators.recipes import WindowRecipe
-from millstream.engine.train import Train
-from millstream.engine.types import TIMESTAMP
-from millstream.engine.watermarks import TIME_MIN
 from millstream.engine.windows.assigners import assigner_for
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.engine.operators.contract import Operator
-from millstream.engine.operators.recipes import (
+from millstream.engine.language.recipes import (
     AggregateRecipe,
     AsofJoinRecipe,
     JoinRecipe,
@@ -20,10 +19,11 @@ from millstream.engine.operators.recipes import (
     WindowKind,
     WindowRecipe,
 )
-from millstream.engine.operators.shared_aggregate import SharedAggregate
+from millstream.engine.operators.contract import Operator
 from millstream.engine.receipts.keepers import Keeper, LimitKeeper, PassOn, WindowKeeper
 from millstream.engine.receipts.shared import SharedKeeper
 from millstream.engine.receipts.spans import SessionBounds, WindowBounds, span_of
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 _JOINS = (JoinRecipe, AsofJoinRecipe, TableJoinRecipe)
 _CARRIED_BY_TRAINS = (SelectRecipe, ProjectRecipe, SplitRecipe, SinkRecipe)

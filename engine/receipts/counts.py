@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.distinct_values import distinct
+from millstream.engine.data.distinct_values import distinct
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -15,13 +15,13 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.shares import RowShares, shares_of
+from millstream.engine.data.tally import Part, Tally, merged, paired
+from millstream.engine.data.train import Train
+from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.receipts.counts import IntervalCounts
-from millstream.engine.receipts.shares import RowShares, shares_of
 from millstream.engine.receipts.spans import Bounds, Span
-from millstream.engine.receipts.tally import Part, Tally, merged, paired
-from millstream.engine.train import Train
-from millstream.engine.watermarks import TIME_MIN
 
 Int64Array = npt.NDArray[np.int64]
 

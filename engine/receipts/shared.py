@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.shares import shares_of
+from millstream.engine.data.tally import Part, Tally
+from millstream.engine.data.train import Train
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.receipts.counts import IntervalCounts
-from millstream.engine.receipts.shares import shares_of
 from millstream.engine.receipts.spans import shared_bounds
-from millstream.engine.receipts.tally import Part, Tally
-from millstream.engine.train import Train
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 Int64Array = npt.NDArray[np.int64]
 Sums = tuple[Int64Array, Int64Array]

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.operators.recipes import AggregateRecipe, EmitKind, WindowKind, WindowSpec
-from millstream.engine.train import Train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.data.train import Train
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.language.recipes import AggregateRecipe, EmitKind, WindowKind, WindowSpec
 from millstream.engine.windows.assigners import Assigner, assigner_for
 
 Int64Array = npt.NDArray[np.int64]

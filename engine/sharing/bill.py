@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from millstream.engine.graph import OperatorId, QueryId
-from millstream.engine.operators.shared_aggregate import SharedAggregate
+from millstream.engine.data.graph import OperatorId, QueryId
+from millstream.engine.data.records import dataclass
 from millstream.engine.operators.window_aggregate import WindowAggregate
-from millstream.engine.records import dataclass
-from millstream.engine.running import RunningOperator
+from millstream.engine.runtime.running import RunningOperator
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 if TYPE_CHECKING:
-    from millstream.engine.network import Network, RunningQuery
+    from millstream.engine.runtime.network import Network, RunningQuery
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
+from millstream.engine.data.types import Kind
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.conjunctions import conjunction, conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
-from millstream.engine.operators.recipes import ProjectRecipe, SelectRecipe
+from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe
 from millstream.engine.sharing.normal_form import normal_expression
 from millstream.engine.sharing.registry import Shared
-from millstream.engine.types import Kind
 
 INTEGERS = (Kind.INT, Kind.BIGINT)
 

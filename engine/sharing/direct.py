@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from millstream.engine.data.train import Train
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.queues import OutputLog
-from millstream.engine.running import RunningOperator
-from millstream.engine.train import Train
+from millstream.engine.runtime.queues import OutputLog
+from millstream.engine.runtime.running import RunningOperator
 
 Made = list[tuple[OutputLog, Train]]
 Left = Callable[[RunningOperator, Train], None]

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
+from millstream.engine.data.graph import ClassId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
 from millstream.engine.expressions.ir import ColumnRef
-from millstream.engine.graph import ClassId
-from millstream.engine.operators.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
-from millstream.engine.operators.shared_aggregate import SharedAggregate
-from millstream.engine.planner.physical import InputRef, PhysicalNode, SourceNode
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
+from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
+from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.sharing.containment import looser_filter, wider_projection
 from millstream.engine.sharing.normal_form import normal_recipe
 from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Key, Registry, Shared
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 SYNOPSIS_RECIPE = Recipe(Schema(()))  # the key of a synopsis: it stands for many recipes
 

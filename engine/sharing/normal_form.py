@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from millstream.engine.data.schema import Schema
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, transform
-from millstream.engine.operators.recipes import Recipe, SinkRecipe
-from millstream.engine.schema import Schema
+from millstream.engine.language.recipes import Recipe, SinkRecipe
 
 COMMUTATIVE = frozenset(("+", "*", "=", "<>", "and", "or", "is_distinct_from", "is_not_distinct_from"))
 NESTED = frozenset(("and", "or"))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from millstream.engine.operators.shared_aggregate import SharedAggregate
-from millstream.engine.records import dataclass
-from millstream.engine.running import RunningOperator
+from millstream.engine.data.records import dataclass
+from millstream.engine.runtime.running import RunningOperator
 from millstream.engine.synopses.late_runs import LateRule
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 
 @dataclass(frozen=True, slots=True)

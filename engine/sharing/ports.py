@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from millstream.engine.graph import EdgeId, OperatorId
-from millstream.engine.operators.recipes import AggregateRecipe
-from millstream.engine.queues import OutputLog
-from millstream.engine.records import dataclass
-from millstream.engine.running import RunningOperator
-from millstream.engine.sources import Source
+from millstream.engine.data.graph import EdgeId, OperatorId
+from millstream.engine.data.records import dataclass
+from millstream.engine.language.recipes import AggregateRecipe
+from millstream.engine.runtime.queues import OutputLog
+from millstream.engine.runtime.running import RunningOperator
+from millstream.engine.runtime.sources import Source
 from millstream.engine.synopses.answers import Shown
 
 

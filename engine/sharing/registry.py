@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import TypeVar
 
-from millstream.engine.graph import ClassId, LogId, OperatorId
-from millstream.engine.operators.recipes import Recipe
-from millstream.engine.queues import OutputLog
-from millstream.engine.records import dataclass
-from millstream.engine.running import RunningOperator
+from millstream.engine.data.graph import ClassId, LogId, OperatorId
+from millstream.engine.data.records import dataclass
+from millstream.engine.language.recipes import Recipe
+from millstream.engine.runtime.queues import OutputLog
+from millstream.engine.runtime.running import RunningOperator
 from millstream.engine.sharing.ports import Port
 
 Key = tuple[ClassId, Recipe, tuple[LogId, ...]]

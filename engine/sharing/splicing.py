@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from millstream.engine.operators.shared_aggregate import SharedAggregate
-from millstream.engine.queues import OutputLog
-from millstream.engine.running import RunningOperator
+from millstream.engine.runtime.queues import OutputLog
+from millstream.engine.runtime.running import RunningOperator
 from millstream.engine.sharing.ports import Subscription
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 
 def awaken(log: OutputLog) -> None:

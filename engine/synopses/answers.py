@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from millstream.engine.column import Column, concat_columns
-from millstream.engine.operators.recipes import AggregateRecipe
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Numbers, Train, empty_train
+from millstream.engine.data.watermarks import WatermarkTrack
+from millstream.engine.language.recipes import AggregateRecipe
 from millstream.engine.synopses.frames import Due, Frame
-from millstream.engine.train import Numbers, Train, empty_train
-from millstream.engine.watermarks import WatermarkTrack
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.answer_rows import for_each_row, timestamps
 

@@ -11,11 +11,11 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from millstream.engine.operators.recipes import WindowKind, WindowSpec
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+from millstream.engine.language.recipes import WindowKind, WindowSpec
 from millstream.engine.synopses.pane_layers import VisiblePanes
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.windows.assigners import Assigner, assigner_for
 from millstream.engine.windows.early import EmptyWindows
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millstream.engine.operators.recipes import AggregateCall, WindowSpec
+from millstream.engine.language.recipes import AggregateCall, WindowSpec
 from millstream.engine.synopses.frames import common_step
 from millstream.engine.synopses.pane_layers import Layer
 from millstream.engine.windows.aggregates import Part, parts_of

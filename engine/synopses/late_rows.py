@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.synopses.frames import Frame
-from millstream.engine.train import Int64Array, Train
-from millstream.engine.watermarks import TIME_MIN, WatermarkTrack
 
 
 def told_late(frames: Iterable[Frame], train: Train, behind: Int64Array, watermark: Int64Array, out: Emitter) -> npt.NDArray[np.bool_]:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from math import lcm
 
 import numpy as np
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.train import Train
+from millstream.engine.data.watermarks import WatermarkTrack
 from millstream.engine.synopses.frames import Due, Frame
 from millstream.engine.synopses.pane_layers import Layer, VisiblePanes
-from millstream.engine.train import Train
-from millstream.engine.watermarks import WatermarkTrack
 
 NS_PER_US = 1_000
 

@@ -12,9 +12,9 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping
 
 import numpy as np
-from millstream.engine.records import dataclass
-from millstream.engine.train import Int64Array
-from millstream.engine.watermarks import TIME_MIN
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.train import Int64Array
+from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.windows.assigners import Hopping
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.passes import PANES_MANY, PaneSlots

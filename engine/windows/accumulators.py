@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, Mask
-from millstream.engine.distinct_values import distinct
-from millstream.engine.types import DataType
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.types import DataType
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import Grid, PaneTable, combined
 from millstream.engine.windows.passes import Passed

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from millstream.engine.column import Column
-from millstream.engine.errors import Unsupported
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.schema import Schema
-from millstream.engine.synopses.kinds import SKETCHED
-from millstream.engine.train import Train
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Train
+from millstream.engine.language.recipes import AggregateCall
+from millstream.engine.sketches.kinds import SKETCHED
 from millstream.engine.windows.accumulators import Accumulator, Count, Fold, Int64Array, RowCounts, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.collected import Collected

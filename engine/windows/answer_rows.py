@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.column import Column
-from millstream.engine.train import Numbers
-from millstream.engine.types import TIMESTAMP
+from millstream.engine.data.column import Column
+from millstream.engine.data.train import Numbers
+from millstream.engine.data.types import TIMESTAMP
 
 
 def for_each_row(values: Sequence[int], sizes: Sequence[int]) -> Numbers:

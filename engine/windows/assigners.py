@@ -10,10 +10,10 @@ from math import gcd
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.errors import InvalidDefinition, Unsupported
-from millstream.engine.limits import PANES_PER_WINDOW_MAX
-from millstream.engine.operators.recipes import WindowKind, WindowSpec
-from millstream.engine.watermarks import TIME_MIN
+from millstream.engine.data.errors import InvalidDefinition, Unsupported
+from millstream.engine.data.limits import PANES_PER_WINDOW_MAX
+from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.language.recipes import WindowKind, WindowSpec
 
 Int64Array = npt.NDArray[np.int64]
 

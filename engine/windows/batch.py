@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, Mask
-from millstream.engine.train import Train
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.train import Train
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -8,10 +8,10 @@ from math import gcd
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.errors import InvalidDefinition, Unsupported
+from millstream.engine.data.errors import InvalidDefinition, Unsupported
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.expressions.zones import Zone, zone
-from millstream.engine.operators.recipes import WindowSpec
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.language.recipes import WindowSpec
 from millstream.engine.windows.assigners import Assigner
 
 Int64Array = npt.NDArray[np.int64]

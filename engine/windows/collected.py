@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, concat_columns, null_column
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.records import dataclass
-from millstream.engine.types import DataType
+from millstream.engine.data.column import Column, concat_columns, null_column
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import DataType
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import PaneTable

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type
-from millstream.engine.column import Column, null_column
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.train import Int64Array
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+from millstream.engine.data.arrow import arrow_type
+from millstream.engine.data.column import Column, null_column
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.train import Int64Array
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.assigners import Assigner
 from millstream.engine.windows.vectors import expanded
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.column import Column, numpy_dtype
-from millstream.engine.types import DataType, Kind
+from millstream.engine.data.column import Column, numpy_dtype
+from millstream.engine.data.types import DataType, Kind
 from millstream.engine.windows.accumulators import Accumulator, Fold, Request, ValueCounts
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import PaneTable, combined

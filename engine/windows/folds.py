@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type, plain_values
-from millstream.engine.column import Column, Mask, numpy_dtype
-from millstream.engine.operators.buffered import BufferedRows
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
-from millstream.engine.types import DataType, Kind
+from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.buffered import BufferedRows
+from millstream.engine.data.column import Column, Mask, numpy_dtype
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.types import DataType, Kind
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.extremes import object_column, worst_value
 from millstream.engine.windows.fold_operations import MOMENTS, End, Moments, Operation, end_states, lone_moments
 from millstream.engine.windows.scans import running_fold

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.types import DataType
+from millstream.engine.data.column import Column
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.types import DataType
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.accumulators import Accumulator, Request
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import PaneTable

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.train import Int64Array, Train
+from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.windows.accumulators import Fold, ValueCounts
 
 Argument = tuple[int, ValueCounts, Sequence[Fold]]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine import arrow_functions as pc
-from millstream.engine.arrow import arrow_type, plain_values
-from millstream.engine.column import Column, Mask, null_column
-from millstream.engine.operators.keys import key_encoder
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.types import Kind
+from millstream.engine.data import arrow_functions as pc
+from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.column import Column, Mask, null_column
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.types import Kind
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.percentiles import exact_rank, interpolated
 
 Int64Array = npt.NDArray[np.int64]

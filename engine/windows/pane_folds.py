@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.arrow import plain_values
-from millstream.engine.column import Column, numpy_dtype
-from millstream.engine.distinct_values import distinct
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.types import DataType
+from millstream.engine.data.arrow import plain_values
+from millstream.engine.data.column import Column, numpy_dtype
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.types import DataType
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.fold_operations import MOMENTS, End, Moments, end_states

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column, Mask, null_column
-from millstream.engine.errors import Unsupported
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.types import DataType, Kind
+from millstream.engine.data.column import Column, Mask, null_column
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.types import DataType, Kind
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.extremes import object_column
 from millstream.engine.windows.holistic import HOLISTIC, distinct_values, with_nulls
 from millstream.engine.windows.sums import average_column, exact_column

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type, plain_values
-from millstream.engine.column import Column, numpy_dtype
-from millstream.engine.schema import Schema
+from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.column import Column, numpy_dtype
+from millstream.engine.data.schema import Schema
 from millstream.engine.windows.vectors import Int64Array, Vectors
 
 Array = npt.NDArray[Any]

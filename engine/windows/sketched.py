@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.synopses.contract import Synopsis, SynopsisKind, Values
-from millstream.engine.synopses.kinds import synopsis_kind
-from millstream.engine.types import DataType
+from millstream.engine.data.column import Column
+from millstream.engine.data.types import DataType
+from millstream.engine.language.recipes import AggregateCall
+from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
+from millstream.engine.sketches.kinds import synopsis_kind
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import PaneTable

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column
-from millstream.engine.operators.buffered import BufferedRows
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema
+from millstream.engine.data.buffered import BufferedRows
+from millstream.engine.data.column import Column
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.folds import Fold, Folds, foldable
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges, reduce_ranges
 from millstream.engine.windows.row_vectors import StoredColumns

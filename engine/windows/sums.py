@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.column import Column
-from millstream.engine.types import DataType, Kind
+from millstream.engine.data.column import Column
+from millstream.engine.data.types import DataType, Kind
 from millstream.engine.windows.accumulators import Accumulator, Fold, Request, ValueCounts, sum_panes
 from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.grids import Grid, PaneTable, combined

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type, plain_values
-from millstream.engine.column import Column, null_column
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.records import dataclass
+from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.column import Column, null_column
+from millstream.engine.data.records import dataclass
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.holistic import numbers_column, with_nulls
 from millstream.engine.windows.percentiles import between, exact_rank
 

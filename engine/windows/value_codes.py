@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.arrow import plain_values
-from millstream.engine.column import Column
-from millstream.engine.operators.keys import bits_as_values, key_bits, key_encoder
-from millstream.engine.types import DataType, Kind
+from millstream.engine.data.arrow import plain_values
+from millstream.engine.data.column import Column
+from millstream.engine.data.keys import bits_as_values, key_bits, key_encoder
+from millstream.engine.data.types import DataType, Kind
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol
 
-from millstream.engine.graph import ClassId
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import ClassId
+from millstream.engine.data.records import dataclass
 
 CYCLE_NS: Final = 150_000_000
 """Load management cycle (Pham 2013, V)."""

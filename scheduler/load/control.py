@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from millstream.engine.graph import ClassId, LogId
-from millstream.engine.work import ChainRuns, Emission
+from millstream.engine.data.graph import ClassId, LogId
+from millstream.engine.data.work import ChainRuns, Emission
 from millstream.scheduler.classes import shares_in_use
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.instructions import Instruction, SetClassShare, SetDropRatio

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from millstream.engine.graph import ClassId
+from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import CYCLES_A_ROUND, Said, Seen
 from millstream.scheduler.load.per_class import ClassShedders
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import field
 
 import numpy as np
-from millstream.engine.graph import ClassId, ClassNode, LogId, OperatorId
-from millstream.engine.records import dataclass
-from millstream.engine.work import RUN_FIELDS, ChainRuns, Emission
+from millstream.engine.data.graph import ClassId, ClassNode, LogId, OperatorId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.work import RUN_FIELDS, ChainRuns, Emission
 from millstream.scheduler.classes import classes_in_use
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger

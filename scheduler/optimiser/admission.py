@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
-from millstream.engine.graph import ClassId
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import ClassId
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.optimiser.prediction import AddedLoad
 from millstream.scheduler.qos import Graph, utility
 

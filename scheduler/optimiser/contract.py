@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from millstream.engine.graph import ClassId, QueryId
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import ClassId, QueryId
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.spec import PolicySpec
 
 TOLERANCE_PERCENT: Final = 10.0

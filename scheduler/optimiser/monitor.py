@@ -6,8 +6,8 @@ two the state stays what it was, so that a value on the edge does not flutter.
 
 from __future__ import annotations
 
-from millstream.engine.graph import QueryId
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import QueryId
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.optimiser.contract import Observation, State, Target, Verdict
 
 

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final
 
-from millstream.engine.graph import QueryId
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import QueryId
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.optimiser.actions import ACTIONS
 from millstream.scheduler.optimiser.actions.shed import give_back
 from millstream.scheduler.optimiser.contract import Action, Decision, Facts, Outcome, Proposal, SetPolicy, Shed, State, Subject, UsePlan

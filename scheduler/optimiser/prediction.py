@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from millstream.engine.graph import ClassId, Edge, GraphDelta, OperatorId, OperatorNode
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import ClassId, Edge, GraphDelta, OperatorId, OperatorNode
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.limits import COST_NS_MIN
 from millstream.scheduler.network import Network

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from millstream.engine.graph import ClassId
+from millstream.engine.data.graph import ClassId
 from millstream.scheduler.errors import PolicyError
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from millstream.engine.graph import ClassId
-from millstream.engine.work import WorkOrder, WorkReceipt
+from millstream.engine.data.graph import ClassId
+from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.scheduler.classes import shares_in_use
 from millstream.scheduler.contracts import Ranking
 from millstream.scheduler.network import Network

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery, Periods, ScanCost, SubGroup, comparisons, sub_groups
 from millstream.scheduler.sharing.periods import aggressive, conservative, hybrid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

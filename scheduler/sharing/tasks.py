@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import field
 from enum import Enum
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 
 
 class Together(Enum):

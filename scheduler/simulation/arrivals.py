@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.graph import NS_PER_S
+from millstream.engine.data.graph import NS_PER_S
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation import traces
 from numpy.typing import NDArray

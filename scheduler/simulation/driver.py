@@ -10,9 +10,9 @@ import heapq
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from millstream.engine.graph import LogId
-from millstream.engine.records import dataclass
-from millstream.engine.work import WorkReceipt
+from millstream.engine.data.graph import LogId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.work import WorkReceipt
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import Arrived, Event, QueryAdded, QueryRemoved, Spliced

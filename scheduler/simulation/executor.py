@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 import numpy as np
-from millstream.engine.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
-from millstream.engine.records import dataclass
-from millstream.engine.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.executor import ClockNs
 from millstream.scheduler.instructions import Splice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from millstream.engine.graph import GraphDelta
+from millstream.engine.data.graph import GraphDelta
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
 
 Drawn = tuple[NetworkBuilder, list[GraphDelta]]

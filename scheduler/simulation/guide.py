@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from millstream.engine.graph import QueryNode
+from millstream.engine.data.graph import QueryNode
 from millstream.scheduler import catalog
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.arrivals import on_off

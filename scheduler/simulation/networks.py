@@ -9,7 +9,7 @@ A box that is used in several queries is one shared operator.
 
 from __future__ import annotations
 
-from millstream.engine.graph import (
+from millstream.engine.data.graph import (
     DEFAULT_CLASS,
     DEFAULT_QOS,
     NS_PER_S,
@@ -24,7 +24,7 @@ from millstream.engine.graph import (
     QueryId,
     QueryNode,
 )
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from millstream.engine.graph import LogId, OperatorId, OperatorNode
+from millstream.engine.data.graph import LogId, OperatorId, OperatorNode
 from millstream.scheduler.simulation.hashing import MASK, mix_many, salt
 from numpy.typing import NDArray
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from millstream.engine.graph import GraphDelta
-from millstream.engine.records import dataclass
+from millstream.engine.data.graph import GraphDelta
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
 
 

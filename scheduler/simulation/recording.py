@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from millstream.engine.graph import (
+from millstream.engine.data.graph import (
     ClassId,
     ClassNode,
     Edge,

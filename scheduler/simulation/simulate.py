@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from millstream.engine.graph import LogId, OperatorId
-from millstream.engine.work import Emission, WorkReceipt
+from millstream.engine.data.graph import LogId, OperatorId
+from millstream.engine.data.work import Emission, WorkReceipt
 from millstream.scheduler.contracts import Selector
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.errors import SchedulerError, SimulationError

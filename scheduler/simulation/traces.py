@@ -8,7 +8,7 @@ from importlib import resources
 from types import MappingProxyType
 
 import numpy as np
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import SimulationError
 from numpy.typing import NDArray
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from millstream.engine.graph import DEFAULT_CLASS, DEFAULT_QOS, NS_PER_S, ClassId, ClassNode, GraphDelta
+from millstream.engine.data.graph import DEFAULT_CLASS, DEFAULT_QOS, NS_PER_S, ClassId, ClassNode, GraphDelta
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation import arrivals
 from millstream.scheduler.simulation.generators import select_join_project, window_joins

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from millstream.engine.graph import GraphDelta, LogId, OperatorId, OperatorNode
+from millstream.engine.data.graph import GraphDelta, LogId, OperatorId, OperatorNode
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.arrivals import Times
 from millstream.scheduler.simulation.networks import NetworkBuilder, Source

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from millstream.engine.graph import GraphDelta, OperatorId
-from millstream.engine.work import Emission, WorkReceipt
+from millstream.engine.data.graph import GraphDelta, OperatorId
+from millstream.engine.data.work import Emission, WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived, PolicyChanged, QueryAdded
 from millstream.scheduler.instructions import Instruction, Report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.engine.graph import QueryId
+from millstream.engine.data.graph import QueryId
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.unit_set import UnitSet

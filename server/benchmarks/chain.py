@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from millstream.engine.train import Train
+from millstream.engine.data.train import Train
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape

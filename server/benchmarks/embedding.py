@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from millstream.engine.column import Column
-from millstream.engine.executor import Executor
-from millstream.engine.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.data.column import Column
+from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.data.train import Train
+from millstream.engine.data.work import OrderId, Step, WorkOrder
 from millstream.engine.ingest.coerce import coerce_batch
-from millstream.engine.network import Network
-from millstream.engine.sources import Ingested
-from millstream.engine.train import Train
-from millstream.engine.work import OrderId, Step, WorkOrder
+from millstream.engine.runtime.executor import Executor
+from millstream.engine.runtime.network import Network
+from millstream.engine.runtime.sources import Ingested
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import Event, PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed, Spliced
 from millstream.scheduler.instructions import Dispatch, Report, Splice
@@ -22,13 +22,13 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
-from millstream.server.engine_host import Context, EngineHost
-from millstream.server.measured import Measured
+from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.host.queries import Query
+from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
+from millstream.server.journal.store import Store
 from millstream.server.once.held import KeptResults
-from millstream.server.queries import Query
-from millstream.server.runtime import NS_PER_US, arrivals, splicer
 from millstream.server.statements.selects import Submission, submit
-from millstream.server.store import Store
+from millstream.server.watch.measured import Measured
 
 NO_COUNTS = SchedulerStatistics("", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, True)
 

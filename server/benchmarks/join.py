@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.train import Train
+from millstream.engine.data.train import Train
 from millstream.server.benchmarks.contract import Figures, Kit, compared
 from millstream.server.benchmarks.embedding import Embedded
 

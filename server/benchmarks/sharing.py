@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.train import Train
+from millstream.engine.data.train import Train
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.limits import ESTIMATE_CALLS_LIVE, ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
 from millstream.scheduler.spec import PolicySpec

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.graph import OperatorId
+from millstream.engine.data.graph import OperatorId
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.express import Charge
 from millstream.scheduler.simulation import recording
@@ -21,7 +21,7 @@ from millstream.scheduler.simulation.arrivals import Times, poisson
 from millstream.scheduler.simulation.outcomes import AttributeDraws
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.server.experiments.rig import LiveEngine, SteppedEngine, quick_switching
-from millstream.server.recordings import ArrivalRecording
+from millstream.server.host.recordings import ArrivalRecording
 from numpy.typing import NDArray
 
 # Cost of the selection in ms a row and its selectivity, a query each: what is cheap is productive, so that policies differ.

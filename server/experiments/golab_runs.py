@@ -14,13 +14,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from millstream.engine.column import Column
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Field, Schema
-from millstream.engine.train import Numbers, Train
-from millstream.engine.types import BIGINT, DOUBLE, list_of
-from millstream.engine.watermarks import constant_track
+from millstream.engine.data.column import Column
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.train import Numbers, Train
+from millstream.engine.data.types import BIGINT, DOUBLE, list_of
+from millstream.engine.data.watermarks import constant_track
+from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.accumulators import Accumulator
 from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.batch import Batch

@@ -12,24 +12,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from millstream.engine.column import Column
-from millstream.engine.executor import Executor
-from millstream.engine.graph import GraphDelta
+from millstream.engine.data.column import Column
+from millstream.engine.data.graph import GraphDelta
+from millstream.engine.data.train import Train
 from millstream.engine.ingest.coerce import coerce_batch
-from millstream.engine.network import Network
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.running import RunningOperator
-from millstream.engine.train import Train
+from millstream.engine.runtime.executor import Executor
+from millstream.engine.runtime.network import Network
+from millstream.engine.runtime.running import RunningOperator
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryAdded
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.benchmarks.embedding import Results
-from millstream.server.engine_host import Context, EngineHost
+from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.host.live_runtime import LiveRuntime
+from millstream.server.journal.store import Store
 from millstream.server.live import SWITCH_INTERVAL_S
-from millstream.server.live_runtime import LiveRuntime
-from millstream.server.store import Store
 
 _SPIN_NS = 200_000  # before its time is over an operator stops sleeping: a sleep ends late, by a tenth of a millisecond or more
 

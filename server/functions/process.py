@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type
+from millstream.engine.data.arrow import arrow_type
 from millstream.engine.expressions.user_functions import FunctionFailed
 from millstream.engine.language.durations import duration_text
 from millstream.engine.language.statements import FunctionDefinition

@@ -1,7 +1,7 @@
 """What stands at one arrival number: states of streams, contents of tables, and what durable queries hold. A place to replay from.
 
 A checkpoint is taken where a segment of the journal begins, so that the segments before it can be let go of. Nothing runs while it is
-copied; what waits in the queues is worked off in the copy (engine/fork.py), so that it says what the queries hold once they have
+copied; what waits in the queues is worked off in the copy (engine/runtime/fork.py), so that it says what the queries hold once they have
 seen all that arrived before.
 """
 
@@ -14,16 +14,16 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine import fork
-from millstream.engine.fork import OperatorState
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
+from millstream.engine.runtime import fork
+from millstream.engine.runtime.fork import OperatorState
 from millstream.server.errors import StoreError
 from millstream.server.journal.segments import sync_directory
 
 if TYPE_CHECKING:
-    from millstream.engine.sources import Source
-    from millstream.server.engine_host import EngineHost
-    from millstream.server.queries import Query
+    from millstream.engine.runtime.sources import Source
+    from millstream.server.host.engine_host import EngineHost
+    from millstream.server.host.queries import Query
 
 VERSION = 1
 _MAGIC = b"MSTC"
@@ -51,7 +51,7 @@ class Checkpoint:
 
 def key_of(query: Query) -> str:
     """Return the name under which a query's run is remembered: derived streams have names of their own."""
-    from millstream.server.queries import QueryKind
+    from millstream.server.host.queries import QueryKind
 
     return f"stream {query.name}" if query.kind is QueryKind.DERIVED else f"query {query.name}"
 

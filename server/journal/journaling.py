@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.errors import InvalidDefinition, UnknownName
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema, StreamDefinition
-from millstream.server.fed_streams import base_streams
+from millstream.engine.data.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema, StreamDefinition
+from millstream.server.host.fed_streams import base_streams
 from millstream.server.journal import checkpoints
 from millstream.server.journal.journal import Journal
 from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data
@@ -19,11 +19,11 @@ from millstream.server.journal.segments import records_of
 from millstream.server.once.held import HeldBlock, HeldRows
 
 if TYPE_CHECKING:
-    from millstream.engine.column import Column
-    from millstream.engine.sources import Reservation, Source
-    from millstream.server.engine_host import EngineHost
-    from millstream.server.intake import StreamIntake
-    from millstream.server.queries import Query
+    from millstream.engine.data.column import Column
+    from millstream.engine.runtime.sources import Reservation, Source
+    from millstream.server.host.engine_host import EngineHost
+    from millstream.server.host.intake import StreamIntake
+    from millstream.server.host.queries import Query
 
 Said = Mapping[str, Any]  # the arguments of a control item
 US_PER_S = 1_000_000

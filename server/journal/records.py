@@ -14,9 +14,9 @@ from typing import Any
 
 import msgpack
 import pyarrow as pa
-from millstream.engine.arrow import arrow_schema, column_from_arrow, column_to_arrow
-from millstream.engine.column import Column
-from millstream.engine.schema import Schema
+from millstream.engine.data.arrow import arrow_schema, column_from_arrow, column_to_arrow
+from millstream.engine.data.column import Column
+from millstream.engine.data.schema import Schema
 
 ROWS, CONTROL = 1, 2
 _HEAD = struct.Struct("<IIBIqqqI")  # body length, crc | kind, stream, lo, hi, now_us, meta length

@@ -12,23 +12,23 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from millstream.engine import fork
-from millstream.engine.errors import EngineError
-from millstream.engine.records import dataclass
-from millstream.server import running
-from millstream.server.feeding import DirectFeeder
+from millstream.engine.data.errors import EngineError
+from millstream.engine.data.records import dataclass
+from millstream.engine.runtime import fork
+from millstream.server.host import running
+from millstream.server.host.feeding import DirectFeeder
+from millstream.server.host.lifecycle import Verb
+from millstream.server.host.queries import QueryKind
 from millstream.server.journal import checkpoints
 from millstream.server.journal.checkpoints import Checkpoint, key_of
 from millstream.server.journal.records import ROWS, Record
-from millstream.server.lifecycle import Verb
-from millstream.server.queries import QueryKind
 
 if TYPE_CHECKING:
-    from millstream.engine.column import Column
-    from millstream.engine.train import Int64Array
-    from millstream.server.engine_host import EngineHost
+    from millstream.engine.data.column import Column
+    from millstream.engine.data.train import Int64Array
+    from millstream.server.host.engine_host import EngineHost
+    from millstream.server.host.queries import Query
     from millstream.server.journal.journaling import Journaling
-    from millstream.server.queries import Query
 
 STEP_S = 0.001
 

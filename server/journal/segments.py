@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.server.errors import StoreError
 from millstream.server.journal.records import HEAD_BYTES, Corrupt, Record, Torn, decode
 

@@ -10,17 +10,17 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from millstream.engine.errors import EngineError
-from millstream.engine.executor import Executor
-from millstream.engine.graph import OperatorId, QueryId
-from millstream.engine.network import Network
+from millstream.engine.data.errors import EngineError
+from millstream.engine.data.graph import OperatorId, QueryId
+from millstream.engine.data.schema import TableDefinition
+from millstream.engine.data.train import Train
 from millstream.engine.operators.contract import EvaluationErrors
-from millstream.engine.planner.physical import PhysicalQuery
-from millstream.engine.schema import TableDefinition
-from millstream.engine.train import Train
+from millstream.engine.plan.physical import PhysicalQuery
+from millstream.engine.runtime.executor import Executor
+from millstream.engine.runtime.network import Network
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.host.virtual_runtime import VirtualRuntime
 from millstream.server.once.held import HeldBlock, HeldRows, slices
-from millstream.server.virtual_runtime import VirtualRuntime
 
 TRAIN_ROWS = 16_384
 

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.arrow import column_from_arrow
-from millstream.engine.catalog import DerivedStream, TimeOffset
-from millstream.engine.column import Column
-from millstream.engine.errors import InvalidDefinition
-from millstream.engine.records import dataclass
-from millstream.engine.schema import Schema, StreamDefinition, TimeRule
-from millstream.engine.types import Kind
-from millstream.server.net_rows import net_rows
-from millstream.server.queries import Query, QueryKind
+from millstream.engine.data.arrow import column_from_arrow
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema, StreamDefinition, TimeRule
+from millstream.engine.data.types import Kind
+from millstream.engine.plan.catalog import DerivedStream, TimeOffset
+from millstream.server.host.queries import Query, QueryKind
+from millstream.server.results.net_rows import net_rows
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import EngineHost
+    from millstream.server.host.engine_host import EngineHost
 
 NO_ROW_IS_LATE_US = 1 << 60  # a delay that keeps W below every row: a set of rows that stand has no late ones
 _UNITS = {1_000_000: "s", 1_000: "ms", 1: "us"}
@@ -61,7 +61,7 @@ def fetchable_queries(host: EngineHost) -> dict[str, Query]:
 
 def as_relation(query: Query) -> DerivedStream:
     """Return a query as something that may stand in FROM; of one that gives changes, the rows that stand."""
-    from millstream.engine.planner.plan import derived_stream  # with the planner, which is loaded when the server listens already
+    from millstream.engine.plan.plan import derived_stream  # with the planner, which is loaded when the server listens already
 
     made = derived_stream(query.name, query.planned)
     return replace(made, schema=_standing(made.schema), changes=False) if made.changes else made

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.engine.language import statements as say
-from millstream.server.outcome import Outcome
+from millstream.server.results.outcome import Outcome
 from millstream.server.statements.definitions import create_class, create_derived_stream, create_stream, create_table
 from millstream.server.statements.describe import describe
 from millstream.server.statements.drop import drop

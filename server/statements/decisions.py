@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.scheduler.optimiser.contract import Decision, Observation
-from millstream.server.live_runtime import LiveRuntime
-from millstream.server.outcome import Outcome, table
+from millstream.server.host.live_runtime import LiveRuntime
+from millstream.server.results.outcome import Outcome, table
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import EngineHost
+    from millstream.server.host.engine_host import EngineHost
 
 NS_PER_US = 1_000
 NS_PER_MS = 1e6

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
-from millstream.engine.planner.plan import derived_stream
-from millstream.server import running, side_streams
-from millstream.server.inputs import open_input
-from millstream.server.lifecycle import QueryState
-from millstream.server.outcome import Outcome, said
-from millstream.server.queries import Query, QueryKind
+from millstream.engine.plan.plan import derived_stream
+from millstream.server.host import running, side_streams
+from millstream.server.host.lifecycle import QueryState
+from millstream.server.host.queries import Query, QueryKind
+from millstream.server.results.outcome import Outcome, said
+from millstream.server.run.inputs import open_input
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 
 def create_stream(host: EngineHost, statement: CreateStream, context: Context) -> Outcome:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.engine.language.statements import ClassDefinition, Describe, ObjectKind
-from millstream.engine.schema import Schema, StreamDefinition
-from millstream.server.outcome import Outcome, table
+from millstream.server.results.outcome import Outcome, table
 from millstream.server.statements.functions import describe_function
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 _COLUMNS = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "BOOLEAN", False], ["note", "TEXT", True]]
 

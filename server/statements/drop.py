@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.catalog import DerivedStream
-from millstream.engine.errors import InUse, UnknownName
+from millstream.engine.data.errors import InUse, UnknownName
+from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.statements import Drop, ObjectKind
-from millstream.engine.schema import StreamDefinition, TableDefinition
-from millstream.server import running
-from millstream.server.outcome import Outcome, said
-from millstream.server.queries import Query
+from millstream.engine.plan.catalog import DerivedStream
+from millstream.server.host import running
+from millstream.server.host.queries import Query
+from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 
 def drop(host: EngineHost, statement: Drop, context: Context) -> Outcome:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine import fork
-from millstream.engine.errors import EngineError, InvalidDefinition, Unsupported
+from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
+from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
+from millstream.engine.data.train import Train
 from millstream.engine.language.statements import Fetch
-from millstream.engine.planner.finite import check_times, table_of_rows
-from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
-from millstream.engine.schema import Schema, StreamDefinition, TableDefinition
-from millstream.engine.train import Train
-from millstream.server.net_rows import net_rows
+from millstream.engine.plan.finite import check_times, table_of_rows
+from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
+from millstream.engine.runtime import fork
+from millstream.server.host.queries import Query
 from millstream.server.once.answering import PrivateEngine
 from millstream.server.once.held import (
     HeldRows,
@@ -27,13 +27,13 @@ from millstream.server.once.held import (
     time_of,
     without_sides,
 )
-from millstream.server.outcome import Outcome
-from millstream.server.queries import Query
-from millstream.server.render import NamedResult
-from millstream.server.trains import ResultShape
+from millstream.server.results.net_rows import net_rows
+from millstream.server.results.outcome import Outcome
+from millstream.server.results.render import NamedResult
+from millstream.server.results.trains import ResultShape
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 Answer = Callable[[], Outcome]
 

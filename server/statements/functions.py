@@ -9,15 +9,15 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.engine.errors import InUse, InvalidDefinition
+from millstream.engine.data.errors import InUse, InvalidDefinition
 from millstream.engine.expressions.user_functions import FunctionFailed, UserFunction
 from millstream.engine.language.statements import CreateFunction, Drop, FunctionDefinition
 from millstream.server.functions.process import FunctionProcess
-from millstream.server.outcome import Outcome, said, table
+from millstream.server.results.outcome import Outcome, said, table
 from millstream.server.statements.drop import drop_callers
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 SOURCE_BYTES_MAX = 4 * 2**20
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.engine.language.statements import InsertValues
-from millstream.engine.planner.insert import bind_rows
-from millstream.server.outcome import Outcome, said
+from millstream.engine.plan.insert import bind_rows
+from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 
 def insert_values(host: EngineHost, statement: InsertValues, context: Context) -> Outcome:

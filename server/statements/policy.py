@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from millstream.engine.language.statements import SetPolicy
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.spec import OptionValue, PolicySpec
-from millstream.server.outcome import Outcome, said
-from millstream.server.store import POLICY_NOTE
+from millstream.server.journal.store import POLICY_NOTE
+from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 
 def set_policy(host: EngineHost, statement: SetPolicy, context: Context) -> Outcome:

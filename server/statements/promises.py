@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.planner.physical import QueryOptions
-from millstream.engine.planner.plan import PlannedQuery
+from millstream.engine.plan.physical import QueryOptions
+from millstream.engine.plan.plan import PlannedQuery
 from millstream.scheduler.measure_reports import OutputReport
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT
-from millstream.server import admission
-from millstream.server.outcome import Outcome, table
-from millstream.server.queries import Query
-from millstream.server.worths import failures_of_shed_by
+from millstream.server.host.queries import Query
+from millstream.server.host.worths import failures_of_shed_by
+from millstream.server.results.outcome import Outcome, table
+from millstream.server.watch import admission
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import EngineHost
+    from millstream.server.host.engine_host import EngineHost
 
 
 def promises(host: EngineHost, planned: PlannedQuery, query: Query | None) -> Outcome:

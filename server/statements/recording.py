@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.errors import Unsupported
+from millstream.engine.data.errors import Unsupported
 from millstream.engine.language.statements import Record, Recorded
 from millstream.server.errors import IllegalMove
-from millstream.server.live_runtime import LiveRuntime
-from millstream.server.outcome import Outcome, said, table
-from millstream.server.recordings import ArrivalRecording, DecisionRecording
+from millstream.server.host.live_runtime import LiveRuntime
+from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
+from millstream.server.results.outcome import Outcome, said, table
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 
 def record(host: EngineHost, statement: Record, context: Context) -> Outcome:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.errors import InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
-from millstream.engine.planner.plan import PlannedQuery
-from millstream.engine.records import dataclass
-from millstream.server import running
-from millstream.server.assignment import Assignment
-from millstream.server.fed_streams import base_streams
-from millstream.server.lifecycle import Verb
-from millstream.server.outcome import Outcome, said
-from millstream.server.queries import Query, QueryKind
-from millstream.server.store import StoredQuery
+from millstream.engine.plan.plan import PlannedQuery
+from millstream.server.host import running
+from millstream.server.host.assignment import Assignment
+from millstream.server.host.fed_streams import base_streams
+from millstream.server.host.lifecycle import Verb
+from millstream.server.host.queries import Query, QueryKind
+from millstream.server.journal.store import StoredQuery
+from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,22 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.schema import StreamDefinition
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.statements import Show, ShowWhat
-from millstream.engine.schema import StreamDefinition
 from millstream.engine.sharing.bill import bills
-from millstream.engine.watermarks import TIME_MAX, TIME_MIN
 from millstream.scheduler import catalog as policies
 from millstream.scheduler.spec import PolicySpec
-from millstream.server import loads, measured
-from millstream.server.outcome import Outcome, table
+from millstream.server.results.outcome import Outcome, table
 from millstream.server.statements.decisions import show_decisions
 from millstream.server.statements.describe import time_rule
 from millstream.server.statements.functions import show_functions
+from millstream.server.watch import loads, measured
 
 NS_PER_MS = 1_000_000
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 COUNTED = ("accepted", "processed", "late", "failed", "shed", "queued")  # of a query's input rows (K10)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.durations import duration_text
-from millstream.engine.planner.physical import PhysicalNode, SourceNode
-from millstream.engine.planner.plan import PlannedQuery
-from millstream.engine.planner.state import operator_name, state_bound
-from millstream.engine.schema import StreamDefinition
+from millstream.engine.plan.physical import PhysicalNode, SourceNode
+from millstream.engine.plan.plan import PlannedQuery
+from millstream.engine.plan.state import operator_name, state_bound
 from millstream.engine.sharing.bill import memberships
-from millstream.server.fed_streams import base_streams
-from millstream.server.queries import Query
+from millstream.server.host.fed_streams import base_streams
+from millstream.server.host.queries import Query
 from millstream.server.statements.describe import time_rule
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import EngineHost
+    from millstream.server.host.engine_host import EngineHost
 
 NAMES_SHOWN_MAX = 8
 

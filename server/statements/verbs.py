@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.engine.language.statements import ChangeQuery, QueryVerb
-from millstream.server import running
-from millstream.server.lifecycle import Verb
-from millstream.server.outcome import Outcome, said
+from millstream.server.host import running
+from millstream.server.host.lifecycle import Verb
+from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.engine_host import Context, EngineHost
+    from millstream.server.host.engine_host import Context, EngineHost
 
 _VERBS = {QueryVerb.START: Verb.START, QueryVerb.STOP: Verb.STOP, QueryVerb.PAUSE: Verb.PAUSE, QueryVerb.RESUME: Verb.RESUME}
 

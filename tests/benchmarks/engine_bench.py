@@ -9,15 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from millstream.engine.catalog import Catalog
-from millstream.engine.executor import Executor
+from millstream.engine.data.train import Train
+from millstream.engine.data.work import OrderId, Step, WorkOrder
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateStream
-from millstream.engine.network import Network
-from millstream.engine.planner.plan import plan_select
-from millstream.engine.train import Train
-from millstream.engine.work import OrderId, Step, WorkOrder
-from millstream.engine.workloads import (
+from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.plan import plan_select
+from millstream.engine.runtime.executor import Executor
+from millstream.engine.runtime.network import Network
+from millstream.engine.workloads.workloads import (
     CHAIN_QUERY,
     CHAIN_STREAM,
     JOIN_QUERY,

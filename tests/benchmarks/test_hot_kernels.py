@@ -17,7 +17,7 @@ import uvloop
 from millstream.client.benchmarks import chain_workload
 from millstream.client.benchmarks.kit import Kit
 from millstream.client.benchmarks.raw import RawPublisher
-from millstream.engine import fused
+from millstream.engine.chains import fused
 from millstream.protocol import messages
 from millstream.protocol.batches import BatchDecoder, BatchEncoder
 from millstream.protocol.plain_batches import PlainReader, width_of
@@ -28,7 +28,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
 from millstream.server.benchmarks import dispatch, sharing, window
 from millstream.server.benchmarks.embedding import Embedded
-from millstream.server.listener import Listener
+from millstream.server.net.listener import Listener
 
 from tests.support.live_server import Harness, running
 from tests.support.pairs import Pair, joined

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from millstream.engine.schema import Field, Schema
-from millstream.engine.train import Numbers, Train, empty_train
-from millstream.engine.types import BIGINT
-from millstream.engine.watermarks import RowsTrack, constant_track
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.train import Numbers, Train, empty_train
+from millstream.engine.data.types import BIGINT
+from millstream.engine.data.watermarks import RowsTrack, constant_track
 
 TRACK = RowsTrack(3, 9, 5, np.array([7, 8], dtype=np.int64), 1, first=4)
 

@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 import pytest
+from millstream.engine.data.graph import ClassId, ClassNode
+from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP
+from millstream.engine.data.work import Step
 from millstream.engine.expressions.ir import Call, Literal
-from millstream.engine.graph import ClassId, ClassNode
-from millstream.engine.operators.recipes import ProjectRecipe, SelectRecipe, SplitRecipe, UnionRecipe
-from millstream.engine.planner.physical import InputRef, PhysicalNode
-from millstream.engine.types import BIGINT, TEXT, TIMESTAMP
-from millstream.engine.work import Step
+from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe, SplitRecipe, UnionRecipe
+from millstream.engine.plan.physical import InputRef, PhysicalNode
 
 from tests.support.engine_run import Engine, compare, node, ref, schema_of
 
@@ -153,7 +153,7 @@ def test_a_filter_that_keeps_nothing_leaves_at_most_a_few_items_in_its_log() -> 
     nothing = node(SelectRecipe(SCHEMA, compare("<", ref(SCHEMA, "a"), -1)), source)
     delta = engine.query("q", node(UnionRecipe(SCHEMA, 1), nothing))
     select = next(o.id for o in delta.operators if o.kind == "select")
-    from millstream.engine.work import Step
+    from millstream.engine.data.work import Step
 
     for row in ROWS:
         engine.put("s", [row])
@@ -200,7 +200,7 @@ def test_an_operator_that_raises_takes_its_query_down_and_nothing_else() -> None
 
 
 def test_a_budget_leaves_the_other_steps_undone() -> None:
-    from millstream.engine.work import Step
+    from millstream.engine.data.work import Step
 
     engine = Engine(fuse=False)
     delta = engine.query("q", chain(engine.stream("s", SCHEMA)))

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import Unsupported
-from millstream.engine.graph import ClassId, ClassNode
-from millstream.engine.network import DEFAULT_CLASS_NODE
-from millstream.engine.operators.recipes import SelectRecipe
-from millstream.engine.planner.alternatives import Did, Measured, alternatives, expected_cost, key_of, physical_of
-from millstream.engine.planner.join_orders import change_runs, ordered, rebuilt, run_below
-from millstream.engine.planner.logical import LogicalQuery, Node, walk_plan
-from millstream.engine.planner.plan import plan_select
-from millstream.engine.work import Step
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.graph import ClassId, ClassNode
+from millstream.engine.data.work import Step
+from millstream.engine.language.recipes import SelectRecipe
+from millstream.engine.plan.alternatives import Did, Measured, alternatives, expected_cost, key_of, physical_of
+from millstream.engine.plan.join_orders import change_runs, ordered, rebuilt, run_below
+from millstream.engine.plan.logical import LogicalQuery, Node, walk_plan
+from millstream.engine.plan.plan import plan_select
+from millstream.engine.runtime.network import DEFAULT_CLASS_NODE
 
 from tests.support.engine_run import SECOND, SqlEngine
 

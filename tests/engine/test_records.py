@@ -12,7 +12,7 @@ from dataclasses import FrozenInstanceError, field, fields, replace
 from typing import ClassVar
 
 import pytest
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import Arrived
 from millstream.server.errors import Broken
 from millstream.server.live import LiveServer, _serve
-from millstream.server.metrics import ApplicationCollector, pages
+from millstream.server.watch.metrics import ApplicationCollector, pages
 
 from tests.support.live_server import TEST_CONFIG, Harness, run, until
 

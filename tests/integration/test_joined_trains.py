@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from millstream.engine.language.parse import parse_statement
-from millstream.server import intake, waiting_trains
-from millstream.server.engine_host import Context
-from millstream.server.waiting_trains import waiting_bytes_of
+from millstream.server.host import intake
+from millstream.server.host.engine_host import Context
+from millstream.server.net import waiting_trains
+from millstream.server.net.waiting_trains import waiting_bytes_of
 
 from tests.support.live_server import Harness, rows_of, run, until
 

@@ -10,7 +10,7 @@ import pytest
 from millstream.scheduler.instructions import SetDropRatio
 from millstream.server.config import load_config, policy_at_start
 from millstream.server.errors import ConfigError
-from millstream.server.metrics import ApplicationCollector, pages
+from millstream.server.watch.metrics import ApplicationCollector, pages
 
 from tests.support.live_server import Harness, run, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from millstream.server.metrics import ApplicationCollector, pages
+from millstream.server.watch.metrics import ApplicationCollector, pages
 
 from tests.support.live_server import Harness, run, until
 

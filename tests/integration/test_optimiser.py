@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from millstream.engine.operators.recipes import SelectRecipe
-from millstream.server.queries import Query
-from millstream.server.watch import QosWatch
+from millstream.engine.language.recipes import SelectRecipe
+from millstream.server.host.queries import Query
+from millstream.server.watch.watch import QosWatch
 
 from tests.support.live_server import Harness, run, until
 
@@ -176,7 +176,7 @@ def test_states_of_targets_stand_beside_queries_and_in_the_metrics_also_without_
         assert found["loose"]["target"] == "met"
         assert found["loose"]["target_since"] is not None
         assert found["free"]["target"] is None
-        from millstream.server.metrics import ApplicationCollector, pages
+        from millstream.server.watch.metrics import ApplicationCollector, pages
 
         collector = ApplicationCollector(harness.server.application)
         await collector.measure()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from millstream.client import receipt_of
-from millstream.engine import limits
+from millstream.engine.data import limits
 
 from tests.support.live_server import Harness, run, until
 

@@ -115,7 +115,7 @@ def test_one_recording_of_a_kind_at_a_time_and_it_ends_with_its_connection() -> 
 
 
 def test_what_comes_after_the_bound_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.server.recordings.ROWS_MAX", 3)
+    monkeypatch.setattr("millstream.server.host.recordings.ROWS_MAX", 3)
 
     async def test(harness: Harness) -> None:
         client = await harness.client()

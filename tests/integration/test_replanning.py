@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from millstream.engine.errors import Unsupported
-from millstream.engine.planner.alternatives import Measured, alternatives
-from millstream.engine.planner.join_orders import change_runs, ordered, rebuilt
-from millstream.engine.planner.logical import Node
-from millstream.server.replanning import change_plan
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.plan.alternatives import Measured, alternatives
+from millstream.engine.plan.join_orders import change_runs, ordered, rebuilt
+from millstream.engine.plan.logical import Node
+from millstream.server.watch.replanning import change_plan
 
 from tests.support.live_server import Harness, run, running
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from millstream.client import cli, receipt_of
-from millstream.server.metrics import ApplicationCollector
+from millstream.server.watch.metrics import ApplicationCollector
 
 from tests.support.live_server import Harness, run, until
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
-from millstream.server.trains import ResultRows
+from millstream.server.results.trains import ResultRows
 
 from tests.support.live_server import Harness, rows_of, run, until
 

@@ -14,8 +14,9 @@ from millstream.protocol import messages as m
 from millstream.protocol.batches import BatchEncoder, encode_schema
 from millstream.protocol.connection import Connection
 from millstream.protocol.states import Role
-from millstream.server import intake, turn
-from millstream.server.session import Session
+from millstream.server.host import intake
+from millstream.server.net import turn
+from millstream.server.net.session import Session
 
 from tests.support.live_server import Harness, rows_of, run, until
 from tests.support.pairs import joined
@@ -369,7 +370,7 @@ def test_what_may_be_shed_enters_publisher_by_publisher(monkeypatch: pytest.Monk
 
 
 def test_no_more_rows_are_joined_than_one_call_takes(monkeypatch: pytest.MonkeyPatch, entered: list[int]) -> None:
-    from millstream.server import waiting_trains
+    from millstream.server.net import waiting_trains
 
     monkeypatch.setattr(waiting_trains, "JOINED_ROWS_MAX", 3 * ROWS)
 

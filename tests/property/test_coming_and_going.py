@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import InvalidDefinition
-from millstream.engine.train import Train
-from millstream.engine.work import Step
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.train import Train
+from millstream.engine.data.work import Step
 
 from tests.property.random_queries import random_query
 from tests.support.engine_run import SECOND, SqlEngine

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from millstream.engine.planner.plan import PlanOptions, plan_select
-from millstream.engine.planner.plan_writer import to_plan_object
+from millstream.engine.plan.plan import PlanOptions, plan_select
+from millstream.engine.plan.plan_writer import to_plan_object
 
 from tests.property.oracle import values
 from tests.property.oracle.join_queries import asof_query, join_query, table_query, union_query

@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.arrow import arrow_schema
-from millstream.engine.column import CellColumn, Column, concat_columns
-from millstream.engine.column_program import ColumnChain
+from millstream.engine.chains.column_program import ColumnChain
+from millstream.engine.chains.fused_program import FusedProgram
+from millstream.engine.data.arrow import arrow_schema
+from millstream.engine.data.column import CellColumn, Column, concat_columns
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.train import Deferred, Numbers, Selection, Train
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType
+from millstream.engine.data.watermarks import TIME_MIN, RowsTrack, RowTrack
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal
-from millstream.engine.fused_program import FusedProgram
-from millstream.engine.operators.recipes import ProjectRecipe, Recipe, SelectRecipe
-from millstream.engine.schema import Field, Schema
-from millstream.engine.train import Deferred, Numbers, Selection, Train
-from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType
-from millstream.engine.watermarks import TIME_MIN, RowsTrack, RowTrack
-from millstream.server.trains import ResultShape
+from millstream.engine.language.recipes import ProjectRecipe, Recipe, SelectRecipe
+from millstream.server.results.trains import ResultShape
 
 INT64, INT32 = 2**63 - 1, 2**31 - 1
 VALUES: dict[DataType, st.SearchStrategy[Any]] = {

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from millstream.protocol.text import json_lines
 from millstream.scheduler import catalog
-from millstream.server.embedded import Replay, run_replay
+from millstream.server.run.embedded import Replay, run_replay
 from pyarrow import parquet
 
 from tests.support.live_server import Harness, run

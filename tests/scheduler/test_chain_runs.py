@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from millstream.client.benchmarks import chain_workload
-from millstream.engine import fused
-from millstream.engine.executor import Executor
-from millstream.engine.work import RUN_FIELDS, ChainReceipt, ChainRuns, Emission, OrderId, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.chains import fused
+from millstream.engine.data.work import RUN_FIELDS, ChainReceipt, ChainRuns, Emission, OrderId, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.runtime.executor import Executor
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import WorkDone
 from millstream.scheduler.ledger import _EDGE_COLUMNS, _LOG_COLUMNS, _OPERATOR_COLUMNS

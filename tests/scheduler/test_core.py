@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from millstream.engine.graph import Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
-from millstream.engine.work import EdgeCount, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.data.graph import Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
+from millstream.engine.data.work import EdgeCount, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.errors import GraphError, LedgerError

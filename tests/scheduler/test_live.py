@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from millstream.engine.graph import EdgeId, LogId, OperatorId, QueryId
-from millstream.engine.work import WorkOrder, WorkReceipt
+from millstream.engine.data.graph import EdgeId, LogId, OperatorId, QueryId
+from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.scheduler import live as live_module
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, SchedulerError

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.graph import ClassId, OperatorId, QueryId, QueryNode
-from millstream.engine.work import Emission
+from millstream.engine.data.graph import ClassId, OperatorId, QueryId, QueryNode
+from millstream.engine.data.work import Emission
 from millstream.scheduler.histogram import Histogram
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.outputs import unions

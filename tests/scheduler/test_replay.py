@@ -7,7 +7,7 @@ import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.graph import QueryId
+from millstream.engine.data.graph import QueryId
 from millstream.scheduler import catalog
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryPaused, QueryResumed

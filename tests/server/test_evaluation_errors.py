@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from millstream.protocol.text import json_lines
-from millstream.server.embedded import Replay, run_replay
+from millstream.server.run.embedded import Replay, run_replay
 
 STREAMS = """
 CREATE STREAM s (ts BIGINT, k TEXT, v INT, w INT) TIMESTAMP BY ts UNIT s ON ERROR INTO broken;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.scheduler.sharing.names import DEFAULT, OFF
-from millstream.server.embedded import Replay, run_replay
+from millstream.server.run.embedded import Replay, run_replay
 
 SCRIPT = """
 CREATE STREAM s (ts BIGINT, n INT, k TEXT) TIMESTAMP BY ts UNIT s DELAY 5 SECONDS IDLE 3 SECONDS FLUSH;

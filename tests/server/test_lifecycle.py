@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from millstream.server.errors import IllegalMove
-from millstream.server.lifecycle import MOVES, QueryState, Verb, next_state
+from millstream.server.host.lifecycle import MOVES, QueryState, Verb, next_state
 
 ALREADY = {
     (QueryState.RUNNING, Verb.START),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from millstream.engine.arrow import column_to_arrow
+from millstream.engine.data.arrow import column_to_arrow
 from millstream.scheduler import catalog
 from millstream.scheduler.simulation import runner
 from millstream.scheduler.simulation.experiments import Case, load, names

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from millstream.engine.errors import InvalidDefinition
-from millstream.engine.schema import Field, Schema
-from millstream.engine.types import BIGINT, DOUBLE
-from millstream.server.net_rows import net_rows
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.types import BIGINT, DOUBLE
+from millstream.server.results.net_rows import net_rows
 
 SCHEMA = Schema((Field("k", BIGINT), Field("v", DOUBLE)))
 

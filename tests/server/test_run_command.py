@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from millstream.server.run_command import command
+from millstream.server.run.run_command import command
 
 STREAM = "CREATE STREAM s (ts BIGINT, v INT) TIMESTAMP BY ts UNIT s;\n"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from millstream.scheduler.sharing.catalog import SHARING
 from millstream.scheduler.sharing.names import NAMES, OFF
-from millstream.server.embedded import Outcomes, Replay, run_replay
-from millstream.server.sharing import late_rule
+from millstream.server.host.sharing import late_rule
+from millstream.server.run.embedded import Outcomes, Replay, run_replay
 
 STREAM = "CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s;"
 QUERIES = """

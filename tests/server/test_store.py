@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from millstream.server.errors import StoreError
-from millstream.server.store import Store, StoredQuery
+from millstream.server.journal.store import Store, StoredQuery
 
 
 def test_definitions_and_queries_come_back_in_order_with_every_member(tmp_path: Path) -> None:

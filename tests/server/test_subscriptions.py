@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.column import CellColumn, Column
-from millstream.engine.schema import Field, Schema
-from millstream.engine.train import Numbers, Train
-from millstream.engine.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
-from millstream.engine.watermarks import RowTrack
+from millstream.engine.data.column import CellColumn, Column
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.train import Numbers, Train
+from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
+from millstream.engine.data.watermarks import RowTrack
 from millstream.protocol.messages import End, Gap, Result
-from millstream.server.results import ENTRY_BYTES, FLAT_BYTES, Entry, ResultLog
-from millstream.server.subscriptions import STALLED_NS, Bounds, Feed, Subscription
-from millstream.server.trains import ResultRows, ResultShape, pieces_of
+from millstream.server.results.results import ENTRY_BYTES, FLAT_BYTES, Entry, ResultLog
+from millstream.server.results.subscriptions import STALLED_NS, Bounds, Feed, Subscription
+from millstream.server.results.trains import ResultRows, ResultShape, pieces_of
 
 ROW_BYTES = 8 + ENTRY_BYTES  # each row is a result of its own
 

@@ -14,9 +14,9 @@ from millstream.engine.expressions.user_functions import FunctionFailed
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateFunction
 from millstream.protocol.text import json_lines
-from millstream.server.embedded import Replay, run_replay
 from millstream.server.functions.process import FunctionProcess
-from millstream.server.store import Store
+from millstream.server.journal.store import Store
+from millstream.server.run.embedded import Replay, run_replay
 
 SOURCE = """
 from __future__ import annotations

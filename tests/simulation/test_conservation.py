@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.graph import OperatorId
+from millstream.engine.data.graph import OperatorId
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.events import Event

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from millstream.engine.graph import LogId
+from millstream.engine.data.graph import LogId
 from millstream.scheduler.errors import SchedulerError, SimulationError
 from millstream.scheduler.simulation import recording
 from millstream.scheduler.simulation.simulate import RunSettings, simulate

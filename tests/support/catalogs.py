@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.engine.catalog import Catalog
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateDerivedStream, CreateStream, CreateTable
-from millstream.engine.planner.plan import derived_stream, plan_select
+from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.plan import derived_stream, plan_select
 
 
 def catalog_of(definitions: Sequence[str]) -> Catalog:

@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.arrow import arrow_type, column_from_arrow, column_to_arrow
-from millstream.engine.catalog import Catalog
-from millstream.engine.column import Column
-from millstream.engine.executor import Executor
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
+from millstream.engine.data.column import Column
+from millstream.engine.data.graph import ClassNode, GraphDelta, QueryId
+from millstream.engine.data.schema import Field, Schema, StreamDefinition, TimeRule
+from millstream.engine.data.train import Train
+from millstream.engine.data.types import BOOLEAN, DataType
+from millstream.engine.data.work import OrderId, Step, WorkOrder, WorkReceipt
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
-from millstream.engine.graph import ClassNode, GraphDelta, QueryId
 from millstream.engine.language.parse import parse_statement
+from millstream.engine.language.recipes import EmitSpec, Recipe
 from millstream.engine.language.statements import CreateStream, CreateTable
-from millstream.engine.network import DEFAULT_CLASS_NODE, Hooks, Network
 from millstream.engine.operators.contract import EvaluationErrors
-from millstream.engine.operators.recipes import EmitSpec, Recipe
-from millstream.engine.planner.physical import InputRef, PhysicalNode, PhysicalQuery, QueryOptions, SourceNode
-from millstream.engine.planner.plan import plan_select
-from millstream.engine.schema import Field, Schema, StreamDefinition, TimeRule
-from millstream.engine.train import Train
-from millstream.engine.types import BOOLEAN, DataType
-from millstream.engine.work import OrderId, Step, WorkOrder, WorkReceipt
+from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuery, QueryOptions, SourceNode
+from millstream.engine.plan.plan import plan_select
+from millstream.engine.runtime.executor import Executor
+from millstream.engine.runtime.network import DEFAULT_CLASS_NODE, Hooks, Network
 
 SECOND = 1_000_000
 Rows = list[tuple[Any, ...]]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from millstream.engine.catalog import Catalog
 from millstream.engine.language.parse import parse_script
 from millstream.engine.language.statements import CreateClass, CreateStream, CreateTable
-from millstream.engine.planner.plan import PlannedQuery, PlanOptions, plan_select
+from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
 
 DEFINITIONS = """
 CREATE STREAM s (ts TIMESTAMP, k BIGINT, v DOUBLE, name TEXT, d DECIMAL(10, 2), i INT) TIMESTAMP BY ts DELAY 2 SECONDS;

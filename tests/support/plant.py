@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from millstream.engine.graph import ClassId
+from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.aloma import Aloma
 from millstream.scheduler.load.contract import CYCLE_NS, Seen
 

@@ -36,7 +36,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def dotted(path: Path) -> str:
-    """Return the import name of a product file: engine/train.py is millstream.engine.train."""
+    """Return the import name of a product file: engine/data/train.py is millstream.engine.data.train."""
     parts = path.with_suffix("").parts
     return ".".join(("millstream", *(parts[:-1] if parts[-1] == "__init__" else parts)))
 

@@ -77,7 +77,7 @@ def test_the_wheel_installed_into_a_fresh_environment_runs(tmp_path: Path) -> No
     (packages / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     answer = run(str(python.with_name("millstream")), "--help", cwd=tmp_path)
     assert "Usage: millstream" in answer
-    where = run(str(python), "-c", "import millstream.engine.graph as g; print(g.__file__)", cwd=tmp_path)
+    where = run(str(python), "-c", "import millstream.engine.data.graph as g; print(g.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(tmp_path / "fresh")
     listed = run(
         str(python), "-c", "from millstream.feeder.flights import FOLDER; print(*sorted(p.name for p in FOLDER.iterdir()))", cwd=tmp_path

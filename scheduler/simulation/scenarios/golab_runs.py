@@ -13,7 +13,7 @@ from dataclasses import field
 from math import log2
 from typing import Any
 
-from millstream.engine.records import dataclass
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
 from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery
 from millstream.scheduler.sharing.tasks import Task, TaskQueue

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from millstream.engine.graph import NS_PER_S, ClassId, ClassNode, GraphDelta, OperatorId
-from millstream.engine.work import WorkReceipt
+from millstream.engine.data.graph import NS_PER_S, ClassId, ClassNode, GraphDelta, OperatorId
+from millstream.engine.data.work import WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived, QueryAdded
 from millstream.scheduler.ledger_checks import validate

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.data.types import BIGINT, DATE, DOUBLE, INT, INTERVAL, NULL, TIMESTAMP
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import BIGINT, DATE, DOUBLE, INT, INTERVAL, NULL, TIMESTAMP
 
 MAX, MIN = 2**63 - 1, -(2**63)
 BIGINTS = st.one_of(

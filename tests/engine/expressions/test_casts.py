@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, decimal, list_of
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import cast
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, decimal, list_of
 
 MIN, MAX = -(2**63), 2**63 - 1
 DAY = 86_400_000_000

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, TEXT, TIMESTAMP, DataType, decimal, list_of
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, TEXT, TIMESTAMP, DataType, decimal, list_of
 
 COMPARE = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 EXACT_TYPES = [INT, BIGINT, decimal(5, 2), decimal(18, 4), decimal(19, 0), decimal(38, 10)]

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from millstream.engine.column import Column
-from millstream.engine.errors import TypeProblem, Unsupported
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import TypeProblem, Unsupported
+from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, TEXT, TIMESTAMP, decimal
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import call, case, cast, convert_literal, integer_literal
 from millstream.engine.expressions.compile import compile_expression, compile_predicate, fold
 from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.ir import Call, ColumnRef, Literal
-from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, TEXT, TIMESTAMP, decimal
 
 
 def test_constants_are_folded_and_failing_ones_fail_at_each_row(table: Any, run: Any) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, decimal
 from millstream.engine.expressions.build import call, case
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, decimal
 
 INTS = st.one_of(st.none(), st.integers(-3, 3))
 

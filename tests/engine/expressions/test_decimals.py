@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.types import BIGINT, DOUBLE, INT, DataType, decimal
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import BIGINT, DOUBLE, INT, DataType, decimal
 
 TYPES = [decimal(5, 2), decimal(18, 6), decimal(19, 0), decimal(38, 10), decimal(4, 4), BIGINT, INT]
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.arrow import arrow_type, column_from_arrow, column_to_arrow
-from millstream.engine.column import Column
-from millstream.engine.errors import EngineError
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import EngineError
+from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, DataType, list_of
 from millstream.engine.expressions import build
 from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.ir import ColumnRef
-from millstream.engine.types import BIGINT, DOUBLE, TEXT, DataType, list_of
 
 from tests.support.engine_run import SqlEngine
 

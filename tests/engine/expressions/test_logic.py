@@ -6,10 +6,10 @@ import itertools
 from typing import Any
 
 import pytest
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.types import BIGINT, BOOLEAN, INT, NULL
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import BIGINT, BOOLEAN, INT, NULL
 
 STATES = [True, False, None]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.data.types import BIGINT, DOUBLE, INT, INTERVAL, decimal
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import BIGINT, DOUBLE, INT, INTERVAL, decimal
 
 MIN, MAX = -(2**63), 2**63 - 1
 MODES = {

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.types import TEXT
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import TEXT
 
 ALPHABET = "abA%_\\.(*é\n"
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import EngineError
+from millstream.engine.data.errors import EngineError
 
 from tests.support.engine_run import SqlEngine
 

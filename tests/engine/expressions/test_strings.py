@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import TypeProblem
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.types import BIGINT, DOUBLE, INT, NULL, TEXT, decimal
 from millstream.engine.expressions.build import call
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.types import BIGINT, DOUBLE, INT, NULL, TEXT, decimal
 
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("abAB é字\U0001f600,%_"), max_size=8), st.sampled_from(["", "a,b,,c", "  x  "]))
 

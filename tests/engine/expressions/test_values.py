@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.column import Column
+from millstream.engine.data.column import Column
+from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP, decimal, list_of
 from millstream.engine.expressions.durations import format_duration, parse_duration, unit_us
 from millstream.engine.expressions.formatting import format_column
 from millstream.engine.expressions.parsing import parse_column
@@ -23,7 +24,6 @@ from millstream.engine.expressions.values import (
     parse_timestamp,
     parse_value,
 )
-from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP, decimal, list_of
 
 SECOND = 1_000_000
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from millstream.engine.event_time import event_times, time_position
+from millstream.engine.data.event_time import event_times, time_position
+from millstream.engine.data.schema import Field, Schema, StreamDefinition, TimeRule
+from millstream.engine.data.types import DataType
 from millstream.engine.expressions.formatting import format_column
 from millstream.engine.expressions.strings import as_list
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.outcome import Coerced
-from millstream.engine.schema import Field, Schema, StreamDefinition, TimeRule
-from millstream.engine.types import DataType
 
 
 def make_coercer(*columns: tuple[Any, ...], time: TimeRule | None = None, extra: str = "ignore") -> Coercer:

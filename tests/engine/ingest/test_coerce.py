@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.arrow import arrow_type
-from millstream.engine.errors import InvalidDefinition, TypeProblem
+from millstream.engine.data.arrow import arrow_type
+from millstream.engine.data.errors import InvalidDefinition, TypeProblem
+from millstream.engine.data.schema import Field, Schema, TableDefinition, TimeRule
+from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP
+from millstream.engine.data.types import decimal as decimal_type
 from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
 from millstream.engine.ingest.outcome import Reasons
-from millstream.engine.schema import Field, Schema, TableDefinition, TimeRule
-from millstream.engine.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP
-from millstream.engine.types import decimal as decimal_type
 
 BIG = [9007199254740993, 2**63 - 1, -(2**63)]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.schema import TimeRule
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, decimal
 from millstream.engine.ingest.csv_records import split_regular, tokenize
 from millstream.engine.ingest.csv_text import CsvParser, read_csv_text
-from millstream.engine.schema import TimeRule
-from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, decimal
 
 ID_AND_TEXT = (("id", BIGINT), ("s", TEXT))
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, decimal
 from millstream.engine.ingest import json_lines
 from millstream.engine.ingest.json_lines import JsonLinesParser
-from millstream.engine.types import BIGINT, DOUBLE, TEXT, decimal
 
 
 def read(data: bytes, coercer: Any, size: int | None = None) -> list[Any]:

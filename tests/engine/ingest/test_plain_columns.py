@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from millstream.engine.column import Column, concat_columns
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.types import TEXT
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.plain_columns import joined
 from millstream.engine.ingest.plain_text import PlainText, plain_text
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.types import TEXT
 from millstream.protocol.batches import BatchEncoder
 from millstream.protocol.plain_batches import PlainReader, width_of
 

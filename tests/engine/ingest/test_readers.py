@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from millstream.engine.errors import InvalidDefinition, SyntaxProblem, Unsupported
+from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem, Unsupported
+from millstream.engine.data.schema import TimeRule
+from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP
 from millstream.engine.ingest.readers import file_format, open_reader
-from millstream.engine.schema import TimeRule
-from millstream.engine.types import BIGINT, TEXT, TIMESTAMP
 
 COLUMNS = (("id", BIGINT), ("s", TEXT))
 TABLE = pa.table({"id": pa.array([1, 2, None]), "s": ["a", None, "é"]})

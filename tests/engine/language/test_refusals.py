@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.engine.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.language.parse import NESTING_MAX, parse_script, parse_statement
 
 CASES = [

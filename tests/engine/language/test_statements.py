@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.engine import types
-from millstream.engine.errors import SyntaxProblem
+from millstream.engine.data import types
+from millstream.engine.data.errors import SyntaxProblem
+from millstream.engine.data.schema import Field, OnError, TimeRule
 from millstream.engine.language import statements as say
 from millstream.engine.language.parse import parse_query, parse_script, parse_statement
+from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
 from millstream.engine.language.syntax import JoinItem, NamedItem, SelectBody, SubqueryItem, UnionBody, WindowClause
-from millstream.engine.operators.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
-from millstream.engine.schema import Field, OnError, TimeRule
 
 S = 1_000_000
 

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from millstream.engine import fork
-from millstream.engine.arrow import column_to_arrow
+from millstream.engine.data.arrow import column_to_arrow
+from millstream.engine.runtime import fork
 
 from tests.engine.operators.test_snapshots import QUERIES, STREAMS
 from tests.support.engine_run import SqlEngine

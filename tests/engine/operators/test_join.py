@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
 from millstream.engine.expressions.ir import ColumnRef
-from millstream.engine.operators.recipes import JoinKind, JoinRecipe
-from millstream.engine.planner.physical import PhysicalNode, SourceNode
-from millstream.engine.schema import Field, Schema
-from millstream.engine.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
+from millstream.engine.language.recipes import JoinKind, JoinRecipe
+from millstream.engine.plan.physical import PhysicalNode, SourceNode
 
 from tests.support.engine_run import Engine, compare, node, schema_of
 from tests.support.reference_joins import JoinReference

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.operators.key_maps import HashTable
-from millstream.engine.operators.keys import KeyEncoder, NumberKey, key_encoder
-from millstream.engine.schema import Field, Schema
-from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, DataType, decimal
+from millstream.engine.data.key_maps import HashTable
+from millstream.engine.data.keys import KeyEncoder, NumberKey, key_encoder
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, DataType, decimal
 
 from tests.support.engine_run import columns_of, values_of
 

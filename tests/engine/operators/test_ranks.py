@@ -9,9 +9,9 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import EngineError
-from millstream.engine.planner.explain import explain_json
-from millstream.engine.planner.plan import plan_select
+from millstream.engine.data.errors import EngineError
+from millstream.engine.plan.explain import explain_json
+from millstream.engine.plan.plan import plan_select
 
 from tests.support.engine_run import SqlEngine
 

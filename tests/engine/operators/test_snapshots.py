@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from millstream.engine.errors import InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.operators.build import build_operator
 
 from tests.support.engine_run import SqlEngine

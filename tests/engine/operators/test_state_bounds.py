@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.planner.explain import explain
-from millstream.engine.planner.plan import plan_select
+from millstream.engine.plan.explain import explain
+from millstream.engine.plan.plan import plan_select
 
 from tests.support.engine_run import Engine, SqlEngine
 
@@ -149,8 +149,8 @@ def test_interval_join_state_shrinks_with_the_watermark_and_not_with_keys_c16() 
 
 def million(engine: Engine, name: str, rows_a_second: int) -> Any:
     """A million rows, each with a key of its own; yields after each batch."""
-    from millstream.engine.column import Column
-    from millstream.engine.types import BIGINT, TIMESTAMP
+    from millstream.engine.data.column import Column
+    from millstream.engine.data.types import BIGINT, TIMESTAMP
 
     for start in range(0, 1_000_000, 20_000):
         keys = np.arange(start, start + 20_000, dtype=np.int64)

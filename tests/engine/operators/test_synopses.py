@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.column import Column
-from millstream.engine.errors import EngineError
-from millstream.engine.operators.recipes import AggregateCall
-from millstream.engine.synopses.contract import SynopsisKind, Values
-from millstream.engine.synopses.distinct_count import HASHES_MAX
-from millstream.engine.synopses.frequent_values import COUNTERS_MIN
-from millstream.engine.synopses.hashing import FOLDED_BYTES_MAX, hash_column
-from millstream.engine.synopses.kinds import synopsis_kind
-from millstream.engine.synopses.percentile import VALUES_MAX
-from millstream.engine.types import BIGINT, DOUBLE, TEXT, DataType, list_of
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import EngineError
+from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, DataType, list_of
+from millstream.engine.language.recipes import AggregateCall
+from millstream.engine.sketches.contract import SynopsisKind, Values
+from millstream.engine.sketches.distinct_count import HASHES_MAX
+from millstream.engine.sketches.frequent_values import COUNTERS_MIN
+from millstream.engine.sketches.hashing import FOLDED_BYTES_MAX, hash_column
+from millstream.engine.sketches.kinds import synopsis_kind
+from millstream.engine.sketches.percentile import VALUES_MAX
 
 from tests.support.engine_run import SqlEngine
 

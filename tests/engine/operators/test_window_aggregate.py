@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import InvalidDefinition
-from millstream.engine.operators.recipes import AggregateCall, AggregateRecipe, WindowKind, WindowSpec
-from millstream.engine.planner.physical import PhysicalNode, SourceNode
-from millstream.engine.schema import Field, Schema
-from millstream.engine.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType, decimal
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, DataType, decimal
+from millstream.engine.language.recipes import AggregateCall, AggregateRecipe, WindowKind, WindowSpec
+from millstream.engine.plan.physical import PhysicalNode, SourceNode
 
 from tests.support.engine_run import SECOND, Engine, SqlEngine, node, schema_of
 from tests.support.reference_windows import HoppingReference, average, extreme, fold_sum, rounded_average, same

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from millstream.engine.errors import EngineError
+from millstream.engine.data.errors import EngineError
 
 from tests.support.trains import added_up, same_for_all_trains
 

@@ -82,7 +82,7 @@ def test_derived_windows_join_on_their_bounds(left: list[Any], right: list[Any])
 
 
 def test_a_join_with_one_window_says_that_its_state_grows() -> None:
-    from millstream.engine.planner.plan import plan_select
+    from millstream.engine.plan.plan import plan_select
 
     engine = SqlEngine(*CREATE)
     planned = plan_select(f"SELECT a.ts FROM a [RANGE 4 {US}] JOIN b ON a.k = b.k", engine.catalog)

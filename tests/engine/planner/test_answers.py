@@ -10,8 +10,8 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.planner.optimise import RULES
-from millstream.engine.schema import StreamDefinition
+from millstream.engine.data.schema import StreamDefinition
+from millstream.engine.plan.optimise import RULES
 
 from tests.support.engine_run import Engine
 from tests.support.plans import make_catalog, plan

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgpack
 import pytest
-from millstream.engine.catalog import Catalog, NamedQuery, TimeOffset
-from millstream.engine.column import Column
-from millstream.engine.errors import EngineError, InUse, InvalidDefinition, NameTaken, UnknownName
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import EngineError, InUse, InvalidDefinition, NameTaken, UnknownName
+from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.parse import parse_statement
+from millstream.engine.language.recipes import EmitKind
 from millstream.engine.language.statements import InsertValues
-from millstream.engine.operators.recipes import EmitKind
-from millstream.engine.planner.insert import bind_rows
-from millstream.engine.planner.plan import derived_stream
-from millstream.engine.schema import StreamDefinition, TableDefinition
+from millstream.engine.plan.catalog import Catalog, NamedQuery, TimeOffset
+from millstream.engine.plan.insert import bind_rows
+from millstream.engine.plan.plan import derived_stream
 
 from tests.support.plans import make_catalog, plan
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from millstream.engine.planner.explain import explain_semantics
+from millstream.engine.plan.explain import explain_semantics
 
 from tests.support.plans import plan
 

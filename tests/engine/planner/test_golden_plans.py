@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from millstream.engine.planner.explain import explain, explain_json, plan_text
+from millstream.engine.plan.explain import explain, explain_json, plan_text
 
 from tests.support import golden
 from tests.support.plans import plan

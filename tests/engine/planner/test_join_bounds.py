@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.engine.errors import InvalidDefinition
-from millstream.engine.operators.recipes import JoinRecipe
-from millstream.engine.planner.physical import PhysicalNode, SourceNode
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.language.recipes import JoinRecipe
+from millstream.engine.plan.physical import PhysicalNode, SourceNode
 
 from tests.support.plans import make_catalog, plan
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgpack
 import pytest
-from millstream.engine.errors import EngineError, InvalidDefinition, TypeProblem, UnknownName, Unsupported
-from millstream.engine.operators.recipes import SplitRecipe, UnionRecipe
-from millstream.engine.planner.physical import PhysicalNode
-from millstream.engine.planner.plan import PlannedQuery
-from millstream.engine.planner.plan_objects import plan_name
-from millstream.engine.planner.plan_writer import to_plan_object
+from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, UnknownName, Unsupported
+from millstream.engine.language.recipes import SplitRecipe, UnionRecipe
+from millstream.engine.plan.physical import PhysicalNode
+from millstream.engine.plan.plan import PlannedQuery
+from millstream.engine.plan.plan_objects import plan_name
+from millstream.engine.plan.plan_writer import to_plan_object
 
 from tests.support.plans import plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.engine.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 
 from tests.support.plans import make_catalog, plan
 
@@ -171,7 +171,7 @@ CONDITIONS = st.lists(
 
 @given(ITEMS, st.sampled_from(SOURCES[:4]), CONDITIONS, st.sampled_from(["", "GROUP BY k, name, v", "GROUP BY k HAVING SUM(v) > 2"]))
 def test_what_is_planned_runs_alike_from_its_plan_object(items: str, source: str, condition: str, tail: str) -> None:
-    from millstream.engine.planner.plan_writer import to_plan_object
+    from millstream.engine.plan.plan_writer import to_plan_object
 
     try:
         planned = plan(f"SELECT {items} FROM {source} WHERE {condition} {tail}", catalog=CATALOG)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from millstream.engine.errors import UnknownName
-from millstream.engine.planner.explain import plan_text
-from millstream.engine.planner.optimise import RULES, optimise
+from millstream.engine.data.errors import UnknownName
+from millstream.engine.plan.explain import plan_text
+from millstream.engine.plan.optimise import RULES, optimise
 
 from tests.support import golden
 from tests.support.plans import plan

@@ -10,9 +10,9 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.errors import EngineError
-from millstream.engine.planner.plan import PlanOptions, plan_select
-from millstream.engine.planner.plan_writer import to_plan_object
+from millstream.engine.data.errors import EngineError
+from millstream.engine.plan.plan import PlanOptions, plan_select
+from millstream.engine.plan.plan_writer import to_plan_object
 
 from tests.support.engine_run import SqlEngine
 from tests.support.trains import CUTS, run_once

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.graph import ClassId, ClassNode
-from millstream.engine.train import Train
+from millstream.engine.data.graph import ClassId, ClassNode
+from millstream.engine.data.train import Train
 
 from tests.support.engine_run import SECOND, SqlEngine, rows_of
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine import limits
-from millstream.engine.graph import ClassId, ClassNode
+from millstream.engine.data import limits
+from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.engine.language.statements import ClassDefinition
-from millstream.engine.network import Network
-from millstream.engine.utility import HISTORY_ROWS_MIN
+from millstream.engine.runtime.network import Network
+from millstream.engine.runtime.utility import HISTORY_ROWS_MIN
 
 from tests.support.engine_run import SECOND, SqlEngine
 
@@ -207,7 +207,7 @@ class TestFullLog:
         assert Network().shed_logs._when_full is False
 
     def _steps(self, engine: SqlEngine, name: str, rows: int | None = None) -> list[Any]:
-        from millstream.engine.work import Step
+        from millstream.engine.data.work import Step
 
         return [Step(o, rows) for o in engine.deltas[name].query.operators if o in engine.network.operators]
 
@@ -218,7 +218,7 @@ def test_scaled_counts_make_up_for_a_log_that_fills_up(monkeypatch: pytest.Monke
     engine.network.shed_logs._when_full = True
     text = "SELECT COUNT(*) AS n FROM s [RANGE 1000 SECONDS SLIDE 1000 SECONDS] WITH (class = 'low', scale_up = true)"
     delta = engine.select(text, "q", class_node=LOW)
-    from millstream.engine.work import Step
+    from millstream.engine.data.work import Step
 
     for at in range(0, 40_000, 100):
         engine.put("s", [(i * SECOND, 0, i) for i in range(at, at + 100)])

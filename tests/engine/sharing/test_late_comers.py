@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from millstream.engine.errors import InvalidDefinition
-from millstream.engine.planner.plan import derived_stream, plan_select
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.plan.plan import derived_stream, plan_select
 
 from tests.support.engine_run import SECOND, SqlEngine
 

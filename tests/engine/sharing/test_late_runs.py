@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.operators.shared_aggregate import SharedAggregate
 from millstream.engine.sharing.bill import bills
 from millstream.engine.sharing.periods import InForce, Periodic
 from millstream.engine.synopses.late_runs import LateRule
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 from tests.support.engine_run import SECOND, SqlEngine
 

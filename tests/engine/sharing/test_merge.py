@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from millstream.engine.errors import SharingLost, Unsupported
+from millstream.engine.data.errors import SharingLost, Unsupported
+from millstream.engine.data.graph import ClassId, ClassNode
+from millstream.engine.data.types import BIGINT, BOOLEAN
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
-from millstream.engine.graph import ClassId, ClassNode
-from millstream.engine.operators.shared_aggregate import SharedAggregate
-from millstream.engine.planner.plan import plan_select
+from millstream.engine.plan.plan import plan_select
 from millstream.engine.sharing.bill import bills, divided
 from millstream.engine.sharing.containment import implies
 from millstream.engine.sharing.normal_form import normal_expression
-from millstream.engine.types import BIGINT, BOOLEAN
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 from tests.support.engine_run import SECOND, SqlEngine
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millstream.engine.planner.optimise import RULES
+from millstream.engine.plan.optimise import RULES
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.sharing.names import DEFAULT, OFF
-from millstream.server.embedded import Outcomes, Replay, run_replay
+from millstream.server.run.embedded import Outcomes, Replay, run_replay
 
 from tests.property.oracle import values
 from tests.property.oracle.aggregates import Near, matches

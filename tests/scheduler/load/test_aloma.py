@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from millstream.engine.graph import ClassId
+from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.aloma import Aloma, raised
 from millstream.scheduler.load.contract import Seen
 

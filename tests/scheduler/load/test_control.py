@@ -6,8 +6,8 @@ import io
 
 import numpy as np
 import pytest
-from millstream.engine.graph import ClassId, ClassNode
-from millstream.engine.shedding import uniform_of
+from millstream.engine.data.graph import ClassId, ClassNode
+from millstream.engine.runtime.shedding import uniform_of
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.instructions import SetClassShare, SetDropRatio

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.graph import ClassId
+from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import Seen
 from millstream.scheduler.load.dilos import Dilos, demands, recalled, redistributed, supplies
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from millstream.engine.graph import ClassId
+from millstream.engine.data.graph import ClassId
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.load.catalog import MANAGERS, load_manager
 from millstream.scheduler.load.contract import Seen, original_shares

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from millstream.engine.graph import ClassId
+from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import Seen, original_shares
 from millstream.scheduler.load.per_class import ClassShedders
 

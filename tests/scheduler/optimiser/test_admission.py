@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.engine.graph import DEFAULT_QOS, ClassId, Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
+from millstream.engine.data.graph import DEFAULT_QOS, ClassId, Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryAdded, Spliced
 from millstream.scheduler.optimiser.admission import Answer, Candidate, ClassFacts, QueryFacts, admit

@@ -6,8 +6,8 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.engine.graph import OperatorId, QueryId, QueryNode
-from millstream.engine.work import Emission
+from millstream.engine.data.graph import OperatorId, QueryId, QueryNode
+from millstream.engine.data.work import Emission
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.optimiser.contract import Observation, State, Target
 from millstream.scheduler.optimiser.monitor import Monitor

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.graph import ClassId, QueryId
+from millstream.engine.data.graph import ClassId, QueryId
 from millstream.scheduler.optimiser.actions import ACTIONS
 from millstream.scheduler.optimiser.contract import (
     Facts,

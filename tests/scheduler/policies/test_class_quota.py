@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.graph import ClassId, ClassNode
+from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.policies.class_quota import ClassQuotas
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder

@@ -6,7 +6,7 @@ results at 4, 11, 16 and 21 ms.
 """
 
 import pytest
-from millstream.engine.graph import OperatorId
+from millstream.engine.data.graph import OperatorId
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.world import World
 

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from millstream.engine.graph import ClassId, ClassNode
+from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.events import QueryAdded

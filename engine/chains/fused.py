@@ -1,0 +1,327 @@
+"""Chains of stateless operators that run as one: found once per tuple of operators, kept, and sampled for their single costs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from millstream.engine.chains.fused_program import FusedProgram, can_fuse
+from millstream.engine.data.graph import OperatorId
+from millstream.engine.data.train import Train
+from millstream.engine.data.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
+from millstream.engine.operators.contract import Emitter
+from millstream.engine.operators.sink import Sink
+from millstream.engine.runtime.queues import LogNode, Taken
+from millstream.engine.runtime.running import Appended, RunningOperator, emitted
+from millstream.engine.sharing.direct import Made
+
+if TYPE_CHECKING:
+    from millstream.engine.runtime.network import Network
+
+SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
+SAMPLED_OFTEN = 1_024  # runs, after which shares are known well and one in SAMPLE_SELDOM will do
+SAMPLE_SELDOM = 1_024  # a run that is sampled takes as long as three rows alone, and rows that come one by one wait for it
+TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
+CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
+SHARE_FADE = 0.8  # weight of the past in an operator's measured share
+
+
+class ChainOutcome:
+    """What one fused run did: what the head took, rows out of each operator, what the last one appended, what reached the tail.
+
+    `side` is what the tail emitted besides its output.
+    """
+
+    __slots__ = ("counts", "nodes", "side", "taken", "to_tail")
+
+    def __init__(self, taken: Taken, counts: list[int], nodes: list[Appended], to_tail: Train | None, side: Emitter | None) -> None:
+        self.taken = taken
+        self.counts = counts
+        self.nodes = nodes
+        self.to_tail = to_tail
+        self.side = side
+
+
+class FusedChain:
+    """Selections and projections that each read only the one before them, and perhaps one operator of another kind as their tail.
+
+    The tail (a sink, a window, …) runs as always, on what the chain hands it; only the logs in between are spared.
+    """
+
+    def __init__(self, operators: Sequence[RunningOperator]) -> None:
+        self.operators = list(operators)
+        self.ids = tuple(o.id for o in operators)
+        self._head, self._last = self.operators[0], self.operators[-1]
+        self._tail = None if can_fuse(self._last.recipe) else self._last.logic
+        working = self.operators if self._tail is None else self.operators[:-1]
+        self._program = FusedProgram([o.recipe for o in working], self._head.inputs[0].log.schema)
+        self._inner = [o.inputs[0] for o in self.operators[1:]]
+        self.ends_in_sink = isinstance(self._tail, Sink)
+        self.is_sparse = self._tail is not None and self._tail.sparse
+        self.length = len(self.operators)
+        self.shape = ChainShape(
+            self.ids,
+            tuple([o.inputs[0].edge for o in operators]),
+            tuple([o.outputs[0].id if o.outputs else None for o in operators]),
+            tuple([o.outputs[0].row_bytes if o.outputs else 0 for o in operators]),
+            (0.0,) * len(operators),
+        )
+        self.nothing_done = [StepReceipt(one, (), (), 0) for one in self.ids]
+        self._ends: set[OperatorId] = set()
+        self._untold: deque[tuple[int, list[int], int]] = deque()  # rows in, rows out of each operator, cost
+        for running in operators:
+            running.chains.append(self)
+        self.runs = 0
+
+    def ends_before(self, following: OperatorId | None) -> bool:
+        """Whether the chain is known to go no further when this operator, or none, comes next in an order."""
+        return self._tail is not None or following is None or following in self._ends
+
+    def note_end(self, following: OperatorId | None) -> None:
+        """Note that it goes no further when this operator comes next."""
+        if self._tail is None and following is not None:
+            self._ends.add(following)
+
+    @property
+    def is_due_to_fuse(self) -> bool:
+        """False for the runs that are to go step by step, so that costs per operator stay known. `runs` counts those there were."""
+        return self.runs % (SAMPLE_EVERY if self.runs < SAMPLED_OFTEN else SAMPLE_SELDOM) != 0
+
+    def sample(self, receipt: StepReceipt) -> None:
+        """Learn an operator's share of the cost from a run by itself."""
+        place = self.ids.index(receipt.operator)
+        rows = sum([c.rows for c in receipt.consumed])
+        cost = receipt.cost_ns / max(1, rows)
+        shape = self.shape
+        costs = list(shape.costs)
+        costs[place] = cost if costs[place] == 0.0 else SHARE_FADE * costs[place] + (1.0 - SHARE_FADE) * cost
+        self.shape = ChainShape(shape.operators, shape.edges, shape.logs, shape.row_bytes, tuple(costs))
+
+    def run(self, rows_max: int, to_sinks: Callable[[Made], Made] | None = None) -> ChainOutcome | None:
+        """Take one train at the head and carry it to the end. None when something waits in between, or nothing at the head.
+
+        The head's lock is held throughout, so nothing enters the chain meanwhile; with no call under way and the inner logs empty,
+        they stay empty. The head counts as running until the last output is in its log, which is what frontiers ask (frontier.py); the
+        inner logs move on only after that. `to_sinks` takes what a shared aggregate at the end hands to sinks, and returns the rest.
+        """
+        head = self._head
+        if not head.lock.acquire(blocking=False):
+            return None
+        try:
+            if not self._is_free():
+                return None
+            head.started += 1
+            taken = head.inputs[0].take(rows_max)
+            if taken is None:
+                head.started -= 1
+                return None
+            return self._carry(taken, to_sinks)
+        finally:
+            head.lock.release()
+
+    def _is_free(self) -> bool:
+        for running in self.operators:
+            if running.started != running.finished or running.failed:
+                return False
+        for cursor in self._inner:  # noqa: SIM110  (a generator would be one more call a step)
+            if cursor.node.next is not None or len(cursor.log.cursors) != 1:
+                return False
+        return True
+
+    def _carry(self, taken: Taken, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
+        train, counts = self._program.run(taken.train)
+        side: Emitter | None = None
+        nodes: list[Appended] = []
+        if self._tail is not None and self.ends_in_sink:
+            side = _NO_SIDE
+            self._tail.process((train,), side)
+            counts.append(0)
+        else:
+            made: Made = [(self._last.outputs[0], train)]
+            if self._tail is not None:
+                side = Emitter(len(self._last.outputs))
+                self._tail.process((train,), side)
+                made = emitted(self._last, (train,), side)
+                if to_sinks is not None:
+                    made = to_sinks(made)
+            rows = 0
+            for log, one in made:
+                node = LogNode(one, log)
+                log.push(node)
+                nodes.append((log, node))
+                rows += node.rows
+            if self._tail is not None:
+                counts.append(rows)
+        self._pass_by(train, counts)
+        self._head.finished += 1
+        return ChainOutcome(taken, counts, nodes, None if self._tail is None else train, side)
+
+    def _pass_by(self, train: Train, counts: Sequence[int]) -> None:
+        """Note in each inner log what went past it to its one reader, as `OutputLog.bypass` does."""
+        hi, watermark_us, ended, idle = train.hi, train.track.end, train.ended, train.idle
+        for cursor, rows in zip(self._inner, counts, strict=False):
+            log = cursor.log
+            log.rows_total += rows
+            if watermark_us > log.watermark_us:
+                log.watermark_us = watermark_us
+            if ended:
+                log.ended = True
+            if idle is not None:
+                log.idle = idle
+            log.hi = cursor.position = hi
+            cursor.rows_taken += rows
+
+    @property
+    def has_nothing(self) -> bool:
+        """Nothing waits before any of its operators."""
+        if self._head.inputs[0].node.next is not None:
+            return False
+        for cursor in self._inner:  # noqa: SIM110  (as above)
+            if cursor.node.next is not None:
+                return False
+        return True
+
+    def receipt(self, outcome: ChainOutcome, cost_ns: int) -> ChainReceipt:
+        """Return the receipt of one run."""
+        taken = outcome.taken
+        head = self._head.inputs[0]
+        consumed = EdgeCount(head.edge, taken.rows, taken.bytes, head.head_arrival_ns(), taken.controls)
+        produced = [LogCount(log.id, n.rows, n.bytes, n.arrival_ns, n.controls) for log, n in outcome.nodes]
+        self._note(taken.rows, outcome.counts, cost_ns)
+        return ChainReceipt(self.shape, consumed, outcome.counts, tuple(produced), cost_ns)
+
+    def add_run(self, outcome: ChainOutcome, cost_ns: int, finished_ns: int, runs: ChainRuns) -> bool:
+        """Add one run that ended in a sink to others of its order; False when it is not as plain, or its results came at several times."""
+        taken, left = outcome.taken, outcome.to_tail
+        if taken.controls or not taken.rows or left is None or not left.arrival.is_constant:
+            return False
+        head = self._head.inputs[0]
+        head_ns = None if head.node.next is None else head.head_arrival_ns()
+        runs.shapes.append(self.shape)
+        arrival_ns = left.arrival.start
+        runs.taken.extend((taken.rows, taken.bytes, -1 if head_ns is None else head_ns, cost_ns, finished_ns, arrival_ns, left.rows))
+        runs.rows_out.extend(outcome.counts)
+        self._note(taken.rows, outcome.counts, cost_ns)
+        return True
+
+    def _note(self, rows: int, counts: list[int], cost_ns: int) -> None:
+        self._untold.append((rows, counts, cost_ns))
+        if len(self._untold) >= TOLD_TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what was done in the operators' statistics."""
+        untold = self._untold
+        runs: list[tuple[int, list[int], int]] = []
+        while untold:
+            runs += (untold.popleft(),)  # one call less a run, as are lists where generators would do: single rows wait for this
+        if not runs:
+            return
+        rows_out = [sum(column) for column in zip(*[counts for _, counts, _ in runs], strict=True)]
+        rows_in = [sum([rows for rows, _, _ in runs]), *rows_out[:-1]]
+        cost = sum([cost_ns for _, _, cost_ns in runs])
+        for running, taken, made, share in zip(self.operators, rows_in, rows_out, self.shape.shares(rows_in), strict=True):
+            running.counted.add(taken, made, int(share * cost), calls=len(runs))
+
+    def leave(self) -> None:
+        """Settle for the last time: it will not run again."""
+        self.settle()
+        for running in self.operators:
+            running.chains.remove(self)
+
+
+_OPERATOR = attrgetter("operator")
+_LENGTH = attrgetter("length")
+_LastOrder = tuple[int, tuple[Step, ...], dict[int, FusedChain | None]]
+"""Version of the network, the steps of the last order, and the chains found in it, by the place where they start."""
+
+_NO_ORDER: _LastOrder = (-1, (), {})
+_NO_SIDE = Emitter(0)  # what a sink puts out
+
+
+class ChainCache:
+    """Finds the longest fusable run of steps from a place in an order."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._known: dict[OperatorId, list[FusedChain]] = {}
+        self._none: set[OperatorId | tuple[OperatorId, ...]] = set()  # operators, and pairs of steps, where no chain begins
+        self._version = network.version
+        self._last: _LastOrder = _NO_ORDER
+
+    def _forget(self) -> None:
+        for chain in [chain for known in self._known.values() for chain in known]:
+            chain.leave()
+        self._known, self._none, self._version = {}, set(), self._network.version
+        self._last = _NO_ORDER
+
+    def find(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
+        """Return the chain that starts at a step, None when there are not two operators to fuse.
+
+        Looked up by its first two operators, since what follows it in an order are often other queries' steps. The steps of a small order
+        are often the very ones of the order before.
+        """
+        version = self._network.version
+        if self._version != version:  # a log may have got a second reader
+            self._forget()
+        last_version, last_steps, known = self._last
+        if steps is not last_steps or version != last_version:
+            known = {}
+            self._last = (version, steps, known)
+        elif at in known:
+            return known[at]
+        found = known[at] = self._look_up(steps, at)
+        return found
+
+    def _look_up(self, steps: tuple[Step, ...], at: int) -> FusedChain | None:
+        head = steps[at].operator
+        for chain in self._known.get(head, ()):
+            end = at + len(chain.ids)
+            if tuple(map(_OPERATOR, steps[at:end])) == chain.ids and chain.ends_before(steps[end].operator if end < len(steps) else None):
+                return chain
+        pair = tuple(map(_OPERATOR, steps[at : at + 2]))
+        if head in self._none or pair in self._none:
+            return None
+        return self._find_new(head, pair, steps, at)
+
+    def _find_new(self, head: OperatorId, pair: tuple[OperatorId, ...], steps: tuple[Step, ...], at: int) -> FusedChain | None:
+        operators = self._reach(steps[at : at + CHAIN_LENGTH_MAX])
+        if len(operators) < 2:
+            running = self._network.operators.get(head)
+            self._none.add(head if running is not None and not can_fuse(running.recipe) else pair)
+            return None
+        end = at + len(operators)
+        following = steps[end].operator if end < len(steps) else None
+        ids = tuple([o.id for o in operators])
+        known = self._known.setdefault(head, [])
+        for chain in known:
+            if chain.ids == ids:
+                chain.note_end(following)
+                return chain
+        made = FusedChain(operators)
+        made.note_end(following)
+        known.append(made)
+        known.sort(key=_LENGTH, reverse=True)
+        return made
+
+    def _reach(self, steps: Sequence[Step]) -> list[RunningOperator]:
+        chain: list[RunningOperator] = []
+        for step in steps:
+            running = self._network.operators.get(step.operator)
+            if running is None or len(running.inputs) != 1 or not _continues(chain, running):
+                break
+            if not can_fuse(running.recipe):
+                if chain:
+                    chain.append(running)
+                break
+            chain.append(running)
+        return chain
+
+
+def _continues(chain: list[RunningOperator], running: RunningOperator) -> bool:
+    if not chain:
+        return True
+    log = running.inputs[0].log
+    return chain[-1].outputs == [log] and len(log.cursors) == 1

@@ -1,0 +1,177 @@
+"""The boundary: engine columns to and from Arrow arrays. Numeric columns are views of the Arrow buffers where the layout allows.
+
+| type | Arrow type |
+|---|---|
+| BOOLEAN | bool_ |
+| INT, BIGINT, DOUBLE | int32, int64, float64 |
+| DECIMAL(p, s) | decimal128(p, s) |
+| TEXT | string |
+| TIMESTAMP | timestamp[us, UTC] |
+| DATE | date32 |
+| INTERVAL | duration[us] |
+| LIST of t | list(t) |
+| NULL | null |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.types import DataType, Kind
+
+ARROW_TYPES: dict[Kind, Any] = {
+    Kind.NULL: pa.null(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.INT: pa.int32(),
+    Kind.BIGINT: pa.int64(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.TEXT: pa.string(),
+    Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Kind.DATE: pa.date32(),
+    Kind.INTERVAL: pa.duration("us"),
+}
+# Kinds whose Arrow values are viewed as they lie.
+VIEW_DTYPES: dict[Kind, np.dtype[Any]] = {
+    Kind.INT: np.dtype(np.int32),
+    Kind.BIGINT: np.dtype(np.int64),
+    Kind.DOUBLE: np.dtype(np.float64),
+    Kind.TIMESTAMP: np.dtype(np.int64),
+    Kind.DATE: np.dtype(np.int32),
+    Kind.INTERVAL: np.dtype(np.int64),
+}
+_AS_INTEGERS: dict[Kind, Any] = {Kind.TIMESTAMP: pa.int64(), Kind.DATE: pa.int32(), Kind.INTERVAL: pa.int64()}
+
+
+def arrow_type(type_: DataType) -> Any:
+    """Return the Arrow type that carries `type_` on the wire and in files."""
+    if type_.kind is Kind.DECIMAL:
+        return pa.decimal128(type_.precision, type_.scale)
+    if type_.kind is Kind.LIST:
+        assert type_.element is not None
+        return pa.list_(arrow_type(type_.element))
+    return ARROW_TYPES[type_.kind]
+
+
+def arrow_schema(schema: Schema) -> Any:
+    """Return the Arrow schema with the same names, types and nullability."""
+    return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
+
+
+def unpack_bits(buffer: Any, offset: int, rows: int) -> Mask:
+    """Return the bits of an Arrow bitmap as a mask; much quicker than `to_numpy` on a bool array."""
+    bits = np.unpackbits(np.frombuffer(buffer, dtype=np.uint8), count=offset + rows, bitorder="little")
+    return bits[offset:].view(np.bool_)
+
+
+def validity_of(array: Any) -> Mask | None:
+    """Return the mask of rows of an Arrow array that are not NULL, or None when no row is NULL."""
+    if array.null_count == 0:
+        return None
+    buffer = array.buffers()[0]
+    if buffer is None:  # an array of type null has no bitmap
+        return np.zeros(len(array), dtype=np.bool_)
+    return unpack_bits(buffer, array.offset, len(array))
+
+
+def mask_from_arrow(array: Any) -> Mask:
+    """Return the values of an Arrow bool array; arbitrary under NULL."""
+    if len(array) == 0:
+        return np.zeros(0, dtype=np.bool_)
+    return unpack_bits(array.buffers()[1], array.offset, len(array))
+
+
+def mask_to_arrow(mask: Mask) -> Any:
+    """Return an Arrow bool array without NULLs."""
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(np.packbits(mask, bitorder="little"))])
+
+
+def with_validity(array: Any, valid: Mask | None) -> Any:
+    """Return an Arrow array without NULLs and offset as one that is NULL where `valid` is false."""
+    if valid is None:
+        return array
+    bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [bitmap, *array.buffers()[1:]])
+
+
+def column_from_arrow(array: Any, type_: DataType) -> Column:
+    """Return the column for an Arrow array (or ChunkedArray) that has exactly the type `arrow_type(type_)`."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    dtype = VIEW_DTYPES.get(type_.kind)
+    if dtype is not None:
+        return Column(type_, _buffer_view(array, dtype), validity_of(array))
+    if type_.is_arrow:
+        return Column(type_, array)
+    valid = validity_of(array)
+    if type_.kind is Kind.NULL:
+        return Column(type_, np.zeros(len(array), dtype=np.bool_), np.zeros(len(array), dtype=np.bool_))
+    if type_.kind is Kind.DECIMAL:
+        return Column(type_, _decimal_values(array, type_), valid)
+    return Column(type_, mask_from_arrow(array), valid)
+
+
+def column_to_arrow(column: Column) -> Any:
+    """Return the Arrow array of type `arrow_type(column.type)` with the same values."""
+    type_ = column.type
+    if type_.is_arrow:
+        return column.values
+    target = arrow_type(type_)
+    if type_.kind is Kind.NULL:
+        return pa.nulls(len(column))
+    if type_.kind is Kind.DECIMAL:
+        return _decimal_array(column)
+    dtype = VIEW_DTYPES.get(type_.kind)
+    if dtype is not None and column.valid is None and column.values.dtype == dtype:
+        # The same memory, without being looked through.
+        values = column.values if column.values.flags.c_contiguous else np.ascontiguousarray(column.values)
+        return pa.Array.from_buffers(target, len(values), [None, pa.py_buffer(values)], 0)
+    missing = None if column.valid is None else ~column.valid
+    if type_.kind in _AS_INTEGERS:
+        return pa.array(column.values, type=_AS_INTEGERS[type_.kind], mask=missing).view(target)
+    return pa.array(column.values, type=target, mask=missing)
+
+
+def plain_values(column: Column) -> list[Any]:
+    """Return the values as Python's; times and dates as bare integers (µs, days), of which Python's own reach only some."""
+    array, element = column_to_arrow(column), column.type.element
+    if element is not None:
+        storage = _AS_INTEGERS.get(element.kind)
+        return list((array if storage is None else array.cast(pa.list_(storage))).to_pylist())
+    storage = _AS_INTEGERS.get(column.type.kind)
+    return list((array if storage is None else array.view(storage)).to_pylist())
+
+
+def _buffer_view(array: Any, dtype: np.dtype[Any]) -> Any:
+    """View the value buffer of a fixed-width Arrow array; rows under NULL hold whatever the buffer holds."""
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(array), dtype=dtype)
+    return np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
+
+
+def _decimal_values(array: Any, type_: DataType) -> Any:
+    """Read the 128-bit little-endian words of a decimal128 array as scaled integers."""
+    words = np.frombuffer(array.buffers()[1], dtype=np.int64, count=2 * len(array), offset=array.offset * 16)
+    low = words[0::2]
+    if not type_.is_wide:
+        return low.copy()
+    high = words[1::2].astype(np.object_)
+    return high * (1 << 64) + low.view(np.uint64).astype(np.object_)
+
+
+def _decimal_array(column: Column) -> Any:
+    rows = len(column)
+    words = np.empty(2 * rows, dtype=np.int64)
+    if column.type.is_wide:
+        values = column.values
+        words[0::2] = np.array([int(v) & 0xFFFF_FFFF_FFFF_FFFF for v in values], dtype=np.uint64).view(np.int64)
+        words[1::2] = np.array([int(v) >> 64 for v in values], dtype=np.int64)
+    else:
+        words[0::2] = column.values
+        words[1::2] = column.values >> 63
+    validity = None if column.valid is None else pa.array(column.valid).buffers()[1]
+    return pa.Array.from_buffers(arrow_type(column.type), rows, [validity, pa.py_buffer(words)])

@@ -1,0 +1,90 @@
+"""Rows kept by operators that work in event-time order: a few arrays side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.data.column import Column, concat_columns, null_column
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Int64Array, Train
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class BufferedRows:
+    """Columns with event time, seq, arrival (ns) and ordinal: the place of a row on its edge, which breaks ties (K11)."""
+
+    __slots__ = ("arrival", "columns", "ordinal", "seq", "time")
+
+    def __init__(self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, arrival: Int64Array, ordinal: Int64Array) -> None:
+        self.columns = list(columns)
+        self.time = time
+        self.seq = seq
+        self.arrival = arrival
+        self.ordinal = ordinal
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.time)
+
+    def take(self, index: Int64Array) -> BufferedRows:
+        """Return the rows at the positions `index`."""
+        columns = [c.take(index) for c in self.columns]
+        return BufferedRows(columns, self.time[index], self.seq[index], self.arrival[index], self.ordinal[index])
+
+    def slice(self, start: int, stop: int) -> BufferedRows:
+        """Return rows start to stop (excluded) without copying; itself when that is all of them."""
+        if start == 0 and stop == len(self):
+            return self
+        columns = [c.slice(start, stop) for c in self.columns]
+        return BufferedRows(columns, self.time[start:stop], self.seq[start:stop], self.arrival[start:stop], self.ordinal[start:stop])
+
+    def copied(self) -> BufferedRows:
+        """Return the same rows in memory of their own, so that what they were a part of can be freed."""
+        return self.take(np.arange(len(self), dtype=np.int64))
+
+    def kept(self, mask: BoolArray) -> BufferedRows:
+        """Return the rows where the mask is true; itself when that is all of them."""
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def in_order(self) -> BufferedRows:
+        """Return the rows by event time, ties by arrival."""
+        if len(self) < 2:
+            return self
+        times, ordinals = self.time[1:] - self.time[:-1], self.ordinal[1:] - self.ordinal[:-1]
+        if bool(np.all((times > 0) | ((times == 0) & (ordinals > 0)))):
+            return self
+        return self.take(np.lexsort((self.ordinal, self.time)))
+
+    def nbytes(self) -> int:
+        """Return the bytes held."""
+        return sum(c.nbytes() for c in self.columns) + 32 * len(self)
+
+
+def no_rows(schema: Schema) -> BufferedRows:
+    """Return an empty buffer."""
+    nothing = np.empty(0, dtype=np.int64)
+    return BufferedRows([null_column(f.type, 0) for f in schema.fields], nothing, nothing, nothing, nothing)
+
+
+def buffered(train: Train, ordinal: int) -> BufferedRows:
+    """Return a train's rows; the first has the ordinal given."""
+    ordinals = np.arange(ordinal, ordinal + train.rows, dtype=np.int64)
+    return BufferedRows(train.columns(), train.time.array(), train.seq.array(), train.arrival.array(), ordinals)
+
+
+def concat_rows(first: BufferedRows, second: BufferedRows) -> BufferedRows:
+    """Return the rows of both, one after the other."""
+    if len(first) == 0:
+        return second
+    if len(second) == 0:
+        return first
+    return BufferedRows(
+        [concat_columns([a, b]) for a, b in zip(first.columns, second.columns, strict=True)],
+        np.concatenate((first.time, second.time)),
+        np.concatenate((first.seq, second.seq)),
+        np.concatenate((first.arrival, second.arrival)),
+        np.concatenate((first.ordinal, second.ordinal)),
+    )

@@ -1,0 +1,236 @@
+"""A column of values with its validity, immutable by convention: chunks are shared between threads and queries.
+
+NumPy-stored kinds keep `valid`, a bool mask or None for "no NULL here"; the value under a NULL is arbitrary but initialised.
+Arrow-stored kinds (TEXT, LIST) keep their NULLs inside the Arrow array and always have `valid` None; `validity()` answers for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from struct import Struct, pack
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from millstream.engine.data import arrow_functions as pc
+from millstream.engine.data.types import DataType, Kind
+
+Mask = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.int64]
+
+CELLS_MAX = 64  # with more, passes over whole columns cost as little
+_OFFSET = Struct("<i")
+
+NUMPY_DTYPES: dict[Kind, Any] = {
+    Kind.NULL: np.bool_,
+    Kind.BOOLEAN: np.bool_,
+    Kind.INT: np.int32,
+    Kind.BIGINT: np.int64,
+    Kind.DOUBLE: np.float64,
+    Kind.TIMESTAMP: np.int64,
+    Kind.DATE: np.int32,
+    Kind.INTERVAL: np.int64,
+}
+
+
+def numpy_dtype(type_: DataType) -> Any:
+    """Return the NumPy dtype that stores `type_`; ValueError for Arrow-stored kinds."""
+    if type_.kind is Kind.DECIMAL:
+        return np.object_ if type_.is_wide else np.int64
+    if type_.is_arrow:
+        raise ValueError(f"{type_} is stored as an Arrow array")
+    return NUMPY_DTYPES[type_.kind]
+
+
+class Column:
+    """Values of one type. `values` is a NumPy array, or an Arrow array for TEXT and LIST."""
+
+    __slots__ = ("_bounds", "type", "valid", "values")
+
+    def __init__(self, type_: DataType, values: Any, valid: Mask | None = None, bounds: tuple[int, int] | None = None) -> None:
+        self.type = type_
+        self.values = values
+        self.valid = valid
+        self._bounds = bounds
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.values)
+
+    def validity(self) -> Mask | None:
+        """Return the mask of rows that are not NULL, or None when no row is NULL."""
+        if not self.type.is_arrow:
+            return self.valid
+        if self.values.null_count == 0:
+            return None
+        from millstream.engine.data.arrow import validity_of  # arrow.py builds on this file
+
+        return validity_of(self.values)
+
+    def bounds(self) -> tuple[int, int]:
+        """Return (low, high) around all values of an integer-stored column, values under NULL too; found once, kept by selections.
+
+        Not always tight. (0, 0) without rows. Overflow checks are skipped where bounds allow it, so a chunk that many queries read is
+        looked through once.
+        """
+        if self._bounds is None:
+            if len(self.values) == 0:
+                return 0, 0
+            self._bounds = (int(self.values.min()), int(self.values.max()))
+        return self._bounds
+
+    def take(self, index: Index) -> Column:
+        """Return the rows at the positions `index`."""
+        if self.type.is_arrow:
+            return Column(self.type, pc.take(self.values, pa.array(index)))
+        # `take` needs two thirds of the time that indexing does.
+        return Column(self.type, self.values.take(index), None if self.valid is None else self.valid.take(index), self._bounds)
+
+    def filter(self, mask: Mask) -> Column:
+        """Return the rows where `mask` is true."""
+        if self.type.is_arrow:
+            return Column(self.type, pc.filter(self.values, pa.array(mask)))
+        return self.take(np.flatnonzero(mask))
+
+    def slice(self, start: int, stop: int) -> Column:
+        """Return rows start to stop (excluded) without copying."""
+        if self.type.is_arrow:
+            return Column(self.type, self.values.slice(start, stop - start))
+        valid = None if self.valid is None else self.valid[start:stop]
+        return Column(self.type, self.values[start:stop], valid, self._bounds)
+
+    def nbytes(self) -> int:
+        """Return the bytes that the values occupy (a wide DECIMAL counts 16 a row)."""
+        if self.type.is_wide:
+            return 16 * len(self.values)
+        if self.type.kind is Kind.TEXT:
+            return _text_nbytes(self.values)
+        return int(self.values.nbytes) + (0 if self.valid is None else int(self.valid.nbytes))
+
+
+class CellColumn(Column):
+    """A few values as Python has them, none of them NULL: `values` becomes an array only when someone asks for it.
+
+    A row that comes alone costs less so: a call of NumPy or Arrow takes as long as a dozen lines over plain values. `cells` are int for
+    the kinds that are stored as integers (never DECIMAL), float for DOUBLE, bool for BOOLEAN, and for TEXT str that UTF-8 can hold.
+    """
+
+    __slots__ = ("_array", "cells")
+
+    def __init__(self, type_: DataType, cells: Sequence[Any]) -> None:
+        self.type = type_
+        self.cells = cells
+        self.valid = None
+        self._bounds = None
+        self._array: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be copied and kept as any other column."""
+        return Column, (self.type, self.values)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.cells)
+
+    @property
+    def values(self) -> Any:
+        """The values as an array. Made once; threads that race make the same and the last one's is kept."""
+        if self._array is None:
+            arrow = self.type.is_arrow
+            self._array = text_array(self.cells) if arrow else np.array(self.cells, dtype=numpy_dtype(self.type))
+        return self._array
+
+    def validity(self) -> Mask | None:
+        """No row is NULL."""
+        return None
+
+    def bounds(self) -> tuple[int, int]:
+        """As the base says, without making the array."""
+        if self._bounds is None:
+            self._bounds = (min(self.cells), max(self.cells)) if self.cells else (0, 0)
+        return self._bounds
+
+    def slice(self, start: int, stop: int) -> Column:
+        """Return rows start to stop (excluded)."""
+        return CellColumn(self.type, self.cells[start:stop])
+
+    def nbytes(self) -> int:
+        """Return the bytes that the array occupies, or would."""
+        rows = len(self.cells)
+        if not self.type.is_arrow:
+            return _CELL_BYTES[self.type.kind] * rows
+        if rows == 1 and self.cells[0].isascii():
+            return 4 + len(self.cells[0])
+        return 4 * rows + sum([len(cell) if cell.isascii() else len(cell.encode()) for cell in self.cells])
+
+
+_CELL_BYTES: dict[Kind, int] = {kind: np.dtype(dtype).itemsize for kind, dtype in NUMPY_DTYPES.items()}
+
+
+def text_array(values: Sequence[str]) -> Any:
+    """Return a few strings as an Arrow array, in half of the time that `pa.array` takes. UnicodeEncodeError for half a surrogate pair."""
+    encoded = [value.encode() for value in values]
+    ends = [0, *accumulate(map(len, encoded))]
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(pack(f"={len(ends)}i", *ends)), pa.py_buffer(b"".join(encoded)))
+
+
+def _text_nbytes(array: Any) -> int:
+    """Return the bytes of a string array's characters and offsets. Arrow's own `nbytes` takes twenty times as long."""
+    rows = len(array)
+    buffer = array.buffers()[1]
+    if not rows or buffer is None:
+        return 0
+    (first,) = _OFFSET.unpack_from(buffer, 4 * array.offset)
+    (last,) = _OFFSET.unpack_from(buffer, 4 * (array.offset + rows))
+    return int(last - first) + 4 * rows
+
+
+def concat_columns(columns: list[Column]) -> Column:
+    """Return the rows of all columns one after another; all must have the same type, at least one column."""
+    first = columns[0]
+    if len(columns) == 1:
+        return first
+    if type(first) is CellColumn and (cells := _joined_cells(columns)) is not None:
+        return CellColumn(first.type, cells)
+    if first.type.is_arrow:
+        return Column(first.type, pa.concat_arrays([c.values for c in columns]))
+    values = np.concatenate([c.values for c in columns])
+    if all(c.valid is None for c in columns):
+        return Column(first.type, values, None, _joint_bounds(columns))
+    masks = [np.ones(len(c), dtype=np.bool_) if c.valid is None else c.valid for c in columns]
+    return Column(first.type, values, np.concatenate(masks))
+
+
+def _joined_cells(columns: list[Column]) -> list[Any] | None:
+    """Return the cells of all columns, None where one has an array or all together are no longer few."""
+    cells: list[Any] = []
+    for column in columns:
+        if type(column) is not CellColumn:
+            return None
+        cells += column.cells
+    return cells if len(cells) <= CELLS_MAX else None
+
+
+def _joint_bounds(columns: list[Column]) -> tuple[int, int] | None:
+    """Return bounds around the values of all columns where those of each are known."""
+    lows, highs = [], []
+    for column in columns:
+        if column._bounds is None:
+            return None
+        lows.append(column._bounds[0])
+        highs.append(column._bounds[1])
+    return min(lows), max(highs)
+
+
+def null_column(type_: DataType, rows: int) -> Column:
+    """Return a column of `rows` NULLs."""
+    if type_.kind is Kind.TEXT:
+        return Column(type_, pa.nulls(rows, pa.string()))
+    if type_.is_arrow:
+        from millstream.engine.data.arrow import arrow_type  # arrow.py builds on this file
+
+        return Column(type_, pa.nulls(rows, arrow_type(type_)))
+    values = np.zeros(rows, dtype=numpy_dtype(type_))
+    return Column(type_, values, np.zeros(rows, dtype=np.bool_))

@@ -1,0 +1,62 @@
+"""Event time of the rows of one chunk, from the time column or from arrival (K3, K12)."""
+
+from __future__ import annotations
+
+import numpy as np
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.schema import StreamDefinition, TimeRule
+from millstream.engine.data.train import Int64Array
+from millstream.engine.data.types import Kind
+from millstream.engine.data.watermarks import TIME_MIN
+
+US_PER_DAY = 86_400_000_000
+US_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+NS_PER_US = 1_000
+
+
+def time_position(definition: StreamDefinition) -> int | None:
+    """Return the position of the time column, None for TIMESTAMP BY ARRIVAL. InvalidDefinition when it cannot carry event time."""
+    rule = definition.time
+    if rule.column is None:
+        return None
+    position = definition.schema.position(rule.column)
+    if position is None:
+        raise InvalidDefinition(f"stream {definition.name} has no column {rule.column} to take event time from")
+    type_ = definition.schema.fields[position].type
+    if type_.kind in (Kind.TIMESTAMP, Kind.DATE):
+        return position
+    if not type_.is_integer:
+        raise InvalidDefinition(f"column {rule.column} of type {type_} cannot carry event time")
+    if rule.unit is None:
+        raise InvalidDefinition(f"the integer column {rule.column} needs a unit", hint="add UNIT s, ms, us or ns ROUND")
+    if rule.unit == "ns" and not rule.unit_round:
+        raise InvalidDefinition("event times are whole microseconds", hint="write UNIT ns ROUND to round down to them")
+    return position
+
+
+def event_times(column: Column, rule: TimeRule) -> Int64Array:
+    """Return event times in µs. The column holds no NULL and no value whose time does not fit int64: ingest has refused those."""
+    values = column.values
+    if column.type.kind is Kind.TIMESTAMP:
+        times: Int64Array = values
+        return times
+    wide = values.astype(np.int64)
+    if column.type.kind is Kind.DATE:
+        return _scaled(wide, US_PER_DAY)
+    if rule.unit == "ns":
+        rounded: Int64Array = np.floor_divide(wide, NS_PER_US)
+        return rounded
+    return _scaled(wide, US_PER_UNIT[rule.unit or "us"])
+
+
+def _scaled(values: Int64Array, factor: int) -> Int64Array:
+    return values * factor
+
+
+def moving_times(times: Int64Array, skew_us: int | None, now_us: int) -> tuple[Int64Array, int]:
+    """Return the times that may move W (TIME_MIN where a row is further ahead of the clock than SKEW allows), and how many may not."""
+    if skew_us is None or len(times) == 0 or int(times.max()) <= now_us + skew_us:
+        return times, 0
+    ahead = times > now_us + skew_us
+    return np.where(ahead, TIME_MIN, times), int(np.count_nonzero(ahead))

@@ -1,0 +1,319 @@
+"""Group keys and join keys as dense ids (K6, K7): -0.0 equals 0.0, all NaNs are one key, NULLs are one group.
+
+A `KeyEncoder` maps the key columns of a train to ids that tables can be indexed by, remembers each id's values for the answer, and
+frees ids whose groups are gone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from millstream.engine.data import arrow_functions as pc
+from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.column import Column, numpy_dtype
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.key_maps import Int64Array, IntegerMap, ObjectMap
+from millstream.engine.data.types import DataType, Kind
+
+
+def key_bits(column: Column) -> Int64Array:
+    """Return int64 values that are equal where the keys of a fixed-width column are (NULLs aside)."""
+    values = column.values
+    if column.type.kind is Kind.DOUBLE:
+        canonical = values + 0.0  # -0.0 becomes 0.0
+        missing = np.isnan(canonical)
+        if missing.any():
+            canonical[missing] = np.nan
+        bits: Int64Array = canonical.view(np.int64)
+        return bits
+    if values.dtype != np.int64:
+        wide: Int64Array = values.astype(np.int64)
+        return wide
+    same: Int64Array = values
+    return same
+
+
+def bits_as_values(bits: Int64Array, type_: DataType) -> npt.NDArray[Any]:
+    """Return the values whose `key_bits` are given."""
+    if type_.kind is Kind.DOUBLE:
+        return bits.view(np.float64)
+    return bits.astype(numpy_dtype(type_), copy=False)
+
+
+class KeyEncoder(ABC):
+    """Ids for the keys of some columns."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """One more than the greatest id."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> int:
+        """Keys known."""
+
+    @abstractmethod
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """Return an id a row; not to be written to, as they may be the column's own values."""
+
+    @abstractmethod
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """Return the key columns for ids."""
+
+    @abstractmethod
+    def free(self, ids: Int64Array) -> None:
+        """Forget keys."""
+
+
+class NoKeys(KeyEncoder):
+    """All rows are one group, id 0."""
+
+    @property
+    def size(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def alive(self) -> int:
+        """One."""
+        return 1
+
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """There is no column to tell how many rows; callers with no keys do not ask."""
+        raise NotImplementedError
+
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """No columns."""
+        return []
+
+    def free(self, ids: Int64Array) -> None:
+        """The one group stays."""
+
+
+class NumberKey(KeyEncoder):
+    """One fixed-width column."""
+
+    _is_bits = False  # its values are their own `key_bits`
+
+    def __init__(self, type_: DataType) -> None:
+        self._type = type_
+        self._is_bits = numpy_dtype(type_) == np.dtype(np.int64)
+        self._map = IntegerMap()
+        self._bits: Int64Array = np.zeros(16, dtype=np.int64)
+        self._null_id: int | None = None
+
+    @property
+    def size(self) -> int:
+        """One more than the greatest id."""
+        return self._map.pool.size
+
+    @property
+    def alive(self) -> int:
+        """Keys known."""
+        return self._map.pool.alive
+
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """Look values up; NULL rows get the id of NULL."""
+        column = columns[0]
+        bits = column.values if self._is_bits else key_bits(column)
+        if column.valid is None:
+            return self._encode_bits(bits)
+        ids = np.empty(len(bits), dtype=np.int64)
+        ids[column.valid] = self._encode_bits(bits[column.valid])
+        missing = ~column.valid
+        if missing.any():
+            if self._null_id is None:
+                self._null_id = int(self._map.pool.take(1)[0])
+            ids[missing] = self._null_id
+        return ids
+
+    def _encode_bits(self, bits: Int64Array) -> Int64Array:
+        ids, new, new_ids = self._map.encode(bits)
+        if len(new_ids):
+            if self.size > len(self._bits):
+                self._bits = np.concatenate((self._bits, np.zeros(max(self.size, len(self._bits)), dtype=np.int64)))
+            self._bits[new_ids] = new
+        return ids
+
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """Return the column of values."""
+        if self._null_id is not None and self._null_id >= len(self._bits):
+            self._bits = np.concatenate((self._bits, np.zeros(len(self._bits), dtype=np.int64)))
+        values = bits_as_values(self._bits[ids], self._type)
+        if self._null_id is None:
+            return [Column(self._type, values)]
+        valid = ids != self._null_id
+        return [Column(self._type, values, None if valid.all() else valid)]
+
+    def free(self, ids: Int64Array) -> None:
+        """Forget values."""
+        if self._null_id is not None and (ids == self._null_id).any():
+            self._map.pool.give_back(np.array([self._null_id], dtype=np.int64))
+            ids, self._null_id = ids[ids != self._null_id], None
+        self._map.free(self._bits[ids], ids)
+
+
+class ObjectKey(KeyEncoder):
+    """One TEXT, LIST or wide DECIMAL column; only the distinct values of a train are looked up in Python."""
+
+    def __init__(self, type_: DataType) -> None:
+        self._type = type_
+        self._map = ObjectMap()
+        self._values: list[Any] = []
+
+    @property
+    def size(self) -> int:
+        """One more than the greatest id."""
+        return self._map.pool.size
+
+    @property
+    def alive(self) -> int:
+        """Keys known."""
+        return self._map.pool.alive
+
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """Encode the train's own dictionary, then each row through it."""
+        column = columns[0]
+        if column.type.kind is Kind.TEXT:
+            encoded = pc.dictionary_encode(column.values, null_encoding="encode")
+            distinct = encoded.dictionary.to_pylist()
+            places = encoded.indices.to_numpy(zero_copy_only=False)
+        else:
+            plain = _hashable_values(column)
+            distinct = list(dict.fromkeys(plain))
+            place_of = {v: i for i, v in enumerate(distinct)}
+            places = np.array([place_of[v] for v in plain], dtype=np.int64)
+        ids, new, new_ids = self._map.encode(distinct)
+        self._values.extend([None] * (self.size - len(self._values)))
+        for value, new_id in zip(new, new_ids.tolist(), strict=True):
+            self._values[new_id] = value
+        found: Int64Array = ids[places]
+        return found
+
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """Return the column of values."""
+        values = [self._values[i] for i in ids.tolist()]
+        if self._type.kind is Kind.TEXT:
+            return [Column(self._type, pa.array(values, type=pa.string()))]
+        if self._type.is_arrow:
+            return [Column(self._type, pa.array([None if v is None else list(v) for v in values], type=arrow_type(self._type)))]
+        valid = np.array([v is not None for v in values], dtype=np.bool_)
+        filled = np.empty(len(values), dtype=np.object_)
+        filled[:] = [0 if v is None else v for v in values]
+        return [Column(self._type, filled, None if valid.all() else valid)]
+
+    def free(self, ids: Int64Array) -> None:
+        """Forget values."""
+        plain = ids.tolist()
+        self._map.free([self._values[i] for i in plain], ids)
+        for i in plain:
+            self._values[i] = None
+
+
+class PairKey(KeyEncoder):
+    """Several columns: the keys of the first ones and of the last one, joined. Parts are freed when no pair needs them."""
+
+    def __init__(self, left: KeyEncoder, left_width: int, right: KeyEncoder) -> None:
+        self._left, self._right = left, right
+        self._left_width = left_width
+        self._map = IntegerMap()
+        self._stride = 64
+        self._pairs: Int64Array = np.zeros((2, 16), dtype=np.int64)
+        self._uses: list[Int64Array] = [np.zeros(16, dtype=np.int64), np.zeros(16, dtype=np.int64)]
+        self._dead: Int64Array = np.ones(16, dtype=np.int64)  # 1 where an id is not in use
+
+    @property
+    def size(self) -> int:
+        """One more than the greatest id."""
+        return self._map.pool.size
+
+    @property
+    def alive(self) -> int:
+        """Keys known."""
+        return self._map.pool.alive
+
+    def encode(self, columns: Sequence[Column]) -> Int64Array:
+        """Encode both parts, then the pairs of ids."""
+        left = self._left.encode(columns[: self._left_width])
+        right = self._right.encode(columns[self._left_width :])
+        if self._right.size > self._stride:
+            self._restride()
+        ids, new, new_ids = self._map.encode(left * self._stride + right)
+        if len(new_ids):
+            self._remember(new, new_ids)
+        return ids
+
+    def _remember(self, new: Int64Array, new_ids: Int64Array) -> None:
+        if self.size > self._pairs.shape[1]:
+            room = max(self.size, self._pairs.shape[1])
+            self._pairs = np.concatenate((self._pairs, np.zeros((2, room), dtype=np.int64)), axis=1)
+            self._dead = np.concatenate((self._dead, np.ones(room, dtype=np.int64)))
+        self._pairs[0, new_ids], self._pairs[1, new_ids] = np.divmod(new, self._stride)
+        self._dead[new_ids] = 0
+        for side, encoder in enumerate((self._left, self._right)):
+            uses = self._uses[side]
+            if encoder.size > len(uses):
+                uses = np.concatenate((uses, np.zeros(max(encoder.size, len(uses)), dtype=np.int64)))
+                self._uses[side] = uses
+            np.add.at(uses, self._pairs[side, new_ids], 1)
+
+    def _restride(self) -> None:
+        """Make room for more ids on the right: pair numbers change, pair ids stay."""
+        while self._stride < self._right.size:
+            self._stride *= 4
+        live = np.flatnonzero(self._dead == 0)
+        pool = self._map.pool
+        self._map = IntegerMap()
+        if len(live):
+            self._map._insert(*_sorted_pairs(self._pairs[0, live] * self._stride + self._pairs[1, live], live))
+        self._map.pool = pool
+
+    def columns(self, ids: Int64Array) -> list[Column]:
+        """Return the key columns."""
+        return [*self._left.columns(self._pairs[0, ids]), *self._right.columns(self._pairs[1, ids])]
+
+    def free(self, ids: Int64Array) -> None:
+        """Forget pairs, and parts that no other pair has."""
+        self._map.free(self._pairs[0, ids] * self._stride + self._pairs[1, ids], ids)
+        self._dead[ids] = 1
+        for side, encoder in enumerate((self._left, self._right)):
+            parts = self._pairs[side, ids]
+            uses = self._uses[side]
+            np.subtract.at(uses, parts, 1)
+            unused = distinct(parts[uses[parts] == 0])
+            if len(unused):
+                encoder.free(unused)
+
+
+def key_encoder(types: Sequence[DataType]) -> KeyEncoder:
+    """Return the encoder for key columns of these types."""
+    if not types:
+        return NoKeys()
+    encoder = _single(types[0])
+    for width, type_ in enumerate(types[1:], start=1):
+        encoder = PairKey(encoder, width, _single(type_))
+    return encoder
+
+
+def _single(type_: DataType) -> KeyEncoder:
+    return ObjectKey(type_) if type_.is_arrow or type_.is_wide else NumberKey(type_)
+
+
+def _sorted_pairs(values: Int64Array, ids: Int64Array) -> tuple[Int64Array, Int64Array]:
+    order = np.argsort(values)
+    return values[order], ids[order]
+
+
+def _hashable_values(column: Column) -> list[Any]:
+    if column.type.is_arrow:
+        return [None if v is None else tuple(v) for v in plain_values(column)]
+    values = column.values.tolist()
+    if column.valid is None:
+        return list(values)
+    return [v if ok else None for v, ok in zip(values, column.valid.tolist(), strict=True)]

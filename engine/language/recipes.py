@@ -1,0 +1,291 @@
+"""Recipes: what a query asks of each operator, as plain comparable data. Equal recipes over equal inputs can be shared.
+
+Columns are positions in the input schema (ports in order). Group keys, aggregate arguments and FILTER conditions are columns that a
+ProjectRecipe below has computed, so that stateful operators never evaluate expressions, save the residual of a join.
+All times in microseconds.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.types import DataType
+from millstream.engine.expressions.ir import Expression
+
+
+class WindowKind(Enum):
+    """The kinds of window of docs/language.md."""
+
+    HOPPING = "hopping"  # tumbling when range = slide
+    SLIDING = "sliding"  # [RANGE w] without SLIDE
+    ROWS = "rows"
+    SESSION = "session"
+    CUMULATE = "cumulate"
+    LANDMARK = "landmark"
+    NOW = "now"
+    UNBOUNDED = "unbounded"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """A window. Which members matter depends on `kind`; `rows` and `rows_slide` for ROWS, `partition` its key columns.
+
+    `slide_within`: the slide is Golab's upper bound (K16). `zone`: windows of whole days or longer follow its calendar (K1).
+    `gap_us` and `max_us` for SESSION; `range_us`, `slide_us` (CUMULATE: size and step), `offset_us` for HOPPING and CUMULATE.
+    """
+
+    kind: WindowKind
+    range_us: int = 0
+    slide_us: int = 0
+    offset_us: int = 0
+    zone: str | None = None
+    slide_within: bool = False
+    rows: int = 0
+    rows_slide: int = 0
+    partition: tuple[int, ...] = ()
+    gap_us: int = 0
+    max_us: int | None = None
+    from_us: int | None = None
+    state_rows_max: int | None = None
+
+
+class EmitKind(Enum):
+    """When answers leave (K9)."""
+
+    FINAL = "final"
+    CHANGES = "changes"
+    EVERY = "every"
+
+
+@dataclass(frozen=True, slots=True)
+class EmitSpec:
+    """How answers leave; `every_us` for EMIT EVERY, `empty` for EMIT EMPTY.
+
+    `instants`: the changes of an aggregate without a window are those between instants, for ISTREAM, DSTREAM and RSTREAM above it.
+    """
+
+    kind: EmitKind = EmitKind.FINAL
+    every_us: int = 0
+    empty: bool = False
+    instants: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Base of the family. `schema` is the schema of (each) output."""
+
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SelectRecipe(Recipe):
+    """Keep rows where the condition is true."""
+
+    condition: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectRecipe(Recipe):
+    """Compute the output columns."""
+
+    columns: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRecipe(Recipe):
+    """Output 0 gets rows where the condition is true, output 1 all others (false or NULL)."""
+
+    condition: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class UnionRecipe(Recipe):
+    """Merge `inputs` inputs of the same schema by arrival number."""
+
+    inputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate: canonical lower-case function name, argument column positions, mask column of FILTER, options (p, k …)."""
+
+    function: str
+    arguments: tuple[int, ...]
+    type: DataType
+    filter: int | None = None
+    distinct: bool = False
+    options: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateRecipe(Recipe):
+    """GROUP BY over a window. Output columns: keys, then aggregates, then window_start and window_end (TIMESTAMP).
+
+    `window` None is the aggregate without a window (K9); it has no window_start and window_end. `live` is the position of a BOOLEAN
+    column, or None: a row where it is false (or NULL) takes its place in a ROWS window, and makes or prolongs a SESSION, but touches no
+    group (K2, K17). With
+    `emit.kind` CHANGES the output has one more column `op` (TEXT, '+' or '-') at the end. `retracts` is the position of the input's
+    `op` column when the input is itself a change log: a '-' row takes back an equal '+' row. An output row of a HOPPING or CUMULATE
+    window has the event time window_end - 1 (K19), of a SLIDING or ROWS window that of its instant.
+    """
+
+    window: WindowSpec | None
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+    emit: EmitSpec = EmitSpec()
+    live: int | None = None
+    retracts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRecipe(Recipe):
+    """Rows of a window without an aggregate: each row once per window, with window_start and window_end appended.
+
+    `window` is HOPPING or CUMULATE (a row leaves at once and keeps its event time) or SESSION (`keys`: its PARTITION BY; rows come when
+    their session has closed). With `changes` it is SLIDING, NOW, ROWS or UNBOUNDED and the output is a change log: the
+    input's columns and `op` (TEXT) appended, no bounds; '+' when a row enters the window, '-' when it leaves it, each with the seq of
+    the row (or the watermark) that made it so. With `closes` somebody above answers when a window closes, so a row is left out of the
+    windows that have closed before it came, and is late when it reaches none (K4).
+    """
+
+    window: WindowSpec
+    keys: tuple[int, ...] = ()
+    changes: bool = False
+    closes: bool = False
+
+
+class JoinKind(Enum):
+    """Which unmatched rows are kept."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRecipe(Recipe):
+    """Windowed symmetric hash join of two streams; output columns are left's then right's.
+
+    Rows pair when the key columns are equal (NULL matches NULL only where `null_safe`), when
+    lower_us <= right.time - left.time <= upper_us (None: unbounded on that side), and when the residual condition over the joined
+    columns is true.
+    """
+
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    lower_us: int | None
+    upper_us: int | None
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoinRecipe(Recipe):
+    """Stream–table join (K18). Port 0 is the stream, port 1 the table's change log (its columns, then `op`, TEXT '+' or '-').
+
+    `table_key` are the table's primary key columns: '+' replaces the row with that key, '-' removes it. A left row meets the rows that
+    stand in the table at its place in arrival order and whose `right_keys` equal its `left_keys`. Output columns are the left's, then the
+    table's without `op`; with LEFT an unmatched row gets NULLs. The residual is over the output columns.
+    """
+
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    table_key: tuple[int, ...]
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AsofJoinRecipe(Recipe):
+    """As-of join (K18): a left row (port 0) meets the right row (port 1) of its keys with the greatest time <= its own.
+
+    `strict` asks for time < its own. At equal times the last to arrive counts. The left row is answered once the right side's watermark
+    has passed its time. Output columns are left's then right's; with LEFT an unmatched row gets NULLs. The residual is over the left's
+    columns: where it is not true, nothing matches.
+    """
+
+    kind: JoinKind
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_safe: tuple[bool, ...]
+    strict: bool = False
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctRecipe(Recipe):
+    """Each different row once per window (window columns are among the input's columns); `window` None: once and for all."""
+
+    window: WindowSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderColumn:
+    """A column to order by, descending or not, NULLs first or last (K13: text by code point, NaN greater than every number)."""
+
+    position: int
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopRecipe(Recipe):
+    """The first `limit` rows of each window, in order; ties by arrival (K11). `with_ties` adds the rows equal to the last one.
+
+    `partition` are the columns (window_start, window_end) that tell windows apart. Rows of a window come together, so a window is answered
+    when the next one's first row or a watermark past its end arrives. Output rows stand in the order asked for.
+    """
+
+    order: tuple[OrderColumn, ...]
+    limit: int
+    with_ties: bool
+    partition: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecipe(Recipe):
+    """Appends `function` (row_number, rank, dense_rank) of each row in its partition, in the given order.
+
+    A partition is complete once W reaches the value of its column `closing` plus `shift_us`.
+    """
+
+    function: str
+    order: tuple[OrderColumn, ...]
+    partition: tuple[int, ...]
+    closing: int
+    shift_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LagRecipe(Recipe):
+    """Appends the value that column `value` had `offset` rows before, in event-time order (ties: arrival) within `partition`; else NULL."""
+
+    value: int
+    offset: int
+    partition: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RelationToStreamRecipe(Recipe):
+    """ISTREAM, DSTREAM, RSTREAM of CQL over a change log whose column `change` says '+' or '-'. Output: the other columns.
+
+    The changes of one instant (equal event time; for ROWS one row's seq) are taken together, those that cancel drop out. 'i' gives the
+    rows that came, 'd' those that went, 'r' the whole relation after each instant, or with `every_us` at its multiples from the epoch.
+    """
+
+    stream: str
+    change: int
+    every_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecipe(Recipe):
+    """The end of a query: hands result trains to whoever subscribed."""
+
+    query: str

@@ -1,0 +1,333 @@
+"""Expressions above GROUP BY: what they need of keys and aggregates is collected, the rest is bound over those."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from decimal import Decimal
+from typing import Any
+
+from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, Unsupported
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
+from millstream.engine.expressions import build
+from millstream.engine.expressions.aggregates import AggregateSignature, is_aggregate, resolve_aggregate
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowSpec
+from millstream.engine.plan.catalog import TimeOffset
+from millstream.engine.plan.expression_binder import ExpressionBinder
+from millstream.engine.plan.logical import Aggregate, AggregateItem, Attribute, Node, Project, Role, change_position, unique_names
+from millstream.engine.plan.over import PendingRank, is_rank, pending_rank, rank_node, refused_over
+from millstream.engine.plan.scope import Scope, located
+from millstream.engine.plan.window_binder import output_time_known
+from sqlglot import exp
+
+# While binding, aggregates and window bounds have positions that no real column has; `finish` gives them their own.
+_ITEM = 1_000_000
+_WINDOW = 2_000_000
+_RANK = 3_000_000
+_WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAggregate:
+    """An aggregate whose arguments are still expressions over the input."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    filter: Expression | None
+    distinct: bool
+    signature: AggregateSignature = field(compare=False)
+    options: tuple[Any, ...] = ()
+    name: str = field(default="", compare=False)
+
+
+def contains_aggregate(node: exp.Expr | None) -> bool:
+    """An aggregate call stands in the expression (not one with OVER)."""
+    if node is None:
+        return False
+    return any(isinstance(part, exp.Anonymous) and is_aggregate(part.name) and not _is_over(part) for part in node.walk())
+
+
+def _is_over(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, (exp.Filter, exp.WithinGroup)):
+        parent = parent.parent
+    return isinstance(parent, exp.Window)
+
+
+class AggregateBinder(ExpressionBinder):
+    """Binds select list, HAVING and ORDER BY of a grouped query."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self.source = ExpressionBinder(scope, "an aggregate cannot stand inside another")
+        self.keys: list[Expression] = []
+        self.key_names: list[str] = []
+        self.pending: list[PendingAggregate] = []
+        self.ranks: list[PendingRank] = []
+        self._windows = {i for i, a in enumerate(scope.attributes) if a.role in _WINDOW_ROLES}
+
+    # -- keys -----------------------------------------------------------------------------------------------------------------
+
+    def add_key(self, bound: Expression, name: str) -> None:
+        """Add a grouping key. The window's own bounds always group and are no keys (K6)."""
+        used = columns_used(bound)
+        if used and used <= self._windows:
+            return
+        if used & self._windows:
+            raise Unsupported("a grouping key cannot mix the window's bounds with other columns", hint="group by both, apart")
+        if bound.type.kind is Kind.LIST:
+            raise TypeProblem("a list cannot be a grouping key")
+        if bound not in self.keys:
+            self.keys.append(bound)
+            self.key_names.append(name)
+
+    # -- binding --------------------------------------------------------------------------------------------------------------
+
+    def _bind(self, node: exp.Expr) -> Expression:
+        if not contains_aggregate(node) and node.find(exp.Window) is None:
+            found = self.over_group(self._bind_source(node))
+            if found is not None:
+                return found
+        return super()._bind(node)
+
+    def _bind_source(self, node: exp.Expr) -> Expression:
+        return self.source.bind(node)
+
+    def over_group(self, bound: Expression) -> Expression | None:
+        """Return what a source expression is above the grouping: a key, the window's bounds, a constant; else None."""
+        if bound in self.keys:
+            position = self.keys.index(bound)
+            return ColumnRef(bound.type, position, self.key_names[position])
+        used = columns_used(bound)
+        if used <= self._windows:
+            return transform(bound, self._window_reference) if used else bound
+        return None
+
+    def _window_reference(self, node: Expression) -> Expression:
+        if isinstance(node, ColumnRef):
+            ends = self.scope.attribute(node.position).role is Role.WINDOW_END
+            return replace(node, position=_WINDOW + int(ends))
+        return node
+
+    def column(self, node: exp.Column) -> Expression:
+        """Refuse a column that is neither a key nor inside an aggregate."""
+        name = node.name
+        raise TypeProblem(
+            f"column {name} must be in GROUP BY or inside an aggregate", hint=f"write GROUP BY {name}, or for example LAST({name})"
+        )
+
+    # -- aggregates -----------------------------------------------------------------------------------------------------------
+
+    def aggregate(self, node: exp.Expr) -> Expression:
+        """Bind an aggregate call with its FILTER and WITHIN GROUP; the same one twice is computed once."""
+        condition: Expression | None = None
+        if isinstance(node, exp.Filter):
+            condition = self.source.condition(node.expression.this, "FILTER")
+            node = node.this
+        order: exp.Order | None = None
+        if isinstance(node, exp.WithinGroup):
+            order, node = node.expression, node.this
+        if not isinstance(node, exp.Anonymous) or not is_aggregate(node.name):
+            raise TypeProblem("FILTER, DISTINCT and WITHIN GROUP belong to an aggregate")
+        pending = replace(self._call(node, order), filter=condition)
+        if pending not in self.pending:
+            self.pending.append(pending)
+        index = self.pending.index(pending)
+        return ColumnRef(pending.signature.result, _ITEM + index, pending.name)
+
+    def over(self, node: exp.Window) -> Expression:
+        """Bind a ranking function over the groups of a window."""
+        if not is_rank(node):
+            raise refused_over(node)
+        pending = pending_rank(node, self.bind)
+        if pending not in self.ranks:
+            self.ranks.append(pending)
+        return ColumnRef(BIGINT, _RANK + self.ranks.index(pending), pending.function)
+
+    def with_ranks(self, node: Node) -> Node:
+        """Return the node, which gives the groups, with an attribute more for each ranking function."""
+        for pending in self.ranks:
+            partition = tuple(self.resolved(e) for e in pending.partition)
+            order = tuple((self.resolved(key), descending, first) for key, descending, first in pending.order)
+            node = rank_node(node, replace(pending, partition=partition, order=order))
+        return node
+
+    def add_named(self, name: str, node: exp.Expr, path: str) -> None:
+        """Add an aggregate under a name of its own (plan objects); InvalidDefinition when it is none."""
+        before = len(self.pending)
+        bound = self.bind(node)
+        if not isinstance(bound, ColumnRef) or not _ITEM <= bound.position < _WINDOW:
+            raise InvalidDefinition(f"{path} is not an aggregate")
+        if len(self.pending) == before:
+            raise InvalidDefinition(f"{path} is the same aggregate as an earlier one")
+        self.pending[-1] = replace(self.pending[-1], name=name)
+
+    def _call(self, node: exp.Anonymous, order: exp.Order | None) -> PendingAggregate:
+        name = str(node.name).lower()
+        nodes = list(node.expressions)
+        distinct = bool(nodes) and isinstance(nodes[0], exp.Distinct)
+        if distinct:
+            nodes = [*nodes[0].expressions, *nodes[1:]]
+        if name == "count" and len(nodes) > 1:
+            raise TypeProblem("COUNT takes one expression", hint="to count pairs, join them into one, as in CONCAT_WS('/', a, b)")
+        if len(nodes) == 1 and isinstance(nodes[0], exp.Star):
+            if name != "count" or distinct:
+                raise TypeProblem(f"{name.upper()}(*) is not defined", hint="only COUNT takes *")
+            nodes = []
+        nodes, flip = self._ordered(name, nodes, order)
+        arguments = [self.source.bind(n) for n in nodes[:1]]
+        options = tuple(self._option(name, n) for n in nodes[1:])
+        if flip:
+            options = (float(1 - Decimal(repr(float(options[0])))), *options[1:])  # exact in decimal, so that 1 - 0.9 is 0.1
+        signature = resolve_aggregate(name, [a.type for a in arguments], options)
+        cast = tuple(build.cast(a, t) for a, t in zip(arguments, signature.arguments, strict=True))
+        if distinct and signature.name in ("approx_percentile", "approx_top_k"):
+            raise Unsupported(f"DISTINCT in {name.upper()} is not supported", hint="only the exact aggregates can leave out repetitions")
+        distinct = distinct and signature.name != "approx_count_distinct"  # which counts different values anyway
+        return PendingAggregate(signature.name, cast, None, distinct, signature, signature.options, name)
+
+    def _ordered(self, name: str, nodes: list[exp.Expr], order: exp.Order | None) -> tuple[list[exp.Expr], bool]:
+        """Put the ORDER BY of WITHIN GROUP, or inside the parentheses, where the argument belongs."""
+        if nodes and isinstance(nodes[-1], exp.Order):
+            inner = nodes[-1]
+            nodes = [*nodes[:-1], inner.this]
+            self._check_event_order(name, inner)
+        if order is None:
+            return nodes, False
+        if len(order.expressions) != 1:
+            raise Unsupported(f"{name.upper()} takes one expression in WITHIN GROUP")
+        key = order.expressions[0]
+        if not name.startswith(("percentile", "quantile", "approx_percentile", "approx_quantile")):
+            self._check_event_order(name, order)
+            return nodes, False
+        descending = bool(key.args.get("desc"))
+        if descending and "disc" in name:
+            raise Unsupported(f"{name.upper()} with DESC is not supported", hint="order ascending and take 1 - p")
+        return [key.this, *nodes], descending
+
+    def _check_event_order(self, name: str, order: exp.Order) -> None:
+        """Lists and texts are gathered in event-time order (K13); accept an ORDER BY that says just that."""
+        for key in order.expressions:
+            bound = self.source.bind(key.this)
+            time = self.scope.attribute(bound.position).time if isinstance(bound, ColumnRef) else None
+            if time != TimeOffset() or key.args.get("desc"):
+                raise Unsupported(f"ORDER BY inside {name.upper()} is not supported", hint="it gathers in order of event time")
+
+    def _option(self, name: str, node: exp.Expr) -> Any:
+        bound = self.source.bind(node)
+        if not isinstance(bound, Literal) or bound.value is None:
+            raise located(TypeProblem(f"the second argument of {name.upper()} must be a constant"), node)
+        return bound.value / 10**bound.type.scale if bound.type.kind is Kind.DECIMAL else bound.value
+
+    # -- the plan -------------------------------------------------------------------------------------------------------------
+
+    def build(self, node: Node, spec: WindowSpec | None, emit: EmitSpec) -> Aggregate:
+        """Return the Aggregate over the Project that computes keys, arguments and FILTER conditions of all that was bound."""
+        columns: list[Expression] = list(self.keys)
+        names = list(self.key_names)
+
+        def position(expression: Expression, what: str) -> int:
+            """Return the column of an argument. Names tell nothing of the function, so that queries that read the same share it."""
+            if columns_used(expression) & self._windows:
+                raise Unsupported("the window's bounds cannot stand inside an aggregate", hint="use them beside the aggregate")
+            if expression in columns:
+                return columns.index(expression)
+            columns.append(expression)
+            names.append(expression.name if isinstance(expression, ColumnRef) else f"{what}_{len(columns)}")
+            return len(columns) - 1
+
+        items = []
+        for pending in self.pending:
+            arguments = tuple(position(a, "value") for a in pending.arguments)
+            condition = position(pending.filter, "condition") if pending.filter is not None else None
+            items.append(AggregateItem(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options))
+        change = change_position(node.attributes)
+        project = self._project(node, columns, names, change)
+        retracts = None if change is None else len(columns)
+        return Aggregate(
+            attributes=self._outputs(node, spec, emit),
+            input=project,
+            keys=tuple(range(len(self.keys))),
+            items=tuple(items),
+            windowed=spec is not None,
+            emit=emit,
+            retracts=retracts,
+        )
+
+    def _project(self, node: Node, columns: list[Expression], names: list[str], change: int | None) -> Project:
+        """Compute the columns, then pass on the change kind and the window's bounds."""
+        passed = [i for i, a in enumerate(node.attributes) if i == change or i in self._windows]
+        attributes = [projected(node, e, n) for e, n in zip(columns, unique_names(names), strict=True)]
+        attributes += [node.attributes[i] for i in passed]
+        expressions = (*columns, *(node.attributes[i].reference(i) for i in passed))
+        return Project(attributes=tuple(attributes), input=node, expressions=expressions)
+
+    def _outputs(self, node: Node, spec: WindowSpec | None, emit: EmitSpec) -> tuple[Attribute, ...]:
+        names = unique_names([*("window_start", "window_end"), *self.key_names, *(p.name for p in self.pending)])[2:]
+        keys = [replace(projected(node, e, n), time=None) for e, n in zip(self.keys, names, strict=False)]
+        items = [
+            Attribute(n, p.signature.result, p.function not in ("count", "approx_count_distinct"))
+            for n, p in zip(names[len(keys) :], self.pending, strict=True)
+        ]
+        bounds: list[Attribute] = []
+        if spec is not None:
+            known = output_time_known(spec)
+            start = TimeOffset(1 - spec.range_us, 1 - spec.range_us) if known else None
+            end = TimeOffset(1, 1) if known else None
+            bounds = [
+                Attribute("window_start", TIMESTAMP, False, time=start, role=Role.WINDOW_START),
+                Attribute("window_end", TIMESTAMP, False, time=end, role=Role.WINDOW_END),
+            ]
+        kind = [Attribute("op", TEXT, False, role=Role.CHANGE)] if emit.kind is EmitKind.CHANGES else []
+        return (*keys, *items, *bounds, *kind)
+
+    def resolved(self, expression: Expression) -> Expression:
+        """Return a bound expression with the true positions of aggregates and window bounds, once all are known."""
+        keys, items = len(self.keys), len(self.pending)
+        bounds = 2 if self._windows else 0
+
+        def change(node: Expression) -> Expression:
+            if not isinstance(node, ColumnRef) or node.position < _ITEM:
+                return node
+            if node.position < _WINDOW:
+                return replace(node, position=keys + node.position - _ITEM)
+            if node.position < _RANK:
+                return replace(node, position=keys + items + node.position - _WINDOW)
+            return replace(node, position=keys + items + bounds + node.position - _RANK)
+
+        return transform(expression, change)
+
+
+class HavingBinder:
+    """HAVING may name the columns of the select list too; those of the input come first."""
+
+    def __init__(self, binder: AggregateBinder, aliases: dict[str, exp.Expr]) -> None:
+        self.binder = binder
+        self.aliases = aliases
+
+    def condition(self, node: exp.Expr) -> Expression:
+        """Bind the condition."""
+        replaced = node.copy().transform(self._replace_alias)
+        if replaced.find(exp.Window) is not None:
+            raise Unsupported("OVER cannot stand in HAVING", hint="filter in an outer query: SELECT … FROM (SELECT …) WHERE rank <= 3")
+        return self.binder.condition(replaced, "HAVING")
+
+    def _replace_alias(self, node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+            return node
+        name = node.name if node.this.args.get("quoted") else node.name.lower()
+        if name not in self.aliases:
+            return node
+        try:
+            self.binder.bind(node)
+        except EngineError:
+            return self.aliases[name].copy()
+        return node
+
+
+def projected(node: Node, expression: Expression, name: str) -> Attribute:
+    """Return the attribute that an expression over `node` makes: a bare column keeps what is known of it."""
+    if isinstance(expression, ColumnRef):
+        return replace(node.attributes[expression.position], name=name, qualifier=None, covered=False, called=None)
+    return Attribute(name, expression.type)

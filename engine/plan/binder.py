@@ -1,0 +1,163 @@
+"""From a parsed query to a logical plan: names found, types checked, emission settled (K9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
+from millstream.engine.expressions import build
+from millstream.engine.expressions.coercion import common_type_of_all
+from millstream.engine.expressions.ir import Expression
+from millstream.engine.language.recipes import EmitKind, EmitSpec
+from millstream.engine.language.syntax import Option, Place, Query, SelectBody, UnionBody
+from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.emission import settled
+from millstream.engine.plan.from_binder import Environment
+from millstream.engine.plan.logical import (
+    Attribute,
+    LogicalQuery,
+    Node,
+    Project,
+    TableJoin,
+    TableScan,
+    Union,
+    change_position,
+    walk_plan,
+)
+from millstream.engine.plan.query_options import query_options
+from millstream.engine.plan.scale_up import scaled_up, wants_scaling
+from millstream.engine.plan.select_binder import SelectBinder
+from millstream.engine.plan.steps import append_only_change
+
+# A common table is bound where it is named; tables named twice in tables named twice … would double without end.
+NESTED_QUERIES_MAX = 256
+
+
+def bind_query(query: Query, catalog: Catalog, overrides: tuple[Option, ...] = (), *, finite: bool = False) -> LogicalQuery:
+    """Return the logical plan of a whole query. `overrides` are options from outside the text; they win over its own.
+
+    `finite`: the inputs are sets of rows that stand now, and there is one answer (planner/finite.py).
+    """
+    return _Binder(catalog, finite).query(query, overrides)
+
+
+class _Binder:
+    """Binds one query and what is nested in it."""
+
+    def __init__(self, catalog: Catalog, finite: bool) -> None:
+        self.catalog = catalog
+        self.finite = finite
+        self.nested_queries = 0
+
+    def query(self, query: Query, overrides: tuple[Option, ...]) -> LogicalQuery:
+        scaling = wants_scaling(query, overrides)
+        if scaling is not None:
+            query = scaled_up(query, scaling)
+        emit = EmitSpec(EmitKind.CHANGES) if query.stream is not None else query.emit
+        if self.finite:
+            emit = _once(query)
+        node = self._bind(query, Environment(self.catalog, finite=self.finite), emit)
+        if _reads_table_alone(node):
+            raise Unsupported(
+                "a table can stand only on the right of a join",
+                hint="SELECT from a stream and JOIN the table",
+                line=query.body.place.line,
+                column=query.body.place.column,
+            )
+        node, settled_emit = settled(node, query.emit, query.stream, query.every_us, query.emit_place or query.place)
+        options = query_options(query.options, overrides, node, settled_emit, self.catalog)
+        return LogicalQuery(node, settled_emit, options)
+
+    def nested(self, query: Query, environment: Environment) -> Node:
+        """Bind a derived table or common table: EMIT, options and ISTREAM belong to the outermost query."""
+        self.nested_queries += 1
+        if self.nested_queries > NESTED_QUERIES_MAX:
+            raise Unsupported(
+                f"a query of more than {NESTED_QUERIES_MAX} derived tables is not supported", hint="split it with derived streams"
+            )
+        if query.emit is not None:
+            place = query.emit_place or query.place
+            raise Unsupported("EMIT belongs to the outermost query", line=place.line, column=place.column, token="EMIT")
+        if query.options:
+            place = query.options[0].place
+            raise Unsupported("WITH options belong to the outermost query", line=place.line, column=place.column, token="WITH")
+        if query.stream is not None:
+            raise Unsupported(
+                "ISTREAM, DSTREAM and RSTREAM cannot stand inside another query", line=query.place.line, column=query.place.column
+            )
+        return self._bind(query, environment, EmitSpec() if self.finite else None)
+
+    def _bind(self, query: Query, environment: Environment, emit: EmitSpec | None) -> Node:
+        for table in query.common_tables:
+            environment = replace(environment, tables=(*environment.tables, (table, environment)))
+        body = query.body
+        if isinstance(body, UnionBody):
+            return self._union(query, body, environment, emit)
+        assert isinstance(body, SelectBody)
+        try:
+            return SelectBinder(query, body, environment, self.nested, emit).bind()
+        except EngineError as problem:
+            if problem.line is None:
+                problem.line, problem.column = body.place.line, body.place.column
+            raise
+
+    def _union(self, query: Query, body: UnionBody, environment: Environment, emit: EmitSpec | None) -> Node:
+        if query.order_by or query.limit is not None:
+            place = query.order_by[0].place if query.order_by else body.place
+            raise Unsupported("ORDER BY … LIMIT over UNION ALL is not supported", line=place.line, column=place.column, token="ORDER BY")
+        branches = []
+        for branch in body.branches:
+            if branch.emit is not None or branch.options:
+                self.nested(branch, environment)
+            branches.append(self._bind(branch, environment, emit))
+        return united(branches, body.place)
+
+
+def _once(query: Query) -> EmitSpec:
+    """Return the emission of a one-time answer, which may only say that empty windows are wanted."""
+    place = query.emit_place or query.place
+    if query.stream is not None:
+        message = "ISTREAM, DSTREAM and RSTREAM have no meaning in FETCH"
+        raise Unsupported(message, hint="leave it out", line=place.line, column=place.column)
+    if query.emit is not None and query.emit.kind is not EmitKind.FINAL:
+        raise Unsupported("FETCH answers once", hint="leave EMIT out", line=place.line, column=place.column, token="EMIT")
+    return query.emit or EmitSpec()
+
+
+def _reads_table_alone(node: Node) -> bool:
+    return any(isinstance(below, TableScan) and not isinstance(n, TableJoin) for n in walk_plan(node) for below in n.inputs)
+
+
+def united(branches: list[Node], place: Place) -> Node:
+    """Return UNION ALL of the branches, their columns cast to common types; names come from the first."""
+    if any(change_position(b.attributes) is not None for b in branches):
+        branches = [b if change_position(b.attributes) is not None else append_only_change(b) for b in branches]
+    widths = {len(b.attributes) for b in branches}
+    if len(widths) > 1:
+        shown = " and ".join(str(len(b.attributes)) for b in branches)
+        raise TypeProblem(f"the branches of UNION ALL have {shown} columns", line=place.line, column=place.column, token="UNION")
+    attributes = []
+    for position, first in enumerate(branches[0].attributes):
+        same = [b.attributes[position] for b in branches]
+        common = common_type_of_all([a.type for a in same])
+        if common is None:
+            shown = " and ".join(dict.fromkeys(str(a.type) for a in same))
+            raise TypeProblem(
+                f"column {first.name} of UNION ALL is {shown}", hint="cast one side", line=place.line, column=place.column, token="UNION"
+            )
+        time = first.time if all(a.time == first.time and a.time_unit_us == first.time_unit_us for a in same) else None
+        attributes.append(replace(first, type=common, nullable=any(a.nullable for a in same), qualifier=None, time=time))
+    return Union(attributes=tuple(attributes), branches=tuple(_cast_to(b, tuple(attributes)) for b in branches))
+
+
+def _cast_to(node: Node, wanted: tuple[Attribute, ...]) -> Node:
+    if all((a.type, a.name) == (w.type, w.name) for a, w in zip(node.attributes, wanted, strict=True)):
+        return node
+    expressions: list[Expression] = [
+        build.cast(a.reference(i), w.type) for i, (a, w) in enumerate(zip(node.attributes, wanted, strict=True))
+    ]
+    attributes = tuple(
+        replace(a, name=w.name, type=w.type, time=a.time if a.type == w.type else None)
+        for a, w in zip(node.attributes, wanted, strict=True)
+    )
+    return Project(attributes=attributes, input=node, expressions=tuple(expressions))

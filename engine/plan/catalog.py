@@ -1,0 +1,293 @@
+"""What is registered under which name: streams, derived streams, tables, named queries, classes, users' functions.
+
+Plain memory; `to_plain` and `from_plain` take it to disk and back, save functions, whose code the server keeps. Names of streams, derived
+streams and tables share one space, as any of them may stand in FROM. Queries have names of their own, classes and functions too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any
+
+from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, UnknownName
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
+from millstream.engine.expressions.user_functions import UserFunction
+from millstream.engine.language.names import did_you_mean, shown, validate_name
+from millstream.engine.language.statements import ClassDefinition
+from millstream.engine.plan.plain import (
+    class_from_plain,
+    class_to_plain,
+    schema_from_plain,
+    schema_to_plain,
+    stream_from_plain,
+    stream_to_plain,
+    table_from_plain,
+    table_to_plain,
+)
+
+CATALOG_VERSION = 1
+DEFAULT_CLASS_NAME = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOffset:
+    """A TIMESTAMP column that lies within [row time + least, row time + most], in µs; (0, 0) is the event time itself."""
+
+    least_us: int = 0
+    most_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedStream:
+    """CREATE STREAM name AS SELECT …: the SELECT's text, its output, what it reads, and which columns tell the time (K19).
+
+    `units` says in microseconds what 1 means in those that are whole numbers. `changes`: it is a change log, whose last column `op` says
+    '+' or '-'. `planner.plan.derived_stream` makes one from a plan.
+    """
+
+    name: str
+    schema: Schema
+    text: str
+    reads: tuple[str, ...] = ()
+    times: Mapping[str, TimeOffset] = field(default_factory=dict)
+    changes: bool = False
+    units: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """CREATE QUERY (or INSERT INTO … SELECT): its whole statement, output and what it reads. `desired` is its desired state."""
+
+    name: str
+    schema: Schema
+    statement: str
+    reads: tuple[str, ...] = ()
+    desired: str = "running"
+
+
+Relation = StreamDefinition | DerivedStream | TableDefinition
+
+
+class Catalog:
+    """Definitions by name. Every method raises the errors of engine/data/errors.py; none leaves a half-made change."""
+
+    def __init__(self) -> None:
+        self._relations: dict[str, Relation] = {}
+        self._queries: dict[str, NamedQuery] = {}
+        self._functions: dict[str, UserFunction] = {}
+        self._classes: dict[str, ClassDefinition] = {DEFAULT_CLASS_NAME: ClassDefinition(DEFAULT_CLASS_NAME)}
+
+    # -- looking up -----------------------------------------------------------------------------------------------------------
+
+    def relation(self, name: str) -> Relation:
+        """Return what may stand in FROM under this name, or raise UnknownName with the nearest one."""
+        found = self._relations.get(name)
+        if found is None:
+            raise UnknownName(f"there is no stream or table {name}", hint=did_you_mean(name, self._relations), token=name)
+        return found
+
+    def find(self, name: str) -> Relation | None:
+        """Return the stream or table of this name, or None."""
+        return self._relations.get(name)
+
+    def query(self, name: str) -> NamedQuery:
+        """Return the query of this name, or raise UnknownName."""
+        found = self._queries.get(name)
+        if found is None:
+            raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self._queries), token=name)
+        return found
+
+    def find_query(self, name: str) -> NamedQuery | None:
+        """Return the query of this name, or None."""
+        return self._queries.get(name)
+
+    def query_class(self, name: str) -> ClassDefinition:
+        """Return the class of this name, or raise UnknownName."""
+        found = self._classes.get(name)
+        if found is None:
+            hint = did_you_mean(name, self._classes) or f"the classes are {', '.join(self._classes)}"
+            raise UnknownName(f"there is no class {shown(name)}", hint=hint, token=name)
+        return found
+
+    def find_class(self, name: str) -> ClassDefinition | None:
+        """Return the class of this name, or None."""
+        return self._classes.get(name)
+
+    def function(self, name: str) -> UserFunction:
+        """Return the user's function of this name, or raise UnknownName."""
+        found = self._functions.get(name)
+        if found is None:
+            raise UnknownName(f"there is no function {name} of a user", hint=did_you_mean(name, self._functions), token=name)
+        return found
+
+    def find_function(self, name: str) -> UserFunction | None:
+        """Return the user's function of this name, or None."""
+        return self._functions.get(name)
+
+    def functions(self) -> tuple[UserFunction, ...]:
+        """Return all users' functions in order of creation."""
+        return tuple(self._functions.values())
+
+    def streams(self) -> tuple[StreamDefinition | DerivedStream, ...]:
+        """Return all streams, derived ones too, in order of creation."""
+        return tuple(r for r in self._relations.values() if not isinstance(r, TableDefinition))
+
+    def tables(self) -> tuple[TableDefinition, ...]:
+        """Return all tables in order of creation."""
+        return tuple(r for r in self._relations.values() if isinstance(r, TableDefinition))
+
+    def queries(self) -> tuple[NamedQuery, ...]:
+        """Return all named queries in order of creation."""
+        return tuple(self._queries.values())
+
+    def classes(self) -> tuple[ClassDefinition, ...]:
+        """Return all classes in order of creation, `default` first."""
+        return tuple(self._classes.values())
+
+    def readers(self, name: str) -> tuple[str, ...]:
+        """Return the derived streams and queries that read the stream or table `name`."""
+        derived = [r.name for r in self._relations.values() if isinstance(r, DerivedStream) and name in r.reads]
+        queries = [q.name for q in self._queries.values() if name in q.reads]
+        return tuple(derived + queries)
+
+    def with_relations(self, extra: Iterable[Relation]) -> Catalog:
+        """Return a catalogue with further relations, for binding one query; what is called the same here keeps its name."""
+        made = Catalog()
+        made._relations = {**{r.name: r for r in extra}, **self._relations}
+        made._queries, made._classes, made._functions = self._queries, self._classes, self._functions
+        return made
+
+    # -- changing -------------------------------------------------------------------------------------------------------------
+
+    def add(self, definition: Relation | NamedQuery | ClassDefinition | UserFunction) -> None:
+        """Register a definition; NameTaken or InvalidDefinition when that cannot be."""
+        if isinstance(definition, UserFunction):
+            self._add_to(self._functions, definition, "function")
+        elif isinstance(definition, ClassDefinition):
+            self._add_to(self._classes, definition, "class")
+        elif isinstance(definition, NamedQuery):
+            self._add_to(self._queries, definition, "query")
+        else:
+            self._add_to(self._relations, definition, "stream or table")
+
+    def _add_to(self, space: dict[str, Any], definition: Any, what: str) -> None:
+        validate_name(definition.name, f"{what} name")
+        if isinstance(definition, DerivedStream):
+            _check_derived(definition)
+        if definition.name in space:
+            raise NameTaken(f"there is a {what} {definition.name} already", hint="DROP it first, or take another name")
+        space[definition.name] = definition
+
+    def replace_query(self, query: NamedQuery) -> None:
+        """Put another definition in the place of the query of the same name (its desired state changed)."""
+        self.query(query.name)
+        self._queries[query.name] = query
+
+    def drop_relation(self, name: str) -> None:
+        """Remove a stream or table; InUse when something reads it."""
+        self.relation(name)
+        readers = self.readers(name)
+        if readers:
+            raise InUse(f"{name} is read by {', '.join(readers)}", hint=f"drop them first, or write DROP … {name} CASCADE")
+        del self._relations[name]
+
+    def drop_query(self, name: str) -> None:
+        """Remove a query."""
+        self.query(name)
+        del self._queries[name]
+
+    def drop_class(self, name: str) -> None:
+        """Remove a class. The server checks that no query is in it."""
+        self.query_class(name)
+        if name == DEFAULT_CLASS_NAME:
+            raise InvalidDefinition("the class default cannot be dropped")
+        del self._classes[name]
+
+    def drop_function(self, name: str) -> None:
+        """Remove a user's function. The server checks that no query calls it."""
+        self.function(name)
+        del self._functions[name]
+
+    def dependents(self, name: str) -> tuple[str, ...]:
+        """Return all that reads `name`, directly or through derived streams, in the order in which CASCADE drops it: leaves first."""
+        order: list[str] = []
+
+        def visit(current: str) -> None:
+            for reader in self.readers(current):
+                if reader not in order:
+                    visit(reader)
+                    order.append(reader)
+
+        visit(name)
+        return tuple(order)
+
+    # -- to disk and back -----------------------------------------------------------------------------------------------------
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return everything as msgpack-able plain values, with a version."""
+        return {"version": CATALOG_VERSION, "definitions": [definition_to_plain(d) for d in self._all()]}
+
+    def _all(self) -> Iterable[Relation | NamedQuery | ClassDefinition]:
+        yield from (c for c in self._classes.values() if c.name != DEFAULT_CLASS_NAME)
+        yield from self._relations.values()
+        yield from self._queries.values()
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Catalog:
+        """Return the catalogue that `to_plain` wrote; InvalidDefinition for an unknown version."""
+        if plain.get("version") != CATALOG_VERSION:
+            raise InvalidDefinition(f"catalogue version {plain.get('version')} is unknown; this program reads {CATALOG_VERSION}")
+        catalog = cls()
+        for item in plain["definitions"]:
+            catalog.add(definition_from_plain(item))
+        return catalog
+
+
+def _check_derived(stream: DerivedStream) -> None:
+    """A window over the derived stream has bounds of its own, so those of the windows inside need other names."""
+    clash = next((n for n in stream.schema.names if n in ("window_start", "window_end")), None)
+    if clash is not None:
+        short = clash.removeprefix("window_")
+        raise InvalidDefinition(f"the derived stream {stream.name} selects {clash}", hint=f"give it an alias, as in {clash} AS {short}_of")
+
+
+def definition_to_plain(definition: Relation | NamedQuery | ClassDefinition) -> dict[str, Any]:
+    """Return one definition as plain values; `kind` says which it is."""
+    if isinstance(definition, StreamDefinition):
+        return {"kind": "stream", **stream_to_plain(definition)}
+    if isinstance(definition, TableDefinition):
+        return {"kind": "table", **table_to_plain(definition)}
+    if isinstance(definition, ClassDefinition):
+        return {"kind": "class", **class_to_plain(definition)}
+    common = {"name": definition.name, "schema": schema_to_plain(definition.schema), "reads": list(definition.reads)}
+    if isinstance(definition, DerivedStream):
+        times = {name: [offset.least_us, offset.most_us] for name, offset in definition.times.items()}
+        return {
+            "kind": "derived",
+            **common,
+            "text": definition.text,
+            "times": times,
+            "changes": definition.changes,
+            "units": dict(definition.units),
+        }
+    return {"kind": "query", **common, "statement": definition.statement, "desired": definition.desired}
+
+
+def definition_from_plain(plain: Mapping[str, Any]) -> Relation | NamedQuery | ClassDefinition:
+    """Return the definition that `definition_to_plain` wrote; InvalidDefinition for an unknown kind."""
+    kind = plain.get("kind")
+    if kind == "stream":
+        return stream_from_plain(plain)
+    if kind == "table":
+        return table_from_plain(plain)
+    if kind == "class":
+        return class_from_plain(plain)
+    if kind not in ("derived", "query"):
+        raise InvalidDefinition(f"a definition of kind {kind!r} is unknown")
+    schema, reads = schema_from_plain(plain["schema"]), tuple(plain["reads"])
+    if kind == "derived":
+        times = {name: TimeOffset(*pair) for name, pair in plain["times"].items()}
+        return DerivedStream(plain["name"], schema, plain["text"], reads, times, bool(plain["changes"]), plain.get("units", {}))
+    return NamedQuery(plain["name"], schema, plain["statement"], reads, plain["desired"])

@@ -1,0 +1,358 @@
+"""From sqlglot's expression nodes to typed IR: names are found in a scope, functions in the registry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
+from millstream.engine.expressions import build
+from millstream.engine.expressions.aggregates import is_aggregate
+from millstream.engine.expressions.functions import REFUSED
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
+from millstream.engine.expressions.user_functions import call_user_function
+from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
+from millstream.engine.plan.logical import Role
+from millstream.engine.plan.scope import WINDOW_TIME, Scope, folded, located, place_of
+from millstream.engine.plan.user_functions import called_function
+from sqlglot import exp
+
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.Pow: "power",
+    exp.DPipe: "||",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "#",
+    exp.NullSafeEQ: "is_not_distinct_from",
+    exp.NullSafeNEQ: "is_distinct_from",
+}
+_TRIMS = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+_REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.AtTimeZone: ("AT TIME ZONE", "timestamps are instants; give the zone to TO_CHAR, DATE_TRUNC, DATE_PART or the window"),
+    exp.Subquery: ("a subquery in an expression", "put it in FROM and join it"),
+    exp.Tuple: ("a list in parentheses", "compare the columns one by one"),
+    exp.Collate: ("COLLATE", "text compares by code point"),
+}
+
+
+def number_literal(text: str) -> Literal:
+    """Return the constant a number stands for: digits an integer, `4.0` a DECIMAL, `4e0` a DOUBLE (K13)."""
+    plain = text.replace("_", "")
+    if "e" in plain.lower():
+        value_double = float(plain)
+        if math.isinf(value_double):
+            raise TypeProblem(f"the number {text} is out of the range of DOUBLE", hint="write CAST('Infinity' AS DOUBLE) if you mean that")
+        return Literal(DOUBLE, value_double)
+    if "." not in plain:
+        return build.integer_literal(int(plain))
+    value = Decimal(plain)
+    scale = len(plain.split(".")[1])
+    scaled = int(value.scaleb(scale))
+    precision = max(len(str(abs(scaled))), scale, 1)
+    if precision > DECIMAL_PRECISION_MAX:
+        raise TypeProblem(f"the number {text} has more than {DECIMAL_PRECISION_MAX} digits", hint="write it as a DOUBLE, as in 1.5e0")
+    return Literal(decimal(precision, scale), scaled)
+
+
+class ExpressionBinder:
+    """Binds expressions over one scope. Aggregates are refused with `aggregate_reason`; the aggregating binder overrides that."""
+
+    def __init__(self, scope: Scope, aggregate_reason: str = "an aggregate cannot stand here") -> None:
+        self.scope = scope
+        self.aggregate_reason = aggregate_reason
+        self._special: dict[type[exp.Expr], Callable[[Any], Expression]] = {
+            exp.Column: self.column,
+            exp.Literal: self._literal,
+            exp.Null: lambda _: Literal(NULL, None),
+            exp.Boolean: lambda node: Literal(BOOLEAN, bool(node.this)),
+            exp.Interval: self._interval,
+            exp.Paren: lambda node: self.bind(node.this),
+            exp.Neg: self._negation,
+            exp.Not: self._not,
+            exp.Is: lambda node: self._is(node, bool(node.args.get("negate"))),
+            exp.Between: self._between,
+            exp.In: self._in,
+            exp.Like: self._like,
+            exp.ILike: self._like,
+            exp.Escape: self._escape,
+            exp.Case: self._case,
+            exp.Cast: self._cast,
+            exp.TryCast: self._cast,
+            exp.Extract: self._extract,
+            exp.StrPosition: lambda node: self.call("strpos", [node.this, node.args["substr"]]),
+            exp.Substring: lambda node: self.call(
+                "substring", [n for n in (node.this, node.args.get("start"), node.args.get("length")) if n]
+            ),
+            exp.Trim: self._trim,
+            exp.Bracket: self._element,
+            exp.Anonymous: self._function,
+            exp.Filter: self._aggregate_part,
+            exp.WithinGroup: self._aggregate_part,
+            exp.Window: self.over,
+            exp.Distinct: self._aggregate_part,
+            exp.Star: self._star,
+        }
+
+    def bind(self, node: exp.Expr) -> Expression:
+        """Return the typed expression; UnknownName, TypeProblem or Unsupported with the place."""
+        try:
+            return self._bind(node)
+        except EngineError as problem:
+            raise located(problem, node) from None
+        except RecursionError:
+            raise SyntaxProblem("an expression is nested too deeply") from None
+
+    def condition(self, node: exp.Expr, clause: str) -> Expression:
+        """Return the typed expression, which must be BOOLEAN."""
+        bound = self.bind(node)
+        if bound.type == NULL:
+            return Literal(BOOLEAN, None)
+        if bound.type != BOOLEAN:
+            raise located(TypeProblem(f"{clause} must be a condition (BOOLEAN), not {bound.type}"), node)
+        return bound
+
+    def _bind(self, node: exp.Expr) -> Expression:
+        kind = type(node)
+        name = _BINARY.get(kind)
+        if name is not None:
+            return self._binary(name, node)
+        special = self._special.get(kind)
+        if special is not None:
+            return special(node)
+        clause, hint = _REFUSED.get(kind, (f"{node.key.upper()} in an expression", "see the list of functions and operators"))
+        raise Unsupported(f"{clause} is not supported", hint=hint)
+
+    def call(self, name: str, nodes: list[exp.Expr], options: tuple[Any, ...] = ()) -> Expression:
+        """Bind the operands and build the typed call."""
+        return build.call(name, [self.bind(n) for n in nodes], options)
+
+    def _binary(self, name: str, node: exp.Expr) -> Expression:
+        if name in ("and", "or"):
+            return build.call(name, [self.bind(part) for part in flattened(node, type(node))])
+        if name in ("+", "-") and _is_months(node.expression):
+            return self._calendar_sum(node.this, node.expression, 1 if name == "+" else -1)
+        if name == "+" and _is_months(node.this):
+            return self._calendar_sum(node.expression, node.this, 1)
+        operands = [self.bind(node.this), self.bind(node.expression)]
+        if name in ("+", "-"):
+            operands = [operands[0], self._in_units_of(operands[0], operands[1])]
+        return build.call(name, operands)
+
+    def _calendar_sum(self, instant: exp.Expr, interval: exp.Expr, sign: int) -> Expression:
+        """A month has no fixed length, so adding one is a function of the calendar."""
+        return build.call("add_months", [self.bind(instant), build.integer_literal(sign * int(interval.this.this))])
+
+    def _interval(self, node: exp.Interval) -> Expression:
+        if _is_months(node):
+            raise Unsupported(
+                "an interval of months can only be added to a TIMESTAMP or DATE", hint="use DAY or WEEK, or ADD_MONTHS(ts, n)"
+            )
+        return Literal(INTERVAL, int(node.this.this))
+
+    def _in_units_of(self, column: Expression, interval: Expression) -> Expression:
+        """A duration beside a whole-number event time counts in that column's unit: `ts - 5 SECONDS` in milliseconds is `ts - 5000`."""
+        if not isinstance(column, ColumnRef) or not column.type.is_integer or column.position >= len(self.scope.attributes):
+            return interval
+        attribute = self.scope.attribute(column.position)
+        if attribute.time is None or attribute.name != column.name or not isinstance(interval, Literal) or interval.type != INTERVAL:
+            return interval
+        if interval.value is None or interval.value % attribute.time_unit_us:
+            raise TypeProblem(f"the duration is no whole number of the units of {attribute.name}", hint="write it in the column's unit")
+        return build.integer_literal(interval.value // attribute.time_unit_us)
+
+    # -- leaves ---------------------------------------------------------------------------------------------------------------
+
+    def column(self, node: exp.Column) -> Expression:
+        """Bind a column reference."""
+        if isinstance(node.this, exp.Star):
+            raise Unsupported("* cannot stand inside an expression")
+        if node.args.get("db") is not None:
+            raise UnknownName(f"{node.sql()} has too many parts", hint="write alias.column")
+        name, qualifier = folded(node.this), folded(node.args.get("table"))
+        assert name is not None
+        if name == WINDOW_TIME and qualifier in (None, *self.scope.qualifiers()):
+            end = self.scope.of_role(Role.WINDOW_END)
+            if end is not None and not any(a.name == WINDOW_TIME for a in self.scope.attributes):
+                return build.call("-", [self.scope.attribute(end).reference(end), Literal(INTERVAL, 1)])
+        try:
+            position = self.scope.find(name, qualifier)
+        except UnknownName:
+            if name in REFUSED and qualifier is None:  # CURRENT_TIMESTAMP and the like stand without parentheses
+                raise Unsupported(f"{name.upper()} is not supported", hint=REFUSED[name]) from None
+            raise
+        return self.reference(position)
+
+    def reference(self, position: int) -> Expression:
+        """Return the expression for the attribute at `position` of the scope."""
+        return self.scope.attribute(position).reference(position)
+
+    def _literal(self, node: exp.Literal) -> Expression:
+        return Literal(TEXT, str(node.this)) if node.is_string else number_literal(str(node.this))
+
+    def _star(self, node: exp.Star) -> Expression:
+        raise Unsupported("* cannot stand inside an expression", hint="it stands alone, or in COUNT(*)")
+
+    def _negation(self, node: exp.Neg) -> Expression:
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            text = str(node.this.this)
+            if "." not in text and "e" not in text.lower():
+                return build.integer_literal(-int(text.replace("_", "")))
+            literal = number_literal(text)
+            return Literal(literal.type, -literal.value)
+        return self.call("neg", [node.this])
+
+    # -- predicates -----------------------------------------------------------------------------------------------------------
+
+    def _not(self, node: exp.Not) -> Expression:
+        inner = node.this
+        if isinstance(inner, exp.Is):
+            return self._is(inner, not inner.args.get("negate"))
+        return self.call("not", [inner])
+
+    def _is(self, node: exp.Is, negated: bool) -> Expression:
+        what, middle = node.expression, "not_" if negated else ""
+        if isinstance(what, exp.Null):
+            return self.call(f"is_{middle}null", [node.this])
+        if isinstance(what, exp.Boolean):
+            return self.call(f"is_{middle}{'true' if what.this else 'false'}", [node.this])
+        if isinstance(what, exp.Column) and what.name.lower() == "unknown":
+            return self.call(f"is_{middle}unknown", [node.this])
+        raise Unsupported("IS takes NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM", hint="write = to compare")
+
+    def _between(self, node: exp.Between) -> Expression:
+        if node.args.get("low") is None or node.args.get("high") is None:
+            raise SyntaxProblem("BETWEEN needs two ends joined by AND")
+        value, low, high = self.bind(node.this), self.bind(node.args["low"]), self.bind(node.args["high"])
+        inside = build.call("between", [value, low, high])
+        if not node.args.get("symmetric"):
+            return inside
+        return build.call("or", [inside, build.call("between", [value, high, low])])
+
+    def _in(self, node: exp.In) -> Expression:
+        if node.args.get("query") or node.args.get("field") or not node.expressions:
+            raise Unsupported("IN takes a list of values", hint="join the other stream or table instead")
+        return self.call("in", [node.this, *node.expressions])
+
+    def _like(self, node: exp.Expr, escape: tuple[Any, ...] = ()) -> Expression:
+        name = "ilike" if isinstance(node, exp.ILike) else "like"
+        bound = self.call(name, [node.this, node.expression], escape)
+        return build.call("not", [bound]) if node.args.get("negate") else bound
+
+    def _escape(self, node: exp.Escape) -> Expression:
+        if not isinstance(node.this, (exp.Like, exp.ILike)) or not isinstance(node.expression, exp.Literal):
+            raise SyntaxProblem("ESCAPE follows LIKE and takes one character in quotes")
+        return self._like(node.this, (str(node.expression.this),))
+
+    # -- CASE, CAST and functions ---------------------------------------------------------------------------------------------
+
+    def _case(self, node: exp.Case) -> Expression:
+        operand = node.this
+        branches = []
+        for branch in node.args["ifs"]:
+            test = self.call("=", [operand, branch.this]) if operand is not None else self.condition(branch.this, "WHEN")
+            branches.append((test, self.bind(branch.args["true"])))
+        default = node.args.get("default")
+        return build.case(branches, self.bind(default) if default is not None else None)
+
+    def _cast(self, node: exp.Cast) -> Expression:
+        place = place_of(node)
+        target = type_of_node(node.to, place.line if place else None, place.column if place else None)
+        quiet = isinstance(node, exp.TryCast)
+        parameters = parameters_of_node(node.to)
+        rounded = target == TIMESTAMP and bool(parameters)
+        if isinstance(node.this, exp.Literal) and node.this.is_string and target != TEXT and not rounded:
+            try:
+                return build.text_constant(str(node.this.this), target)
+            except TypeProblem:
+                if quiet:
+                    return Literal(target, None)
+                raise
+        bound = build.cast(self.bind(node.this), target, quiet)
+        return _shortened(bound, parameters[0]) if parameters and target.kind in (Kind.TEXT, Kind.TIMESTAMP) else bound
+
+    def _extract(self, node: exp.Extract) -> Expression:
+        return self.call("extract", [node.expression], (str(node.this.name or node.this.this).lower(), None))
+
+    def _element(self, node: exp.Bracket) -> Expression:
+        if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+            raise Unsupported("a part of a list is not supported", hint="one element is list[1]")
+        return self.call("array_element", [node.this, node.expressions[0]])
+
+    def _trim(self, node: exp.Trim) -> Expression:
+        name = _TRIMS[str(node.args.get("position") or "BOTH").upper()]
+        return self.call(name, [n for n in (node.this, node.args.get("expression")) if n is not None])
+
+    def _function(self, node: exp.Anonymous) -> Expression:
+        name = str(node.name).lower()
+        if is_aggregate(name):
+            return self.aggregate(node)
+        if name in ("tumble", "hop", "session", "cumulate"):
+            raise Unsupported(
+                f"{name.upper()} outside FROM is not supported", hint=f"write FROM {name.upper()}(TABLE stream, …), or [RANGE …]"
+            )
+        for argument in node.expressions:
+            if isinstance(argument, (exp.Star, exp.Distinct, exp.Order, exp.Alias)):
+                raise TypeProblem(f"{name.upper()} is no aggregate and takes plain arguments")
+        own = called_function(name)
+        if own is not None:
+            return call_user_function(own, [self.bind(argument) for argument in node.expressions])
+        return self.call(name, list(node.expressions))
+
+    def aggregate(self, node: exp.Expr) -> Expression:
+        """Bind an aggregate; here it is refused."""
+        raise Unsupported(self.aggregate_reason)
+
+    def _aggregate_part(self, node: exp.Expr) -> Expression:
+        return self.aggregate(node)
+
+    def over(self, node: exp.Window) -> Expression:
+        """Bind `function OVER (…)`; only the select list takes it."""
+        raise Unsupported("OVER can stand only in the select list", hint="compute it in a derived table")
+
+
+def _is_months(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Interval) and str(node.args["unit"].this) == "MONTH"
+
+
+def _shortened(bound: Expression, size: int) -> Expression:
+    """CAST to VARCHAR(n) cuts, CAST to TIMESTAMP(p) rounds to p digits of a second, halves upwards."""
+    if bound.type == TEXT:
+        return build.call("left", [bound, build.integer_literal(size)])
+    if size == TIMESTAMP_DIGITS_MAX:
+        return bound
+    units = {0: "second", 3: "millisecond"}
+    if size not in units:
+        raise Unsupported(f"TIMESTAMP({size}) in CAST is not supported", hint="use 0, 3 or 6 digits")
+    later = build.call("+", [bound, Literal(INTERVAL, 10 ** (TIMESTAMP_DIGITS_MAX - size) // 2)])
+    return build.call("date_trunc", [later], (units[size], None))
+
+
+def flattened(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+    """Return the operands of a chain such as a AND b AND c, through parentheses too."""
+    parts: list[exp.Expr] = []
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        while isinstance(current, exp.Paren):
+            current = current.this
+        if isinstance(current, kind):
+            pending += [current.expression, current.this]
+        else:
+            parts.append(current)
+    return parts

@@ -1,0 +1,279 @@
+"""FROM: names to scans, derived tables to plans, windows, joins. Comma joins find their conditions in WHERE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field, replace
+
+from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import StreamDefinition, TableDefinition
+from millstream.engine.data.types import Kind
+from millstream.engine.expressions.conjunctions import conjuncts
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
+from millstream.engine.language.recipes import JoinKind, WindowKind
+from millstream.engine.language.syntax import CommonTable, FromItem, JoinItem, NamedItem, Query, SubqueryItem
+from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
+from millstream.engine.plan.expression_binder import ExpressionBinder
+from millstream.engine.plan.finite import as_scan
+from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
+from millstream.engine.plan.join_conditions import analyse
+from millstream.engine.plan.logical import Attribute, Attributes, Node, Role, Scan, TableScan, Window, requalified
+from millstream.engine.plan.scope import Scope
+from millstream.engine.plan.using_binder import before_merging, equalities, merged, shared_columns
+from millstream.engine.plan.window_binder import bind_window, bounds_of
+from sqlglot import exp
+
+_UNITS_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What names mean while a query is bound: the catalogue, and common tables with the environment each was defined in.
+
+    `finite`: the inputs are sets of rows that stand now (finite.py).
+    """
+
+    catalog: Catalog
+    tables: tuple[tuple[CommonTable, Environment], ...] = ()
+    finite: bool = False
+
+    def common_table(self, name: str) -> tuple[CommonTable, Environment] | None:
+        """Return the innermost common table of this name, or None."""
+        return next(((t, e) for t, e in reversed(self.tables) if t.name.text == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFrom:
+    """The bound FROM and WHERE: node, scope for what stands above, and the conditions still to be applied."""
+
+    node: Node
+    scope: Scope
+    conditions: tuple[Expression, ...] = field(default=())
+
+
+QueryBinder = Callable[[Query, Environment], Node]
+
+
+class FromBinder:
+    """Binds FROM and WHERE in one environment. `bind_query` binds a nested query."""
+
+    def __init__(self, environment: Environment, bind_query: QueryBinder) -> None:
+        self.environment = environment
+        self.bind_query = bind_query
+
+    def bind(self, source: FromItem, where: exp.Expr | None) -> BoundFrom:
+        """Bind the items and WHERE."""
+        if isinstance(source, JoinItem):
+            self._check_aliases(source)
+        items = [self._side(item, where if item is source else None) for item in _commas(source)]
+        if self.environment.finite:
+            items = [replace(side, node=as_scan(side.node)) for side in items]
+        if len(items) == 1:
+            node = windowed(items[0])
+            scope = self._scope(node, items[0])
+            return BoundFrom(node, scope, self._where(where, scope))
+        return self._comma_join(items, where, source)
+
+    def _where(self, where: exp.Expr | None, scope: Scope) -> tuple[Expression, ...]:
+        if where is None:
+            return ()
+        binder = ExpressionBinder(scope, "an aggregate cannot stand in WHERE; use HAVING")
+        return tuple(conjuncts(binder.condition(where, "WHERE")))
+
+    def _scope(self, node: Node, side: Side) -> Scope:
+        if not side.joined:
+            return Scope(node.attributes)
+        reason = "the bounds of sliding windows are no columns of their join"
+        return Scope(node.attributes, (("window_start", reason), ("window_end", reason)))
+
+    def _comma_join(self, items: list[Side], where: exp.Expr | None, source: FromItem) -> BoundFrom:
+        attributes: Attributes = tuple(a for side in items for a in side.node.attributes)
+        specs = {side.spec for side in items}
+        tumbling = len(specs) == 1 and items[0].spec is not None and items[0].spec.kind is WindowKind.HOPPING
+        scope = Scope(attributes + bounds_of(None) if tumbling else attributes)
+        waiting = list(self._where(where, scope))
+        current, width = items[0], len(items[0].node.attributes)
+        assert isinstance(source, JoinItem)
+        for side in items[1:]:
+            width += len(side.node.attributes)
+            start = width - len(side.node.attributes)
+            mine = [c for c in waiting if _joins(c, start, width)]
+            waiting = [c for c in waiting if c not in mine]
+            request = JoinRequest(JoinKind.INNER, tuple(mine), None, False, source.place, finite=self.environment.finite)
+            current = make_join(current, side, request)
+        node = windowed(current)
+        return BoundFrom(node, self._scope(node, current), tuple(waiting))
+
+    # -- items ----------------------------------------------------------------------------------------------------------------
+
+    def _side(self, item: FromItem, where: exp.Expr | None = None) -> Side:
+        if isinstance(item, JoinItem):
+            return self._join(item, where)
+        assert isinstance(item, NamedItem | SubqueryItem)
+        node = self._named(item) if isinstance(item, NamedItem) else self._subquery(item)
+        if item.window is None:
+            return Side(node)
+        if isinstance(node, TableScan):
+            place = item.window.place
+            raise Unsupported("a table takes no window", hint="leave it out", line=place.line, column=place.column, token="[")
+        qualifier = node.attributes[0].qualifier if node.attributes else None
+        window = bind_window(item.window, node, qualifier)
+        return Side(node, window.spec)
+
+    def _named(self, item: NamedItem) -> Node:
+        qualifier = item.alias.text if item.alias else item.name.text
+        common = self.environment.common_table(item.name.text)
+        if common is not None:
+            table, environment = common
+            node = self.bind_query(table.query, environment)
+            return replace(node, attributes=_as_derived(node.attributes, qualifier))
+        return bind_named(item, self.environment)
+
+    def _subquery(self, item: SubqueryItem) -> Node:
+        node = self.bind_query(item.query, self.environment)
+        # Without an alias nobody can call it by name; a name that says where it stands keeps its columns apart all the same.
+        alias = item.alias.text if item.alias else f"derived_{item.place.line}_{item.place.column}"
+        return replace(node, attributes=_as_derived(node.attributes, alias))
+
+    def _join(self, item: JoinItem, where: exp.Expr | None = None) -> Side:
+        left, right = self._side(item.left), self._side(item.right)
+        attributes = left.node.attributes + right.node.attributes
+        both = _both_bounds(left, right)
+        names = [n for n in item.using if n.text not in {b.name for b in both}]  # the bounds of such windows are equal and stand once
+        shared = shared_columns(names, left.node.attributes, right.node.attributes)
+        conditions: tuple[Expression, ...] = equalities(shared, left.node.attributes, right.node.attributes)
+        if item.on is not None:
+            binder = ExpressionBinder(Scope(attributes + both), "an aggregate cannot stand in ON")
+            conditions = tuple(conjuncts(binder.condition(item.on, "ON")))
+            conditions = tuple(c for c in conditions if not _same_bound(c, len(attributes)))
+        if where is not None and item.kind is JoinKind.INNER and left.spec is None and right.spec is None:
+            # WHERE may state the bound in time of an inner join; it stays in WHERE too.
+            found = self._where(where, Scope(before_merging(shared, left.node.attributes, right.node.attributes)))
+            conditions += tuple(c for c in found if not analyse([c], attributes, len(left.node.attributes)).bound.is_open)
+        asof = item.asof
+        if item.system_time is not None:
+            asof = self._system_time(item, left, right)
+        request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite)
+        made = make_join(left, right, request)
+        return merged(made, shared, len(left.node.attributes), item.kind) if shared else made
+
+    def _check_aliases(self, item: JoinItem) -> None:
+        names = _aliases(item)
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            line, column = item.place.line, item.place.column
+            raise Unsupported(f"{twice} stands twice in FROM", hint="give each its own alias", line=line, column=column, token=twice)
+
+    def _system_time(self, item: JoinItem, left: Side, right: Side) -> bool:
+        """FOR SYSTEM_TIME AS OF left.ts: with a stream on the right that is an as-of join, with a table its current version."""
+        assert item.system_time is not None
+        bound = ExpressionBinder(Scope(left.node.attributes)).bind(item.system_time)
+        used = columns_used(bound)
+        time = left.node.attributes[used.pop()].time if len(used) == 1 else None
+        if time != TimeOffset():
+            raise TypeProblem(
+                "FOR SYSTEM_TIME AS OF takes the event time of the left row", line=item.place.line, column=item.place.column, token="FOR"
+            )
+        return not isinstance(right.node, TableScan)
+
+
+def _both_bounds(left: Side, right: Side) -> Attributes:
+    """Return the bounds of two tumbling windows as ON may name them, a.window_start and b.window_start; none of other items."""
+    kinds = {side.spec.kind for side in (left, right) if side.spec is not None}
+    if left.spec is None or right.spec is None or kinds != {WindowKind.HOPPING}:
+        return ()
+    return tuple(b for side in (left, right) for b in bounds_of(side.node.attributes[0].qualifier))
+
+
+def _same_bound(condition: Expression, columns: int) -> bool:
+    """The condition says that a bound of one item's window equals the other's, which a join of tumbling windows means anyway."""
+    used = sorted(columns_used(condition))
+    if not used or used[-1] < columns:
+        return False
+    names = {a.name for a in condition.arguments if isinstance(a, ColumnRef)} if isinstance(condition, Call) else set()
+    plain = isinstance(condition, Call) and all(isinstance(a, ColumnRef) and a.position >= columns for a in condition.arguments)
+    if plain and isinstance(condition, Call) and condition.function == "=" and len(names) == 1:
+        return True
+    raise Unsupported("ON can say of the windows' bounds only that they are equal", hint="put other conditions on them in WHERE")
+
+
+def _joins(condition: Expression, start: int, width: int) -> bool:
+    """The condition can be decided once attributes below `width` are joined, and needs the newest item and an older one."""
+    used = columns_used(condition)
+    return bool(used) and max(used) < width and max(used) >= start > min(used)
+
+
+def _commas(source: FromItem) -> list[FromItem]:
+    if isinstance(source, JoinItem) and source.comma:
+        return [*_commas(source.left), source.right]
+    return [source]
+
+
+def _aliases(item: FromItem) -> list[str]:
+    if isinstance(item, JoinItem):
+        return _aliases(item.left) + _aliases(item.right)
+    if isinstance(item, NamedItem):
+        return [item.alias.text if item.alias else item.name.text]
+    assert isinstance(item, SubqueryItem)
+    return [item.alias.text] if item.alias else []
+
+
+def _as_derived(attributes: Attributes, qualifier: str | None) -> Attributes:
+    """Seen from outside, the bounds of a derived table's windows are plain columns."""
+    plain = (a if a.role is Role.CHANGE else replace(a, role=Role.PLAIN) for a in attributes)
+    return requalified(tuple(plain), qualifier)
+
+
+def windowed(side: Side) -> Node:
+    """Put the window of a joined or single item on top again."""
+    if side.spec is None:
+        return side.node
+    qualifiers = {a.qualifier for a in side.node.attributes}
+    qualifier = qualifiers.pop() if len(qualifiers) == 1 else None
+    return Window(attributes=side.node.attributes + bounds_of(qualifier), input=side.node, spec=side.spec)
+
+
+def bind_named(item: NamedItem, environment: Environment) -> Node:
+    """Return the scan of a stream, derived stream or table of the catalogue."""
+    qualifier = item.alias.text if item.alias else item.name.text
+    try:
+        relation = environment.catalog.relation(item.name.text)
+    except EngineError as problem:
+        problem.line, problem.column = item.name.place.line, item.name.place.column
+        raise
+    if isinstance(relation, StreamDefinition):
+        return Scan(attributes=stream_attributes(relation, qualifier), stream=relation.name)
+    if isinstance(relation, DerivedStream):
+        return Scan(attributes=derived_attributes(relation, qualifier), stream=relation.name)
+    return _table(relation, qualifier)
+
+
+def _table(relation: TableDefinition, qualifier: str) -> TableScan:
+    attributes = tuple(Attribute(f.name, f.type, f.nullable, qualifier) for f in relation.schema.fields)
+    key = tuple(p for p in (relation.schema.position(name) for name in relation.key) if p is not None)
+    return TableScan(attributes=attributes, table=relation.name, key=key)
+
+
+def stream_attributes(stream: StreamDefinition, qualifier: str | None) -> Attributes:
+    """Return the attributes of a stream; its time column is known as the event time."""
+    found = []
+    for f in stream.schema.fields:
+        attribute = Attribute(f.name, f.type, f.nullable, qualifier)
+        if f.name == stream.time.column:
+            unit = 1 if f.type.kind is Kind.TIMESTAMP else _UNITS_US.get(stream.time.unit or "")
+            if unit is not None:
+                attribute = replace(attribute, nullable=False, time=TimeOffset(), time_unit_us=unit)
+        found.append(attribute)
+    return tuple(found)
+
+
+def derived_attributes(stream: DerivedStream, qualifier: str | None) -> Attributes:
+    """Return the attributes of a derived stream."""
+    attributes = [
+        Attribute(f.name, f.type, f.nullable, qualifier, time=stream.times.get(f.name), time_unit_us=stream.units.get(f.name, 1))
+        for f in stream.schema.fields
+    ]
+    if stream.changes:
+        attributes[-1] = replace(attributes[-1], role=Role.CHANGE)
+    return tuple(attributes)

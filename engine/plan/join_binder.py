@@ -1,0 +1,319 @@
+"""Joins: two bound items and the conditions over both, to one node (K2, K18, K19)."""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+
+from millstream.engine.data.errors import InvalidDefinition, Unsupported
+from millstream.engine.data.records import dataclass
+from millstream.engine.expressions import build
+from millstream.engine.expressions.conjunctions import conjunction
+from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
+from millstream.engine.language.durations import duration_text
+from millstream.engine.language.recipes import JoinKind, WindowKind, WindowSpec
+from millstream.engine.language.syntax import Place
+from millstream.engine.plan.catalog import TimeOffset
+from millstream.engine.plan.finite import as_scan
+from millstream.engine.plan.join_conditions import Bound, JoinCondition, KeyExpressions, analyse, key_type
+from millstream.engine.plan.logical import (
+    AsofJoin,
+    Attribute,
+    Attributes,
+    Join,
+    JoinKey,
+    Node,
+    Project,
+    TableJoin,
+    TableScan,
+    Window,
+    change_position,
+)
+from millstream.engine.plan.window_binder import bounds_of, windowed_times
+from millstream.engine.plan.window_kinds import AT_INSTANT, FORMED_FIRST
+from millstream.engine.windows.calendar_assigners import LONGEST_DAY_US, US_PER_DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An item of FROM without its window, and the window. `joined` marks a join of sliding windows, which takes no further one."""
+
+    node: Node
+    spec: WindowSpec | None = None
+    joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """What was written about a join: kind, conditions over left's then right's attributes, WITHIN, AS OF, place.
+
+    `bound` and `strict` come from plan objects, which state what ON would imply. `finite`: both sides are sets of rows that stand now.
+    """
+
+    kind: JoinKind
+    conditions: tuple[Expression, ...]
+    within_us: int | None
+    asof: bool
+    place: Place
+    bound: Bound = field(default_factory=Bound)
+    strict: bool = False
+    finite: bool = False
+
+    def refuse(self, message: str, hint: str | None = None) -> Unsupported:
+        """Return the error, to be raised."""
+        return Unsupported(message, hint=hint, line=self.place.line, column=self.place.column, token="JOIN")
+
+
+def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
+    """Return the joined item."""
+    for side in (left, right):
+        if change_position(side.node.attributes) is not None:
+            raise request.refuse("a join over a change log is not supported", "aggregate inside a window first")
+    if request.finite:
+        left, right = _finite_sides(left, right, request)
+    if isinstance(left.node, TableScan):
+        raise request.refuse("a table cannot stand on the left of a join", "put the stream left and the table right")
+    if isinstance(right.node, TableScan):
+        return Side(_table_join(left, right, request), left.spec)
+    if request.asof:
+        return Side(_asof_join(left, right, request), left.spec)
+    return _stream_join(left, right, request)
+
+
+def _finite_sides(left: Side, right: Side, request: JoinRequest) -> tuple[Side, Side]:
+    """A table stays one where a continuous query could join it so; else its rows are joined like any others."""
+    if isinstance(right.node, TableScan) and not isinstance(left.node, TableScan) and _takes_table(left, right, request):
+        return left, right
+    return replace(left, node=as_scan(left.node)), replace(right, node=as_scan(right.node))
+
+
+def _takes_table(left: Side, right: Side, request: JoinRequest) -> bool:
+    if request.kind not in (JoinKind.INNER, JoinKind.LEFT) or request.within_us is not None:
+        return False
+    count = len(left.node.attributes)
+    condition = analyse(list(request.conditions), left.node.attributes + right.node.attributes, count)
+    return bool(_left_keys(condition, count)[0])
+
+
+# -- stream–stream ------------------------------------------------------------------------------------------------------------
+
+
+def _stream_join(left: Side, right: Side, request: JoinRequest) -> Side:
+    attributes = left.node.attributes + right.node.attributes
+    condition = analyse(list(request.conditions), attributes, len(left.node.attributes))
+    bound = condition.bound.meet(request.bound)
+    if request.within_us is not None:
+        bound = bound.meet(Bound(-request.within_us, request.within_us))
+    window = _window_bound(left, right, request)
+    bound = bound.meet(window)
+    if bound.is_open and not request.finite:
+        raise InvalidDefinition(
+            "a join of two streams needs a bound in time",
+            hint="add WITHIN 10 SECONDS, or compare the two time columns",
+            line=request.place.line,
+            column=request.place.column,
+            token="JOIN",
+        )
+    if bound.lower is not None and bound.upper is not None and bound.lower > bound.upper:
+        raise InvalidDefinition(
+            f"the bounds in time contradict each other: right - left would be at least {duration_text(bound.lower)} and at most "
+            f"{duration_text(bound.upper)}",
+            line=request.place.line,
+            column=request.place.column,
+            token="JOIN",
+        )
+    tumbling = left.spec is not None and left.spec.kind is WindowKind.HOPPING
+    node = _keyed_join(left, right, request, condition, bound, tumbling)
+    points = (left.spec is not None or right.spec is not None) and not tumbling
+    return Side(node, left.spec if tumbling else None, joined=points or left.joined or right.joined)
+
+
+def _window_bound(left: Side, right: Side, request: JoinRequest) -> Bound:
+    """K2: two rows pair when the older is still in its window at the newer's instant; tumbling windows pair rows of one window."""
+    a, b = left.spec, right.spec
+    if a is None and b is None:
+        return Bound()
+    if left.joined or right.joined:
+        raise request.refuse("a join of more than two windowed items is not supported", "bound the further joins with WITHIN")
+    if a is None or b is None:
+        return _one_window(a, b, request)
+    if a.kind in AT_INSTANT and b.kind in AT_INSTANT:
+        return Bound(_negative(_reach(b)), _reach(a))
+    if a.kind is b.kind is WindowKind.HOPPING and a == b and a.range_us == a.slide_us:
+        # A local day may last longer than 24 hours; the window itself is a key of the join, the bound lets its state go.
+        longest = a.range_us if a.zone is None else a.range_us // US_PER_DAY * LONGEST_DAY_US or a.range_us
+        return Bound(1 - longest, longest - 1)
+    if a.kind is b.kind is WindowKind.HOPPING:
+        raise request.refuse(
+            "a join of hopping or differing windows is not supported",
+            "use the same tumbling window on both items, [RANGE d] on both, or WITHIN d",
+        )
+    kinds = f"{a.kind.value.upper()} and {b.kind.value.upper()}"
+    raise request.refuse(f"a join of {kinds} windows is not supported", "use [RANGE d] on both items, or WITHIN d")
+
+
+def _one_window(a: WindowSpec | None, b: WindowSpec | None, request: JoinRequest) -> Bound:
+    """An item without a window is [UNBOUNDED], as in CQL: its rows stay, and meet what the other item's window holds when it comes."""
+    spec = a or b
+    assert spec is not None
+    if spec.kind not in AT_INSTANT:
+        kind = spec.kind.value.upper()
+        raise request.refuse(f"a join with a {kind} window on one side only is not supported", "write a window on both items, or WITHIN")
+    return Bound(None, _reach(spec)) if b is None else Bound(_negative(_reach(spec)), None)
+
+
+def _reach(spec: WindowSpec) -> int | None:
+    """How much newer than a row of this window another may be: (τ − T, τ] is open on the left."""
+    if spec.kind is WindowKind.UNBOUNDED:
+        return None
+    return 0 if spec.kind is WindowKind.NOW else spec.range_us - 1
+
+
+def _negative(value: int | None) -> int | None:
+    return None if value is None else -value
+
+
+def _keyed_join(left: Side, right: Side, request: JoinRequest, condition: JoinCondition, bound: Bound, tumbling: bool) -> Node:
+    keys = _keys(condition.keys)
+    left_node, right_node, residual = left.node, right.node, conjunction(condition.rest)
+    width = len(left.node.attributes)
+    if tumbling:
+        assert left.spec is not None
+        left_node, right_node, key = _same_window(left_node, right_node, left.spec)
+        keys.append(key)
+        residual = None if residual is None else moved(residual, width, len(left_node.attributes) - width)
+    join = Join(
+        attributes=_joined_attributes(left_node.attributes, right_node.attributes, request.kind, bound),
+        left=left_node,
+        right=right_node,
+        kind=request.kind,
+        keys=tuple(keys),
+        lower_us=bound.lower,
+        upper_us=bound.upper,
+        residual=residual,
+    )
+    if not tumbling:
+        return join
+    keep = [*range(width), *range(width + 2, width + 2 + len(right.node.attributes))]
+    attributes = tuple(join.attributes[i] for i in keep)
+    return Project(attributes=attributes, input=join, expressions=tuple(join.attributes[i].reference(i) for i in keep))
+
+
+def _keys(found: list[KeyExpressions]) -> list[JoinKey]:
+    keys = []
+    for key in found:
+        common = key_type(key)
+        keys.append(JoinKey(build.cast(key.left, common), build.cast(key.right, common), key.null_safe))
+    return keys
+
+
+def _same_window(left: Node, right: Node, spec: WindowSpec) -> tuple[Node, Node, JoinKey]:
+    """Put both sides into their windows and make the window's start a key."""
+    made = [Window(attributes=n.attributes + bounds_of(None), input=n, spec=spec) for n in (left, right)]
+    windows = [replace(w, attributes=windowed_times(w)) for w in made]
+    starts = [w.attributes[-2].reference(len(w.attributes) - 2) for w in windows]
+    return windows[0], windows[1], JoinKey(starts[0], starts[1])
+
+
+def moved(expression: Expression, start: int, by: int) -> Expression:
+    """Return the expression with references at or after `start` moved by `by`."""
+    if not by:
+        return expression
+
+    def change(node: Expression) -> Expression:
+        return replace(node, position=node.position + by) if isinstance(node, ColumnRef) and node.position >= start else node
+
+    return transform(expression, change)
+
+
+def _joined_attributes(left: Attributes, right: Attributes, kind: JoinKind, bound: Bound) -> Attributes:
+    """Return both sides' attributes: outer sides nullable, times seen from the joined row, whose time is the later of the two."""
+    left_nullable = kind in (JoinKind.RIGHT, JoinKind.FULL)
+    right_nullable = kind in (JoinKind.LEFT, JoinKind.FULL)
+    ahead = None if bound.upper is None else max(bound.upper, 0)  # how much later than the left row the joined one may be
+    behind = None if bound.lower is None else max(-bound.lower, 0)
+    return (
+        *(_joined(a, left_nullable, ahead) for a in left),
+        *(_joined(a, right_nullable, behind) for a in right),
+    )
+
+
+def _joined(attribute: Attribute, nullable: bool, lag: int | None) -> Attribute:
+    time = attribute.time
+    if time is not None:
+        time = None if lag is None else TimeOffset(time.least_us - lag, time.most_us)
+    return replace(attribute, nullable=attribute.nullable or nullable, time=time)
+
+
+# -- stream–table and as-of ---------------------------------------------------------------------------------------------------
+
+
+def _one_sided(left: Side, right: Side, request: JoinRequest, what: str) -> None:
+    if request.kind not in (JoinKind.INNER, JoinKind.LEFT):
+        raise request.refuse(f"{request.kind.value.upper()} {what} is not supported", "only INNER and LEFT are")
+    if request.within_us is not None:
+        raise request.refuse(f"WITHIN has no meaning in {what}", "leave it out")
+    if right.spec is not None:
+        raise request.refuse(f"a window on the right of {what} is not supported", "leave it out")
+    if left.spec is not None and left.spec.kind in FORMED_FIRST:
+        # Such a window would have to keep rows that the join drops, so it cannot be formed after it.
+        kind = left.spec.kind.value.upper()
+        raise request.refuse(
+            f"a {kind} window on the left of {what} is not supported", "join in a derived table and put the window on that"
+        )
+
+
+def _table_join(left: Side, right: Side, request: JoinRequest) -> Node:
+    _one_sided(left, right, request, "a join with a table")
+    condition = analyse(list(request.conditions), left.node.attributes + right.node.attributes, len(left.node.attributes))
+    if not condition.keys:
+        raise request.refuse("a join with a table needs an equality", "write ON stream.column = table.key")
+    keys, rest = _left_keys(condition, len(left.node.attributes))
+    return TableJoin(
+        attributes=_outer_right(left.node.attributes, right.node.attributes, request.kind),
+        left=left.node,
+        right=right.node,
+        kind=request.kind,
+        keys=tuple(_keys(keys)),
+        residual=conjunction(rest),
+    )
+
+
+def _left_keys(condition: JoinCondition, count: int) -> tuple[list[KeyExpressions], list[Expression]]:
+    """Keys whose right side is a plain column; any other equality goes to the residual."""
+    usable, rest = [], list(condition.rest)
+    for key in condition.keys:
+        if isinstance(key.right, ColumnRef) and key_type(key) == key.right.type:
+            usable.append(key)
+        else:
+            name = "is_not_distinct_from" if key.null_safe else "="
+            rest.append(build.call(name, [key.left, moved(key.right, 0, count)]))
+    return usable, rest
+
+
+def _outer_right(left: Attributes, right: Attributes, kind: JoinKind) -> Attributes:
+    nullable = kind is JoinKind.LEFT
+    return (*left, *(replace(a, nullable=a.nullable or nullable, time=None) for a in right))
+
+
+def _asof_join(left: Side, right: Side, request: JoinRequest) -> Node:
+    _one_sided(left, right, request, "an as-of join")
+    attributes = left.node.attributes + right.node.attributes
+    count = len(left.node.attributes)
+    condition = analyse(list(request.conditions), attributes, count)
+    bound = condition.bound
+    # Integer times move in steps of their unit, so that `<` is `<= one step less`.
+    strict = bound.upper is not None and -bound.upper in {a.time_unit_us for a in attributes if a.time is not None}
+    if bound.lower is not None or not (strict or bound.upper in (None, 0)):
+        raise request.refuse("an as-of join takes no bound but right.time <= left.time", "leave the other bound out")
+    for rest in condition.rest:
+        if max(columns_used(rest), default=0) >= count:
+            raise request.refuse("an as-of join takes equalities and right.time <= left.time", "put other conditions in WHERE")
+    return AsofJoin(
+        attributes=_outer_right(left.node.attributes, right.node.attributes, request.kind),
+        left=left.node,
+        right=right.node,
+        kind=request.kind,
+        keys=tuple(_keys(condition.keys)),
+        strict=request.strict or strict,
+        residual=conjunction(condition.rest),
+    )

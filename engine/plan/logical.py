@@ -1,0 +1,362 @@
+"""The logical plan: what a query computes, operator by operator, before anybody says how.
+
+Each node lists its output attributes; expressions refer to the attributes of its input by position (of a join: the left's, then the
+right's). A window stands where FROM put it, as a node of its own that appends window_start and window_end; the lowering joins it with the
+aggregate above. All times are microseconds. Nodes are plain immutable data with structural equality.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.types import DataType
+from millstream.engine.expressions.ir import ColumnRef, Expression
+from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowSpec
+from millstream.engine.plan.catalog import TimeOffset
+from millstream.engine.plan.physical import QueryOptions
+
+
+class Role(Enum):
+    """What an attribute is besides a value: the bounds of the window it belongs to, or the kind of a change."""
+
+    PLAIN = "plain"
+    WINDOW_START = "window_start"
+    WINDOW_END = "window_end"
+    CHANGE = "op"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One output of a node. `qualifier` is the alias it can be called by; `time` says how it relates to the row's event time.
+
+    `time_unit_us` is the worth of 1 in an integer time column (1 for a TIMESTAMP). `covered`: a merged column (JOIN … USING) stands for it,
+    so it is found by its qualifier only. `called`: the name by which text calls it, where `name` had to be made unique.
+    """
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    qualifier: str | None = None
+    time: TimeOffset | None = None
+    time_unit_us: int = 1
+    role: Role = Role.PLAIN
+    covered: bool = False
+    called: str | None = None
+
+    @property
+    def word(self) -> str:
+        """The name by which text calls it."""
+        return self.called or self.name
+
+    def reference(self, position: int) -> ColumnRef:
+        """Return the reference to this attribute at `position`."""
+        return ColumnRef(self.type, position, self.name)
+
+
+Attributes = tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What the user declared of an operator in a plan object."""
+
+    selectivity: float | None = None
+    cost_us: float | None = None
+
+
+NO_HINTS = Hints()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Base of the family."""
+
+    attributes: Attributes
+    hints: Hints = field(default=NO_HINTS)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The nodes below, left to right."""
+        return ()
+
+    @property
+    def schema(self) -> Schema:
+        """The output as a schema; a second column of a name gets a suffix."""
+        names = unique_names([a.name for a in self.attributes])
+        return Schema(tuple(Field(n, a.type, a.nullable) for n, a in zip(names, self.attributes, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan(Node):
+    """Reads a stream or derived stream."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableScan(Node):
+    """Reads a table; only the right side of a table join may be one."""
+
+    table: str
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unary(Node):
+    """A node with one input."""
+
+    input: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The one below."""
+        return (self.input,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter(Unary):
+    """Keeps rows where the condition is true."""
+
+    condition: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project(Unary):
+    """Computes its attributes."""
+
+    expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split(Unary):
+    """Keeps the rows of one branch: those where the condition is true (`keep`), or all others. Branches of one split are shared."""
+
+    condition: Expression
+    keep: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window(Unary):
+    """Puts each row into its windows and appends window_start and window_end. `spec.partition` are positions in the input.
+
+    With `changes` it appends the kind of a change too: '+' when a row enters a sliding window, '-' when it leaves.
+    """
+
+    spec: WindowSpec
+    changes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateItem:
+    """One aggregate over columns of the input: canonical name, argument positions, FILTER column, result type."""
+
+    function: str
+    arguments: tuple[int, ...]
+    type: DataType
+    filter: int | None = None
+    distinct: bool = False
+    options: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregate(Unary):
+    """GROUP BY. Attributes: the keys, the aggregates, and window_start and window_end when the input is windowed.
+
+    The input is the Project that computes keys, arguments and FILTER conditions (and passes the window's columns through).
+    `retracts` is the position of the input's change kind when the input is a change log. When `emit` says CHANGES the last attribute
+    is the kind of the change.
+    """
+
+    keys: tuple[int, ...]
+    items: tuple[AggregateItem, ...]
+    windowed: bool
+    emit: EmitSpec = field(default_factory=EmitSpec)
+    retracts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKey:
+    """One equality of a join: an expression over the left input, one over the right, of one type; `null_safe`: IS NOT DISTINCT FROM."""
+
+    left: Expression
+    right: Expression
+    null_safe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary(Node):
+    """A node with two inputs."""
+
+    left: Node
+    right: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """Left and right."""
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join(Binary):
+    """Stream–stream join: lower_us <= right.time - left.time <= upper_us, keys equal, residual true over left's then right's attributes."""
+
+    kind: JoinKind
+    keys: tuple[JoinKey, ...]
+    lower_us: int | None
+    upper_us: int | None
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoin(Binary):
+    """Stream–table join: the table's version at the left row's place in arrival order (K18). `kind` is INNER or LEFT."""
+
+    kind: JoinKind
+    keys: tuple[JoinKey, ...]
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsofJoin(Binary):
+    """As-of join: the last right row of the key with time <= the left's (K18; `strict`: <). `kind` is INNER or LEFT."""
+
+    kind: JoinKind
+    keys: tuple[JoinKey, ...]
+    strict: bool = False
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Union(Node):
+    """Merges its inputs by arrival."""
+
+    branches: tuple[Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """All branches."""
+        return self.branches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distinct(Unary):
+    """Each different row once: per window when `window` says so, else once and for all."""
+
+    window: WindowSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """A column to order by."""
+
+    position: int
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Top(Unary):
+    """The first `limit` rows of each window in the given order; `with_ties` also those equal to the last."""
+
+    order: tuple[OrderKey, ...]
+    limit: int
+    with_ties: bool
+    partition: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank(Unary):
+    """Appends one attribute: the number of a row in its partition. That is complete when W reaches column `closing` plus `shift_us`."""
+
+    function: str
+    order: tuple[OrderKey, ...]
+    partition: tuple[int, ...]
+    closing: int
+    shift_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag(Unary):
+    """Appends one attribute: the value of column `value` in the row `offset` before this one of the same partition."""
+
+    value: int
+    offset: int
+    partition: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelationToStream(Unary):
+    """ISTREAM ('i'), DSTREAM ('d') or RSTREAM ('r', every `every_us` when given) of the input taken as a relation that changes."""
+
+    stream: str
+    every_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalQuery:
+    """A whole query: its plan, how answers leave, options, and notes for EXPLAIN."""
+
+    root: Node
+    emit: EmitSpec
+    options: QueryOptions
+    notes: tuple[str, ...] = ()
+
+    @property
+    def change_kind(self) -> int | None:
+        """The position of the `op` column when the answer is a change log."""
+        return change_position(self.root.attributes)
+
+
+def unique_names(names: list[str]) -> list[str]:
+    """Return the names with the suffix _1 for a second one that is the same, _2 for a third."""
+    taken, seen, result = set(names), set[str](), []
+    for original in names:
+        name, suffix = original, 0
+        while name in seen or (suffix and name in taken):
+            suffix += 1
+            name = f"{original}_{suffix}"
+        seen.add(name)
+        result.append(name)
+    return result
+
+
+AnyNode = TypeVar("AnyNode", bound=Node)
+
+
+def with_inputs(node: AnyNode, inputs: tuple[Node, ...]) -> AnyNode:
+    """Return the node over other inputs of the same shape."""
+    if isinstance(node, Unary):
+        return node if node.input is inputs[0] else replace(node, input=inputs[0])
+    if isinstance(node, Binary):
+        return replace(node, left=inputs[0], right=inputs[1])
+    if isinstance(node, Union):
+        return replace(node, branches=inputs)
+    return node
+
+
+def walk_plan(node: Node) -> list[Node]:
+    """Return the node and everything below it, inputs first."""
+    found: list[Node] = []
+    for below in node.inputs:
+        found.extend(walk_plan(below))
+    found.append(node)
+    return found
+
+
+def passing(attributes: Attributes) -> tuple[Expression, ...]:
+    """Return the references that pass all attributes through a Project unchanged."""
+    return tuple(a.reference(i) for i, a in enumerate(attributes))
+
+
+def change_position(attributes: Attributes) -> int | None:
+    """Return the position of the change kind, or None when the rows are not a change log."""
+    return next((i for i, a in enumerate(attributes) if a.role is Role.CHANGE), None)
+
+
+def requalified(attributes: Attributes, qualifier: str | None) -> Attributes:
+    """Return the attributes as they are called under an alias."""
+    return tuple(replace(a, qualifier=qualifier, covered=False, called=None) for a in attributes)

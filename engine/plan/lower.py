@@ -1,0 +1,284 @@
+"""From the logical plan to recipes. What the engine cannot run is refused here with the clause named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.schema import Field, Schema
+from millstream.engine.data.types import TEXT
+from millstream.engine.expressions.ir import ColumnRef
+from millstream.engine.language.recipes import (
+    AggregateCall,
+    AggregateRecipe,
+    AsofJoinRecipe,
+    DistinctRecipe,
+    EmitKind,
+    EmitSpec,
+    JoinRecipe,
+    LagRecipe,
+    OrderColumn,
+    ProjectRecipe,
+    RankRecipe,
+    Recipe,
+    RelationToStreamRecipe,
+    SelectRecipe,
+    SplitRecipe,
+    TableJoinRecipe,
+    TopRecipe,
+    UnionRecipe,
+    WindowKind,
+    WindowRecipe,
+    WindowSpec,
+)
+from millstream.engine.plan.join_keys import KeyedSides, keyed
+from millstream.engine.plan.logical import (
+    Aggregate,
+    AsofJoin,
+    Distinct,
+    Filter,
+    Join,
+    Lag,
+    LogicalQuery,
+    Node,
+    Project,
+    Rank,
+    RelationToStream,
+    Scan,
+    Split,
+    TableJoin,
+    TableScan,
+    Top,
+    Union,
+    Window,
+)
+from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
+from millstream.engine.plan.rules.rewriting import substituted
+from millstream.engine.plan.window_kinds import PER_WINDOW
+from millstream.engine.plan.windows import fuse, window_below
+
+
+def lower(query: LogicalQuery) -> PhysicalQuery:
+    """Return the physical query. Equal parts of the plan become one node, so that they run once."""
+    root = _Lowering().lower(query.root)
+    if root.output:
+        root = _kept(root, query.root)
+    node = root.node
+    return PhysicalQuery(node, query.root.schema, query.emit, query.options, query.change_kind, query.notes)
+
+
+def _kept(reference: InputRef, node: Node) -> InputRef:
+    """A query's root has one output; put a projection behind the second output of a split."""
+    expressions = tuple(a.reference(i) for i, a in enumerate(node.attributes))
+    return InputRef(PhysicalNode(ProjectRecipe(node.schema, expressions), (reference,)))
+
+
+class _Lowering:
+    """Lowers the nodes of one query, each different one once."""
+
+    def __init__(self) -> None:
+        self._done: dict[Node, InputRef] = {}
+        self._instants = False  # below ISTREAM, DSTREAM or RSTREAM, which look at the relation at every instant
+        self._splits: dict[tuple[InputRef, SplitRecipe], PhysicalNode] = {}
+        self._closing: set[int] = set()  # windows of rows above which a Top answers when they close
+        self._methods: dict[type[Node], Callable[[Any], InputRef]] = {
+            Scan: self._scan,
+            TableScan: self._table,
+            Filter: self._filter,
+            Project: self._project,
+            Split: self._split,
+            Window: self._window,
+            Aggregate: self._aggregate,
+            Join: self._join,
+            TableJoin: self._table_join,
+            AsofJoin: self._asof_join,
+            Union: self._union,
+            Distinct: self._distinct,
+            Top: self._top,
+            Lag: self._lag,
+            Rank: self._rank,
+            RelationToStream: self._relation_to_stream,
+        }
+
+    def lower(self, node: Node) -> InputRef:
+        """Return the physical node (and output) that gives this node's rows."""
+        found = self._done.get(node)
+        if found is None:
+            found = self._methods[type(node)](node)
+            self._done[node] = found
+        return found
+
+    def _made(self, recipe: Recipe, node: Node, *inputs: InputRef) -> InputRef:
+        return InputRef(PhysicalNode(recipe, inputs, node.hints.selectivity, node.hints.cost_us))
+
+    # -- sources and stateless steps ------------------------------------------------------------------------------------------
+
+    def _scan(self, node: Scan) -> InputRef:
+        return InputRef(SourceNode(node.stream, node.schema))
+
+    def _table(self, node: TableScan) -> InputRef:
+        return InputRef(SourceNode(node.table, Schema((*node.schema.fields, Field("op", TEXT, False))), table=True))
+
+    def _filter(self, node: Filter) -> InputRef:
+        return self._made(SelectRecipe(node.schema, node.condition), node, self.lower(node.input))
+
+    def _project(self, node: Project) -> InputRef:
+        below = self.lower(node.input)
+        if node.schema == node.input.schema and all(isinstance(e, ColumnRef) and e.position == i for i, e in enumerate(node.expressions)):
+            return below
+        return self._picked(
+            PhysicalNode(ProjectRecipe(node.schema, node.expressions), (below,), node.hints.selectivity, node.hints.cost_us)
+        )
+
+    def _picked(self, made: PhysicalNode) -> InputRef:
+        """A projection of which either half only picks columns becomes one with the projection below it."""
+        upper, under = made.recipe, made.inputs[0].node
+        assert isinstance(upper, ProjectRecipe)
+        if not isinstance(under, PhysicalNode) or not isinstance(under.recipe, ProjectRecipe):
+            return InputRef(made)
+        lower_columns = under.recipe.columns
+        if not all(isinstance(e, ColumnRef) for e in upper.columns) and not all(isinstance(e, ColumnRef) for e in lower_columns):
+            return InputRef(made)
+        columns = tuple(substituted(e, lower_columns) for e in upper.columns)
+        return InputRef(replace(made, recipe=ProjectRecipe(upper.schema, columns), inputs=under.inputs))
+
+    def _split(self, node: Split) -> InputRef:
+        below = self.lower(node.input)
+        recipe = SplitRecipe(node.schema, node.condition)
+        physical = self._splits.get((below, recipe))
+        if physical is None:
+            physical = PhysicalNode(recipe, (below,), node.hints.selectivity, node.hints.cost_us)
+            self._splits[(below, recipe)] = physical
+        return InputRef(physical, 0 if node.keep else 1)
+
+    def _union(self, node: Union) -> InputRef:
+        inputs = [self.lower(branch) for branch in node.branches]
+        return self._made(UnionRecipe(node.schema, len(inputs)), node, *inputs)
+
+    # -- windows and aggregates -----------------------------------------------------------------------------------------------
+
+    def _window(self, node: Window) -> InputRef:
+        kind = node.spec.kind
+        if node.changes:
+            return self._made(WindowRecipe(node.schema, node.spec, changes=True), node, self.lower(node.input))
+        if kind in PER_WINDOW:
+            spec, keys = replace(node.spec, partition=()), node.spec.partition
+            closes = id(node) in self._closing and kind is not WindowKind.SESSION
+            return self._made(WindowRecipe(node.schema, spec, keys, closes=closes), node, self.lower(node.input))
+        raise Unsupported(
+            f"window_start and window_end of a [{kind.value.upper()}] window without an aggregate are not supported",
+            hint="select the event time instead",
+        )
+
+    def _aggregate(self, node: Aggregate) -> InputRef:
+        if not node.windowed:
+            recipe = AggregateRecipe(node.schema, None, node.keys, self._calls(node), self._emit(node), retracts=node.retracts)
+            return self._made(recipe, node, self.lower(node.input))
+        if window_below(node.input) is None:
+            raise AssertionError("a windowed aggregate without a window below")
+        fused = fuse(node)
+        keys = tuple(fused.mapping[k] for k in node.keys)
+        spec = self._session_keys(fused.spec, keys)
+        calls = self._calls(node, fused.mapping)
+        recipe = AggregateRecipe(node.schema, spec, keys, calls, self._emit(node), fused.live)
+        return self._made(recipe, node, self.lower(fused.node))
+
+    def _emit(self, node: Aggregate) -> EmitSpec:
+        endless = not node.windowed or (found := window_below(node.input)) is None or found.spec.kind is WindowKind.UNBOUNDED
+        return replace(node.emit, instants=True) if self._instants and endless and node.emit.kind is EmitKind.CHANGES else node.emit
+
+    def _session_keys(self, spec: WindowSpec, keys: tuple[int, ...]) -> WindowSpec:
+        """Sessions are formed per GROUP BY key; PARTITION BY may only say the same."""
+        if spec.kind is not WindowKind.SESSION or not spec.partition:
+            return spec
+        if set(spec.partition) != set(keys):
+            raise Unsupported(
+                "SESSION with PARTITION BY other than the keys of GROUP BY is not supported", hint="name the same columns in both"
+            )
+        return replace(spec, partition=())
+
+    def _calls(self, node: Aggregate, mapping: dict[int, int] | None = None) -> tuple[AggregateCall, ...]:
+        def moved(position: int) -> int:
+            return position if mapping is None else mapping[position]
+
+        return tuple(
+            AggregateCall(
+                item.function,
+                tuple(moved(a) for a in item.arguments),
+                item.type,
+                None if item.filter is None else moved(item.filter),
+                item.distinct,
+                item.options,
+            )
+            for item in node.items
+        )
+
+    def _distinct(self, node: Distinct) -> InputRef:
+        return self._made(DistinctRecipe(node.schema, node.window), node, self.lower(node.input))
+
+    def _top(self, node: Top) -> InputRef:
+        below: Node = node.input
+        while isinstance(below, Project | Filter):
+            below = below.input
+        self._closing.add(id(below))
+        order = tuple(OrderColumn(k.position, k.descending, k.nulls_first) for k in node.order)
+        recipe = TopRecipe(node.schema, order, node.limit, node.with_ties, node.partition)
+        return self._made(recipe, node, self.lower(node.input))
+
+    def _rank(self, node: Rank) -> InputRef:
+        order = tuple(OrderColumn(k.position, k.descending, k.nulls_first) for k in node.order)
+        recipe = RankRecipe(node.schema, node.function, order, node.partition, node.closing, node.shift_us)
+        return self._made(recipe, node, self.lower(node.input))
+
+    def _lag(self, node: Lag) -> InputRef:
+        return self._made(LagRecipe(node.schema, node.value, node.offset, node.partition), node, self.lower(node.input))
+
+    def _relation_to_stream(self, node: RelationToStream) -> InputRef:
+        change = next(i for i, a in enumerate(node.input.attributes) if a.role.value == "op")
+        recipe = RelationToStreamRecipe(node.schema, node.stream, change, node.every_us)
+        self._instants = True
+        return self._made(recipe, node, self.lower(node.input))
+
+    # -- joins ----------------------------------------------------------------------------------------------------------------
+
+    def _join(self, node: Join) -> InputRef:
+        sides = keyed(node)
+        schema = Schema(sides.left.schema.fields + sides.right.schema.fields)
+        residual = sides.residual(node.residual)
+        recipe = JoinRecipe(schema, node.kind, sides.left_keys, sides.right_keys, _safe(node), node.lower_us, node.upper_us, residual)
+        return self._without_keys(recipe, node, sides)
+
+    def _table_join(self, node: TableJoin) -> InputRef:
+        assert isinstance(node.right, TableScan)
+        sides = keyed(node)
+        schema = Schema(sides.left.schema.fields + sides.right.schema.fields)
+        residual = sides.residual(node.residual)
+        key = node.right.key
+        recipe = TableJoinRecipe(schema, node.kind, sides.left_keys, sides.right_keys, _safe(node), key, residual)
+        return self._without_keys(recipe, node, sides)
+
+    def _asof_join(self, node: AsofJoin) -> InputRef:
+        sides = keyed(node)
+        schema = Schema(sides.left.schema.fields + sides.right.schema.fields)
+        residual = sides.residual(node.residual)
+        recipe = AsofJoinRecipe(schema, node.kind, sides.left_keys, sides.right_keys, _safe(node), node.strict, residual)
+        return self._without_keys(recipe, node, sides)
+
+    def _without_keys(self, recipe: Recipe, node: Join | TableJoin | AsofJoin, sides: KeyedSides) -> InputRef:
+        """Make the join; drop key columns that were computed for it. The schema takes the logical node's names and nullability."""
+        kept = sides.kept
+        full = list(recipe.schema.fields)
+        for position, outer in zip(kept, node.schema.fields, strict=True):
+            full[position] = outer
+        recipe = replace(recipe, schema=Schema(tuple(full)))
+        made = self._made(recipe, node, self.lower(sides.left), self.lower(sides.right))
+        if len(kept) == len(full):
+            return made
+        columns = tuple(ColumnRef(full[i].type, i, full[i].name) for i in kept)
+        return self._picked(PhysicalNode(ProjectRecipe(node.schema, columns), (made,)))
+
+
+def _safe(node: Join | TableJoin | AsofJoin) -> tuple[bool, ...]:
+    return tuple(key.null_safe for key in node.keys)

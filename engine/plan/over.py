@@ -1,0 +1,127 @@
+"""ROW_NUMBER, RANK and DENSE_RANK: what stands in OVER ( ), and the node that it becomes.
+
+They rank the rows of one window among each other, so the window must be known to close: the bounds of a window below do that, or in
+PARTITION BY a column of an inner query that is a bound of its windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millstream.engine.data.errors import TypeProblem, Unsupported
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import BIGINT, TIMESTAMP, Kind
+from millstream.engine.expressions.ir import ColumnRef, Expression
+from millstream.engine.plan.catalog import TimeOffset
+from millstream.engine.plan.logical import Attribute, Attributes, Node, OrderKey, Project, Rank, Role, change_position, passing
+from sqlglot import exp
+
+RANKS = ("row_number", "rank", "dense_rank")
+_BOUNDS = (Role.WINDOW_START, Role.WINDOW_END)
+Bind = Callable[[exp.Expr], Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRank:
+    """A ranking function whose partition and order are still expressions over the input. `order` holds (key, descending, NULLs first)."""
+
+    function: str
+    partition: tuple[Expression, ...]
+    order: tuple[tuple[Expression, bool, bool], ...]
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All that it reads."""
+        return (*self.partition, *(key for key, _, _ in self.order))
+
+
+def is_rank(node: exp.Window) -> bool:
+    """It is a ranking function that stands before OVER."""
+    return isinstance(node.this, exp.Anonymous) and str(node.this.name).lower() in RANKS
+
+
+def refused_over(node: exp.Window) -> Unsupported:
+    """Return the error for any other function before OVER, to be raised."""
+    name = node.this.name.upper() if isinstance(node.this, exp.Anonymous) else "this function"
+    hint = "LAG, ROW_NUMBER, RANK and DENSE_RANK take OVER; for aggregates write a window after the stream's name"
+    if name == "LEAD":
+        hint = "a row cannot wait for one that is to come; LAG looks back"
+    return Unsupported(f"{name} OVER ( ) is not supported", hint=hint)
+
+
+def pending_rank(node: exp.Window, bind: Bind) -> PendingRank:
+    """Bind `RANK() OVER (PARTITION BY … ORDER BY …)`."""
+    call = node.this
+    function = str(call.name).lower()
+    if call.expressions:
+        raise TypeProblem(f"{function.upper()} takes no arguments")
+    if node.args.get("spec") is not None:
+        raise Unsupported("a frame (ROWS or RANGE) in OVER is not supported", hint=f"{function.upper()} ranks whole partitions")
+    partition = tuple(bind(key) for key in node.args.get("partition_by") or ())
+    keys = node.args["order"].expressions if node.args.get("order") is not None else []
+    if not keys and function != "row_number":
+        raise TypeProblem(f"{function.upper()} needs an ORDER BY in OVER ( )", hint="without one all rows have the same rank")
+    order = tuple(_order_key(key, bind) for key in keys)
+    if any(e.type.kind is Kind.LIST for e in (*partition, *(key for key, _, _ in order))):
+        raise TypeProblem("a list has no order and is no key")
+    return PendingRank(function, partition, order)
+
+
+def _order_key(key: exp.Expr, bind: Bind) -> tuple[Expression, bool, bool]:
+    if not isinstance(key, exp.Ordered):
+        return bind(key), False, False
+    descending = bool(key.args.get("desc"))
+    first = key.args.get("nulls_first")
+    return bind(key.this), descending, descending if first is None else bool(first)
+
+
+def rank_node(node: Node, pending: PendingRank) -> Node:
+    """Return the node with one attribute more: the number of each row in its partition."""
+    if change_position(node.attributes) is not None:
+        raise Unsupported(f"{pending.function.upper()} over a change log is not supported", hint="aggregate inside a window, EMIT FINAL")
+    width = len(node.attributes)
+    extra: list[Expression] = []
+    for expression in pending.expressions:
+        if not isinstance(expression, ColumnRef) and expression not in extra:
+            extra.append(expression)
+    below = node
+    if extra:
+        added = tuple(Attribute(f"rank_of_{i}", e.type) for i, e in enumerate(extra))
+        below = Project(attributes=node.attributes + added, input=node, expressions=(*passing(node.attributes), *extra))
+
+    def position(e: Expression) -> int:
+        return e.position if isinstance(e, ColumnRef) else width + extra.index(e)
+
+    order = tuple(OrderKey(position(key), descending, first) for key, descending, first in pending.order)
+    made: Node = ranked(below, pending.function, tuple(position(e) for e in pending.partition), order)
+    if not extra:
+        return made
+    kept = [*range(width), len(made.attributes) - 1]
+    attributes = tuple(made.attributes[i] for i in kept)
+    return Project(attributes=attributes, input=made, expressions=tuple(made.attributes[i].reference(i) for i in kept))
+
+
+def ranked(node: Node, function: str, partition: tuple[int, ...], order: tuple[OrderKey, ...]) -> Rank:
+    """Return the Rank node; the bounds of the windows below always part rows."""
+    bounds = tuple(i for i, a in enumerate(node.attributes) if a.role in _BOUNDS)
+    whole = tuple(dict.fromkeys((*partition, *bounds)))
+    closing, shift_us = _closing(node.attributes, whole, function)
+    attributes = (*node.attributes, Attribute(function, BIGINT, False))
+    return Rank(attributes=attributes, input=node, function=function, order=order, partition=whole, closing=closing, shift_us=shift_us)
+
+
+def _closing(attributes: Attributes, partition: tuple[int, ...], function: str) -> tuple[int, int]:
+    """Return the column of a partition that says when it is complete, and what to add to it to have that W."""
+    for position in partition:
+        if attributes[position].role is Role.WINDOW_END:
+            return position, 0
+    for position in partition:
+        attribute = attributes[position]
+        time = attribute.time
+        is_bound = time is not None and time != TimeOffset() and time.least_us == time.most_us
+        if time is not None and is_bound and attribute.type == TIMESTAMP and attribute.time_unit_us == 1:
+            return position, 1 - time.least_us
+    raise Unsupported(
+        f"{function.upper()} OVER ( ) without a window is not supported",
+        hint="write [RANGE w SLIDE s] after the stream's name, or PARTITION BY window_end of an inner aggregate",
+    )

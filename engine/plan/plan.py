@@ -1,0 +1,114 @@
+"""The planner's one door: a SELECT (text, parsed, or a plan object) and a catalogue in, a physical query out.
+
+    planned = plan_select("SELECT k, COUNT(*) FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY k", catalog)
+    planned.physical        the tree of recipes for the instantiator
+    planned.logical         the optimised logical plan, for EXPLAIN
+    planned.applied         names of the rewrites that changed it
+
+Raises the errors of `engine/data/errors.py` and nothing else: SyntaxProblem, UnknownName, TypeProblem, Unsupported, InvalidDefinition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import Any
+
+from millstream.engine.data.records import dataclass
+from millstream.engine.expressions.user_functions import UserFunction
+from millstream.engine.language.parse import parse_query
+from millstream.engine.language.statements import SelectStatement
+from millstream.engine.language.syntax import Option, Query
+from millstream.engine.plan.binder import bind_query
+from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
+from millstream.engine.plan.history import check_history
+from millstream.engine.plan.logical import LogicalQuery, Scan, TableScan, walk_plan
+from millstream.engine.plan.lower import lower
+from millstream.engine.plan.optimise import optimise
+from millstream.engine.plan.physical import PhysicalQuery
+from millstream.engine.plan.plan_objects import bind_plan_object
+from millstream.engine.plan.state import unbounded_state
+from millstream.engine.plan.user_functions import functions_of
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How to plan. `rules_off` names rewrites to leave out ("all" for every one); `overrides` are WITH options from outside the text.
+
+    An override wins over the text's own WITH (CREATE QUERY … WITH, `submit(class=…)`). `finite`: for one answer over rows that stand now.
+    """
+
+    rules_off: frozenset[str] = frozenset()
+    overrides: tuple[Option, ...] = ()
+    finite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A query ready to be instantiated. `streams` and `tables` are the names it reads, in order of appearance, `functions` those
+    of users that it calls.
+
+    `bound` is the logical plan before any rewrite, `logical` the one after.
+    """
+
+    physical: PhysicalQuery
+    logical: LogicalQuery
+    applied: tuple[str, ...]
+    text: str
+    bound: LogicalQuery
+    streams: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    functions: tuple[UserFunction, ...] = field(default=())
+
+    @property
+    def times(self) -> dict[str, TimeOffset]:
+        """The output columns that tell the event time (K19), for a derived stream."""
+        names = self.physical.schema.names
+        return {n: a.time for n, a in zip(names, self.logical.root.attributes, strict=True) if a.time is not None}
+
+    @property
+    def time_units(self) -> dict[str, int]:
+        """What 1 means, in microseconds, in those of `times` that are whole numbers."""
+        named = zip(self.physical.schema.names, self.logical.root.attributes, strict=True)
+        return {n: a.time_unit_us for n, a in named if a.time is not None and a.time_unit_us != 1}
+
+
+def derived_stream(name: str, planned: PlannedQuery) -> DerivedStream:
+    """Return what CREATE STREAM name AS … defines."""
+    reads = (*planned.streams, *planned.tables)
+    changes = planned.physical.change_kind is not None
+    return DerivedStream(name, planned.physical.schema, planned.text, reads, planned.times, changes, planned.time_units)
+
+
+def plan_select(
+    source: str | Query | SelectStatement | Mapping[str, Any],
+    catalog: Catalog,
+    *,
+    options: PlanOptions | None = None,
+    text: str | None = None,
+) -> PlannedQuery:
+    """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere."""
+    options = options or PlanOptions()
+    with functions_of(catalog) as functions:
+        bound, shown = _bound(source, catalog, options)
+    root, applied = optimise(bound.root, off=options.rules_off)
+    logical = replace(bound, root=root)
+    scans = walk_plan(bound.root)
+    streams = tuple(dict.fromkeys(n.stream for n in scans if isinstance(n, Scan)))
+    tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
+    physical = lower(logical)
+    check_history(physical)
+    notes = (*physical.notes, *unbounded_state(physical))
+    called = tuple(functions.called.values())
+    return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes, called)
+
+
+def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:
+    if isinstance(source, Mapping):
+        return bind_plan_object(source, catalog, options.overrides), ""
+    if isinstance(source, SelectStatement):
+        return bind_query(source.query, catalog, options.overrides, finite=options.finite), source.text
+    if isinstance(source, str):
+        return bind_query(parse_query(source), catalog, options.overrides, finite=options.finite), source.strip().rstrip(";")
+    return bind_query(source, catalog, options.overrides, finite=options.finite), ""

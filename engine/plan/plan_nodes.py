@@ -1,0 +1,364 @@
+"""The nodes of a plan object, one method an operator. The steps are those of the binder of SELECT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
+from millstream.engine.data.types import TEXT
+from millstream.engine.expressions.conjunctions import conjuncts
+from millstream.engine.expressions.ir import ColumnRef, Expression
+from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
+from millstream.engine.language.recipes import EmitSpec, JoinKind
+from millstream.engine.language.syntax import Name, NamedItem, Place
+from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
+from millstream.engine.plan.binder import united
+from millstream.engine.plan.emission import aggregate_emit, check_empty
+from millstream.engine.plan.expression_binder import ExpressionBinder
+from millstream.engine.plan.from_binder import Environment, bind_named, windowed
+from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
+from millstream.engine.plan.join_conditions import Bound
+from millstream.engine.plan.logical import (
+    Attribute,
+    Distinct,
+    Hints,
+    Lag,
+    Node,
+    OrderKey,
+    Role,
+    Split,
+    Top,
+    Window,
+    change_position,
+    requalified,
+)
+from millstream.engine.plan.over import RANKS, ranked
+from millstream.engine.plan.plan_fields import Fields, as_text, at_path
+from millstream.engine.plan.scope import Scope
+from millstream.engine.plan.steps import WINDOW_ROLES, Output, aggregated, filtered, project_to, split_conditions, window_of
+from millstream.engine.plan.window_binder import bind_window, windowed_times
+from millstream.engine.plan.window_kinds import PER_WINDOW
+from sqlglot import exp
+
+Result = TypeVar("Result")
+
+COMMON_FIELDS = ("op", "as", "selectivity", "cost_us")
+DEPTH_MAX = 64
+_KINDS = {
+    "inner": (JoinKind.INNER, False),
+    "left": (JoinKind.LEFT, False),
+    "right": (JoinKind.RIGHT, False),
+    "full": (JoinKind.FULL, False),
+    "asof": (JoinKind.INNER, True),
+    "left asof": (JoinKind.LEFT, True),
+}
+
+
+class NodeReader:
+    """Reads nodes in one environment. `emit` and `stream` are the root's; they act on the outermost aggregate."""
+
+    def __init__(self, environment: Environment, emit: EmitSpec | None, stream: str | None) -> None:
+        self.environment = environment
+        self.emit = emit
+        self.stream = stream
+        self._operators: dict[str, Callable[[Fields, bool], Node]] = {
+            "source": self._source,
+            "select": self._select,
+            "project": self._project,
+            "split": self._split,
+            "union": self._union,
+            "join": self._join,
+            "aggregate": self._aggregate,
+            "window": self._window,
+            "distinct": self._distinct,
+            "top": self._top,
+            "lag": self._lag,
+            "rank": self._rank,
+        }
+
+    def read(self, value: Any, path: str, outer: bool = True) -> Node:
+        """Return the node; `outer` while nothing above has changed what a row means."""
+        if path.count("input") > DEPTH_MAX:
+            raise InvalidDefinition(f"the plan is nested more than {DEPTH_MAX} deep")
+        fields = Fields.of(value, path)
+        operator = fields.text("op")
+        read = self._operators.get(operator)
+        if read is None:
+            raise InvalidDefinition(f"{fields.at('op')} {operator!r} is unknown", hint=f"it is one of {', '.join(self._operators)}")
+        try:
+            node = read(fields, outer)
+        except EngineError as problem:
+            raise at_path(problem, path) from None
+        hints = Hints(fields.number("selectivity"), fields.number("cost_us", above=True))
+        if hints != Hints():
+            node = replace(node, hints=hints)
+        alias = fields.optional_text("as")
+        return node if alias is None else replace(node, attributes=requalified(node.attributes, alias))
+
+    # -- helpers --------------------------------------------------------------------------------------------------------------
+
+    def _input(self, fields: Fields, outer: bool) -> Node:
+        return self.read(fields.required("input"), fields.at("input"), outer)
+
+    def _only(self, fields: Fields, *known: str) -> None:
+        fields.only((*COMMON_FIELDS, *known))
+
+    def _parsed(self, text: str, path: str, parse: Callable[[str], Result]) -> Result:
+        try:
+            return parse(text)
+        except EngineError as problem:
+            raise at_path(problem, path) from None
+
+    def _expression(self, text: str, path: str, binder: ExpressionBinder) -> Expression:
+        return self._parsed(text, path, lambda t: binder.bind(parse_expression(t)))
+
+    def _conditions(self, fields: Fields, name: str, scope: Scope) -> list[Expression]:
+        text = fields.text(name)
+        binder = ExpressionBinder(scope)
+        return conjuncts(self._parsed(text, fields.at(name), lambda t: binder.condition(parse_expression(t), name)))
+
+    # -- stateless operators --------------------------------------------------------------------------------------------------
+
+    def _source(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "stream")
+        return bind_named(NamedItem(Name(fields.text("stream")), None, None), self.environment)
+
+    def _select(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "condition")
+        node = self._input(fields, outer)
+        return filtered(node, self._conditions(fields, "condition", Scope(node.attributes)))
+
+    def _project(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "columns")
+        node = self._input(fields, outer)
+        change = change_position(node.attributes)
+        if fields.values.get("columns") == "*":
+            outputs = [Output(a.name, a.reference(i)) for i, a in enumerate(node.attributes) if i != change]
+        else:
+            binder = ExpressionBinder(Scope(node.attributes))
+            outputs = [self._column(value, path, binder) for value, path in fields.items("columns")]
+        if not outputs:
+            raise InvalidDefinition(f"{fields.at('columns')} is empty")
+        names = [o.name for o in outputs]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise InvalidDefinition(f"{fields.at('columns')} names {twice} twice")
+        if change is not None:
+            outputs.append(Output("op", node.attributes[change].reference(change)))
+        return project_to(node, outputs, keep_roles=True)
+
+    def _column(self, value: Any, path: str, binder: ExpressionBinder) -> Output:
+        if isinstance(value, str):
+            bound = self._expression(value, path, binder)
+            if not isinstance(bound, ColumnRef):
+                raise InvalidDefinition(f"{path} needs a name", hint="write [name, expression]")
+            return Output(bound.name, bound)
+        name, text = _pair(value, path)
+        return Output(name, self._expression(text, f"{path}[1]", binder))
+
+    def _split(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "condition", "keep")
+        node = self._input(fields, outer)
+        binder = ExpressionBinder(Scope(node.attributes))
+        path = fields.at("condition")
+        condition = self._parsed(fields.text("condition"), path, lambda t: binder.condition(parse_expression(t), "condition"))
+        return Split(attributes=node.attributes, input=node, condition=condition, keep=fields.truth("keep", True))
+
+    def _union(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "inputs")
+        branches = [self.read(value, path, outer) for value, path in fields.items("inputs")]
+        if len(branches) < 2:
+            raise InvalidDefinition(f"{fields.at('inputs')} needs at least two")
+        return united(branches, Place())
+
+    # -- windows and aggregates -----------------------------------------------------------------------------------------------
+
+    def _windowed(self, fields: Fields, node: Node) -> Window:
+        clause = self._parsed(fields.text("window"), fields.at("window"), parse_window)
+        node = replace(node, attributes=_plain(node.attributes))
+        qualifiers = {a.qualifier for a in node.attributes}
+        return bind_window(clause, node, qualifiers.pop() if len(qualifiers) == 1 else None)
+
+    def _window(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "window")
+        made = self._windowed(fields, self._input(fields, False))
+        if made.spec.kind in PER_WINDOW:
+            return replace(made, attributes=windowed_times(made))
+        attributes = (*made.input.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
+        return Window(attributes=attributes, input=made.input, spec=made.spec, changes=True)
+
+    def _aggregate(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "window", "where", "group_by", "aggregates", "emit")
+        node = self._input(fields, False)
+        if fields.has("window"):
+            node = self._windowed(fields, node)
+        elif not isinstance(node, Window):
+            node = replace(node, attributes=_plain(node.attributes))
+        spec = node.spec if isinstance(node, Window) else None
+        emit = aggregate_emit(spec, self._emit_of(fields, outer), self.stream if outer else None)
+        binder = AggregateBinder(Scope(node.attributes))
+        conditions = self._conditions(fields, "where", binder.scope) if fields.has("where") else []
+        below, above = split_conditions(conditions, node.attributes, binder)
+        for value, path in fields.items("group_by"):
+            self._key(value, path, binder)
+        for value, path in fields.items("aggregates"):
+            self._aggregate_item(value, path, binder)
+        if not binder.keys and not binder.pending:
+            raise InvalidDefinition("an aggregate needs group_by or aggregates")
+        check_empty(emit, bool(binder.keys), spec)
+        made = aggregated(binder, node, below, spec, emit)
+        return filtered(made, [binder.resolved(c) for c in above])
+
+    def _emit_of(self, fields: Fields, outer: bool) -> EmitSpec | None:
+        text = fields.optional_text("emit")
+        if text is not None:
+            return self._parsed(text, fields.at("emit"), parse_emit)
+        if not outer:
+            return None
+        return parse_emit("CHANGES") if self.stream is not None else self.emit
+
+    def _key(self, value: Any, path: str, binder: AggregateBinder) -> None:
+        if isinstance(value, str):
+            bound = self._expression(value, path, binder.source)
+            binder.add_key(bound, bound.name if isinstance(bound, ColumnRef) else "key")
+            return
+        name, text = _pair(value, path)
+        binder.add_key(self._expression(text, f"{path}[1]", binder.source), name)
+
+    def _aggregate_item(self, value: Any, path: str, binder: AggregateBinder) -> None:
+        parts = list(value) if isinstance(value, list | tuple) else []
+        if len(parts) not in (3, 4):
+            raise InvalidDefinition(f"{path} must be [name, function, expression] or [name, function, expression, filter]")
+        name, function, argument = (as_text(p, f"{path}[{i}]") for i, p in enumerate(parts[:3]))
+        call = f"{function}({argument})"
+        if len(parts) == 4:
+            call += f" FILTER (WHERE {as_text(parts[3], f'{path}[3]')})"
+        node = self._parsed(call, path, parse_expression)
+        if not contains_aggregate(node):
+            raise InvalidDefinition(f"{path} is not an aggregate", hint=f"{function} is not one of the aggregate functions")
+        self._parsed(call, path, lambda _: binder.add_named(name, node, path))
+
+    def _distinct(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input")
+        node = self._input(fields, outer)
+        self._not_changes(node, "distinct")
+        bounded = any(a.role in WINDOW_ROLES for a in node.attributes)
+        return Distinct(attributes=node.attributes, input=node, window=window_of(node) if bounded else None)
+
+    def _top(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "order_by", "limit", "with_ties")
+        node = self._input(fields, outer)
+        self._not_changes(node, "top")
+        scope = Scope(node.attributes)
+        order = self._order(fields, scope)
+        partition = tuple(p for p in (scope.of_role(role) for role in WINDOW_ROLES) if p is not None)
+        if not partition:
+            raise Unsupported("top without a window is not supported", hint="keep window_start and window_end among the columns below")
+        ties = fields.truth("with_ties", False)
+        limit = fields.integer("limit")
+        return Top(attributes=node.attributes, input=node, order=tuple(order), limit=limit, with_ties=ties, partition=partition)
+
+    def _order(self, fields: Fields, scope: Scope) -> list[OrderKey]:
+        order = []
+        for item in self._parsed(fields.text("order_by"), fields.at("order_by"), parse_order):
+            position = self._position(item.expression, fields.at("order_by"), scope)
+            order.append(OrderKey(position, item.descending, item.nulls_first))
+        return order
+
+    def _rank(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "function", "order_by", "partition_by")
+        node = self._input(fields, outer)
+        self._not_changes(node, "rank")
+        function = fields.text("function")
+        if function not in RANKS:
+            raise InvalidDefinition(f"{fields.at('function')} {function!r} is unknown", hint=f"it is one of {', '.join(RANKS)}")
+        scope = Scope(node.attributes)
+        partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
+        order = self._order(fields, scope) if fields.has("order_by") else []
+        return ranked(node, function, partition, tuple(order))
+
+    def _lag(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "input", "value", "offset", "partition_by")
+        node = self._input(fields, outer)
+        self._not_changes(node, "lag")
+        scope = Scope(node.attributes)
+        value = self._position(parse_expression(fields.text("value")), fields.at("value"), scope)
+        partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
+        offset = fields.integer("offset") if fields.has("offset") else 1
+        attributes = (*node.attributes, Attribute("lag", node.attributes[value].type))
+        return Lag(attributes=attributes, input=node, value=value, offset=offset, partition=partition)
+
+    def _position(self, node: exp.Expr, path: str, scope: Scope) -> int:
+        bound = self._parsed("", path, lambda _: ExpressionBinder(scope).bind(node))
+        if not isinstance(bound, ColumnRef):
+            raise InvalidDefinition(f"{path} takes columns", hint="compute it in a project below")
+        return bound.position
+
+    def _not_changes(self, node: Node, what: str) -> None:
+        if change_position(node.attributes) is not None:
+            raise Unsupported(f"{what} over a change log is not supported", hint="aggregate inside a window")
+
+    # -- joins ----------------------------------------------------------------------------------------------------------------
+
+    def _join(self, fields: Fields, outer: bool) -> Node:
+        self._only(fields, "inputs", "kind", "on", "within", "windows", "strict")
+        inputs = [self.read(value, path, False) for value, path in fields.items("inputs")]
+        if len(inputs) != 2:
+            raise InvalidDefinition(f"{fields.at('inputs')} must be two, not {len(inputs)}")
+        kind_text = fields.optional_text("kind") or "inner"
+        if kind_text not in _KINDS:
+            raise InvalidDefinition(f"{fields.at('kind')} {kind_text!r} is unknown", hint=f"it is one of {', '.join(_KINDS)}")
+        kind, asof = _KINDS[kind_text]
+        sides = self._sides(fields, [replace(n, attributes=_plain(n.attributes)) for n in inputs])
+        scope = Scope(sides[0].node.attributes + sides[1].node.attributes)
+        conditions = tuple(self._conditions(fields, "on", scope)) if fields.has("on") else ()
+        strict = fields.truth("strict", False)
+        if strict and not asof:
+            raise InvalidDefinition(f"{fields.at('strict')} belongs to an as-of join")
+        request = JoinRequest(kind, conditions, None, asof, Place(), self._within(fields), strict)
+        return windowed(make_join(sides[0], sides[1], request))
+
+    def _sides(self, fields: Fields, nodes: list[Node]) -> list[Side]:
+        windows = fields.items("windows")
+        if not windows:
+            return [Side(node) for node in nodes]
+        if len(windows) != 2:
+            raise InvalidDefinition(f"{fields.at('windows')} must be two, one for each input")
+        sides = []
+        for node, (value, path) in zip(nodes, windows, strict=True):
+            clause = self._parsed(as_text(value, path), path, parse_window)
+            sides.append(Side(node, bind_window(clause, node, None).spec))
+        return sides
+
+    def _within(self, fields: Fields) -> Bound:
+        value = fields.values.get("within")
+        if value is None:
+            return Bound()
+        path = fields.at("within")
+        if isinstance(value, str):
+            width = self._parsed(value, path, parse_duration_text)
+            if width < 0:
+                raise InvalidDefinition(f"{path} must not be negative")
+            return Bound(-width, width)
+        parts = list(value) if isinstance(value, list | tuple) else []
+        if len(parts) != 2:
+            raise InvalidDefinition(f"{path} must be a duration, or [least, most] of right's time minus left's")
+        ends = [None if p is None else self._parsed(as_text(p, path), path, parse_duration_text) for p in parts]
+        return Bound(ends[0], ends[1])
+
+
+def _pair(value: Any, path: str) -> tuple[str, str]:
+    parts = list(value) if isinstance(value, list | tuple) else []
+    if len(parts) != 2:
+        raise InvalidDefinition(f"{path} must be [name, expression]")
+    return as_text(parts[0], f"{path}[0]"), as_text(parts[1], f"{path}[1]")
+
+
+def _plain(attributes: tuple[Attribute, ...]) -> tuple[Attribute, ...]:
+    """Below an operator that makes windows or joins, bounds of earlier windows are plain columns."""
+    return tuple(a if a.role is Role.CHANGE else replace(a, role=Role.PLAIN) for a in attributes)
+
+
+PlanNode = Mapping[str, Any]

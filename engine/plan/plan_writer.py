@@ -1,0 +1,342 @@
+"""From a bound query to a plan object: what `EXPLAIN … --format json` prints. Reading it back gives the same physical plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millstream.engine.data.errors import EngineError
+from millstream.engine.expressions import build
+from millstream.engine.expressions.conjunctions import conjunction
+from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
+from millstream.engine.expressions.values import format_timestamp
+from millstream.engine.language.durations import duration_text
+from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
+from millstream.engine.plan.emission import aggregate_emit
+from millstream.engine.plan.join_binder import moved
+from millstream.engine.plan.logical import (
+    Aggregate,
+    AggregateItem,
+    AsofJoin,
+    Attributes,
+    Distinct,
+    Filter,
+    Join,
+    JoinKey,
+    Lag,
+    LogicalQuery,
+    Node,
+    Project,
+    Rank,
+    RelationToStream,
+    Role,
+    Scan,
+    Split,
+    TableJoin,
+    TableScan,
+    Top,
+    Union,
+    Window,
+)
+from millstream.engine.plan.plan_objects import PLAN_VERSION
+from millstream.engine.plan.query_options import default_options
+from millstream.engine.plan.steps import is_append_only_change
+from millstream.engine.plan.text import attribute_names, emit_text, expression_text, window_text
+
+Plan = dict[str, Any]
+_NS_PER_US = 1_000
+
+
+def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
+    """Return the plan object of a bound query (before any rewrite). `name` is put at its root."""
+    plan: Plan = {"version": PLAN_VERSION}
+    if name is not None:
+        plan["name"] = name
+    root = query.root
+    emit: EmitSpec | None = None
+    stream: str | None = None
+    if isinstance(root, RelationToStream):
+        plan["stream"] = stream = root.stream
+        if root.every_us is not None:
+            plan["every"] = duration_text(root.every_us)
+        root = root.input
+    else:
+        emit = query.emit
+        if emit.kind is EmitKind.CHANGES and is_append_only_change(root):
+            assert isinstance(root, Project)
+            root = root.input
+        if emit != EmitSpec():
+            plan["emit"] = emit_text(emit)
+    plan.update(_options(query))
+    plan["root"] = _Writer(None if emit == EmitSpec() else emit, stream).write(root)
+    return plan
+
+
+def _options(query: LogicalQuery) -> Plan:
+    """Return the options that differ from what the plan would get anyway."""
+    options, default = query.options, default_options(query.root, query.emit)
+    plan: Plan = {}
+    if options.class_name != default.class_name:
+        plan["class"] = options.class_name
+    qos: Plan = {}
+    if options.qos != default.qos:
+        qos["latency"] = [list(point) for point in options.qos]
+    if options.latency_target_ns is not None:
+        qos["latency_target"] = duration_text(options.latency_target_ns // _NS_PER_US)
+    if options.memory_bytes_max is not None:
+        qos["memory_bytes_max"] = options.memory_bytes_max
+    if options.tolerance_percent is not None:
+        qos["tolerance_percent"] = options.tolerance_percent
+    if qos:
+        plan["qos"] = qos
+    if options.weight != default.weight:
+        plan["weight"] = options.weight
+    if options.deadline_ns != default.deadline_ns:
+        plan["deadline"] = duration_text(options.deadline_ns // _NS_PER_US)
+    if options.shed_by is not None:
+        plan["shed_by"] = options.shed_by.text
+    if options.start_at_us is not None:
+        plan["start"] = format_timestamp(options.start_at_us)
+    if options.lifetime_us is not None:
+        plan["lifetime"] = duration_text(options.lifetime_us)
+    if options.history:
+        plan["history"] = "held"
+    return plan
+
+
+class _Writer:
+    """Writes nodes; `emit` and `stream` are what the reader will apply to the outermost aggregate."""
+
+    def __init__(self, emit: EmitSpec | None, stream: str | None) -> None:
+        self.emit = emit
+        self.stream = stream
+        self._methods: dict[type[Node], Callable[[Any, bool], Plan]] = {
+            Scan: lambda node, _: {"op": "source", "stream": node.stream},
+            TableScan: lambda node, _: {"op": "source", "stream": node.table},
+            Filter: self._select,
+            Project: self._project,
+            Split: self._split,
+            Union: lambda node, outer: {"op": "union", "inputs": [self.write(b, outer) for b in node.branches]},
+            Window: self._window,
+            Aggregate: self._aggregate,
+            Join: self._join,
+            TableJoin: self._table_join,
+            AsofJoin: self._asof_join,
+            Distinct: lambda node, outer: {"op": "distinct", "input": self.write(node.input, outer)},
+            Top: self._top,
+            Lag: self._lag,
+            Rank: self._rank,
+        }
+
+    def write(self, node: Node, outer: bool = True) -> Plan:
+        """Return the plan node."""
+        plan = self._methods[type(node)](node, outer)
+        if node.hints.selectivity is not None:
+            plan["selectivity"] = node.hints.selectivity
+        if node.hints.cost_us is not None:
+            plan["cost_us"] = node.hints.cost_us
+        alias = _alias(node)
+        if alias is not None:
+            plan["as"] = alias
+        return plan
+
+    # -- stateless ------------------------------------------------------------------------------------------------------------
+
+    def _select(self, node: Filter, outer: bool) -> Plan:
+        condition = expression_text(node.condition, attribute_names(node.input.attributes))
+        return {"op": "select", "condition": condition, "input": self.write(node.input, outer)}
+
+    def _project(self, node: Project, outer: bool) -> Plan:
+        spell = attribute_names(node.input.attributes)
+        columns = [
+            [a.name, expression_text(e, spell)] for a, e in zip(node.attributes, node.expressions, strict=True) if a.role is not Role.CHANGE
+        ]
+        below = node.input
+        joined = _tumbling_join(node)
+        if joined is not None:
+            return self._windowed_join(joined)
+        return {"op": "project", "columns": columns, "input": self.write(below, outer)}
+
+    def _split(self, node: Split, outer: bool) -> Plan:
+        condition = expression_text(node.condition, attribute_names(node.input.attributes))
+        return {"op": "split", "condition": condition, "keep": node.keep, "input": self.write(node.input, outer)}
+
+    # -- windows and aggregates -----------------------------------------------------------------------------------------------
+
+    def _window(self, node: Window, outer: bool) -> Plan:
+        if isinstance(node.input, Project) and _tumbling_join(node.input) is not None:
+            return self.write(node.input, False)  # the join puts the window on top by itself
+        return {"op": "window", "window": window_text(node.spec, node.input.attributes), "input": self.write(node.input, False)}
+
+    def _aggregate(self, node: Aggregate, outer: bool) -> Plan:
+        project = node.input
+        assert isinstance(project, Project)
+        below, plan = project.input, Plan(op="aggregate")
+        condition: Expression | None = None
+        if isinstance(below, Filter) and below.hints == type(below.hints)():
+            condition, below = below.condition, below.input
+        spell = attribute_names(below.attributes)
+        window = below if isinstance(below, Window) else None
+        inner = below
+        if window is not None and not (isinstance(window.input, Project) and _tumbling_join(window.input) is not None):
+            plan["window"] = window_text(window.spec, window.input.attributes)
+            inner = window.input
+        if condition is not None:
+            plan["where"] = expression_text(condition, spell)
+        self._grouping(plan, node, project, spell)
+        spec = window.spec if window is not None else None
+        given = EmitSpec(EmitKind.CHANGES) if outer and self.stream is not None else self.emit if outer else None
+        if _assumed(spec, given, self.stream if outer else None) != node.emit:
+            plan["emit"] = emit_text(node.emit)
+        plan["input"] = self.write(inner, False)
+        return plan
+
+    def _grouping(self, plan: Plan, node: Aggregate, project: Project, spell: Callable[[int], str]) -> None:
+        texts = [expression_text(e, spell) for e in project.expressions]
+        keys = []
+        for attribute, key in zip(node.attributes, node.keys, strict=False):
+            expression = project.expressions[key]
+            plain = isinstance(expression, ColumnRef) and expression.name == attribute.name
+            keys.append(texts[key] if plain else [attribute.name, texts[key]])
+        if keys:
+            plan["group_by"] = keys
+        names = [a.name for a in node.attributes[len(node.keys) :]]
+        plan["aggregates"] = [self._item(n, item, texts) for n, item in zip(names, node.items, strict=False)]
+
+    def _item(self, name: str, item: AggregateItem, texts: list[str]) -> list[str]:
+        argument = ", ".join([*(texts[a] for a in item.arguments), *(_option_text(o) for o in item.options)]) or "*"
+        if item.distinct:
+            argument = f"DISTINCT {argument}"
+        return [name, item.function, argument, *([] if item.filter is None else [texts[item.filter]])]
+
+    def _top(self, node: Top, outer: bool) -> Plan:
+        plan: Plan = {"op": "top", "order_by": _order_text(node), "limit": node.limit}
+        if node.with_ties:
+            plan["with_ties"] = True
+        plan["input"] = self.write(node.input, outer)
+        return plan
+
+    def _rank(self, node: Rank, outer: bool) -> Plan:
+        spell = attribute_names(node.input.attributes)
+        plan: Plan = {"op": "rank", "function": node.function, "partition_by": [spell(p) for p in node.partition]}
+        if node.order:
+            plan["order_by"] = _order_text(node)
+        plan["input"] = self.write(node.input, outer)
+        return plan
+
+    def _lag(self, node: Lag, outer: bool) -> Plan:
+        spell = attribute_names(node.input.attributes)
+        return {
+            "op": "lag",
+            "value": spell(node.value),
+            "offset": node.offset,
+            "partition_by": [spell(p) for p in node.partition],
+            "input": self.write(node.input, outer),
+        }
+
+    # -- joins ----------------------------------------------------------------------------------------------------------------
+
+    def _join(self, node: Join, outer: bool) -> Plan:
+        plan: Plan = {"op": "join", "kind": node.kind.value}
+        _put_on(plan, node.keys, node.residual, node)
+        plan["within"] = _within(node)
+        plan["inputs"] = [self.write(node.left, False), self.write(node.right, False)]
+        return plan
+
+    def _windowed_join(self, node: Join) -> Plan:
+        """A join of the same tumbling window on both sides: its windows, without the key that the window's start is."""
+        left, right = node.left, node.right
+        assert isinstance(left, Window)
+        assert isinstance(right, Window)
+        width = len(left.input.attributes)
+        residual = None if node.residual is None else moved(node.residual, width + 2, -2)
+        plan: Plan = {"op": "join", "kind": node.kind.value}
+        _put_on_sides(plan, node.keys[:-1], residual, left.input.attributes, right.input.attributes)
+        plan["windows"] = [window_text(w.spec, w.input.attributes) for w in (left, right)]
+        plan["within"] = _within(node)
+        plan["inputs"] = [self.write(left.input, False), self.write(right.input, False)]
+        return plan
+
+    def _table_join(self, node: TableJoin, outer: bool) -> Plan:
+        plan: Plan = {"op": "join", "kind": node.kind.value}
+        _put_on(plan, node.keys, node.residual, node)
+        plan["inputs"] = [self.write(node.left, False), self.write(node.right, False)]
+        return plan
+
+    def _asof_join(self, node: AsofJoin, outer: bool) -> Plan:
+        plan: Plan = {"op": "join", "kind": "left asof" if node.kind is JoinKind.LEFT else "asof"}
+        if node.strict:
+            plan["strict"] = True
+        _put_on(plan, node.keys, node.residual, node)
+        plan["inputs"] = [self.write(node.left, False), self.write(node.right, False)]
+        return plan
+
+
+def _assumed(spec: Any, given: EmitSpec | None, stream: str | None) -> EmitSpec | None:
+    try:
+        return aggregate_emit(spec, given, stream)
+    except EngineError:
+        return None
+
+
+def _option_text(option: Any) -> str:
+    if isinstance(option, str):
+        return "'" + option.replace("'", "''") + "'"
+    return str(option) if isinstance(option, int) else f"{option!r}e0" if "e" not in repr(option) else repr(option)
+
+
+def _within(node: Join) -> Any:
+    if node.lower_us is not None and node.upper_us is not None and node.lower_us == -node.upper_us and node.upper_us >= 0:
+        return duration_text(node.upper_us)
+    return [None if end is None else duration_text(end) for end in (node.lower_us, node.upper_us)]
+
+
+def _put_on(plan: Plan, keys: tuple[JoinKey, ...], residual: Expression | None, node: Join | TableJoin | AsofJoin) -> None:
+    _put_on_sides(plan, keys, residual, node.left.attributes, node.right.attributes)
+
+
+def _put_on_sides(plan: Plan, keys: tuple[JoinKey, ...], residual: Expression | None, left: Attributes, right: Attributes) -> None:
+    conditions: list[Expression] = []
+    for key in keys:
+        name = "is_not_distinct_from" if key.null_safe else "="
+        conditions.append(build.call(name, [key.left, moved(key.right, 0, len(left))]))
+    if residual is not None:
+        conditions.append(residual)
+    whole = conjunction(conditions)
+    if whole is not None:
+        plan["on"] = expression_text(whole, attribute_names(left + right))
+
+
+def _tumbling_join(node: Project) -> Join | None:
+    """Return the join when the node is what a join of two equal tumbling windows is made of."""
+    join = node.input
+    if not isinstance(join, Join) or not isinstance(join.left, Window) or not isinstance(join.right, Window) or not join.keys:
+        return None
+    last = join.keys[-1]
+    width = len(join.left.input.attributes)
+    starts = columns_used(last.left) == {width} and columns_used(last.right) == {len(join.right.input.attributes)}
+    return join if starts and join.left.spec == join.right.spec and join.left.spec.kind is WindowKind.HOPPING else None
+
+
+def _order_text(node: Top | Rank) -> str:
+    spell = attribute_names(node.input.attributes)
+    return ", ".join(
+        f"{spell(k.position)}{' DESC' if k.descending else ''} NULLS {'FIRST' if k.nulls_first else 'LAST'}" for k in node.order
+    )
+
+
+def _alias(node: Node) -> str | None:
+    """Return the alias that the reader would not give by itself."""
+    qualifiers = {a.qualifier for a in node.attributes}
+    if len(qualifiers) != 1:
+        return None
+    qualifier = qualifiers.pop()
+    if qualifier is None:
+        return None
+    if isinstance(node, Scan | TableScan):
+        own = node.stream if isinstance(node, Scan) else node.table
+        return None if own == qualifier else qualifier
+    if isinstance(node, Filter | Split | Distinct | Top | Lag | Rank | Window):
+        inherited = {a.qualifier for a in node.inputs[0].attributes}
+        return None if qualifier in inherited else qualifier
+    return qualifier if not isinstance(node, Join | TableJoin | AsofJoin) else None

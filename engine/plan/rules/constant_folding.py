@@ -1,0 +1,77 @@
+"""Constant folding: what does not depend on a row is computed once, when the query is planned.
+
+    WHERE v > 2 + 3 AND TRUE   ->   WHERE v > 5
+
+An expression that would fail (1 / 0) is left alone, so that it stays a row-level error (K8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millstream.engine.data.types import BOOLEAN
+from millstream.engine.expressions.ir import Call, Case, Expression, Literal, transform
+from millstream.engine.plan.evaluate import evaluate
+from millstream.engine.plan.logical import AsofJoin, Filter, Join, Node, Project, Split, TableJoin
+from millstream.engine.plan.rules.rewriting import bottom_up
+
+NAME = "constant_folding"
+
+_TRUE, _FALSE = Literal(BOOLEAN, True), Literal(BOOLEAN, False)
+
+
+def apply(plan: Node) -> Node:
+    """Return the plan with all constant parts of its expressions computed, and filters that are always true gone."""
+    return bottom_up(plan, _change)
+
+
+def fold(expression: Expression) -> Expression:
+    """Return the expression with its constant parts computed."""
+    return transform(expression, _fold_one)
+
+
+def _change(node: Node) -> Node:
+    if isinstance(node, Filter):
+        condition = fold(node.condition)
+        return node.input if condition == _TRUE else replace(node, condition=condition)
+    if isinstance(node, Project):
+        return replace(node, expressions=tuple(fold(e) for e in node.expressions))
+    if isinstance(node, Split):
+        return replace(node, condition=fold(node.condition))
+    if isinstance(node, Join | TableJoin | AsofJoin) and node.residual is not None:
+        residual = fold(node.residual)
+        return replace(node, residual=None if residual == _TRUE else residual)
+    return node
+
+
+def _fold_one(expression: Expression) -> Expression:
+    if isinstance(expression, Call) and expression.function in ("and", "or"):
+        return _fold_logic(expression)
+    if isinstance(expression, Case):
+        return _fold_case(expression)
+    return evaluate(expression)
+
+
+def _fold_logic(call: Call) -> Expression:
+    """TRUE drops out of AND and FALSE decides it, also beside NULL; the other way round for OR."""
+    neutral, deciding = (_TRUE, _FALSE) if call.function == "and" else (_FALSE, _TRUE)
+    if deciding in call.arguments:
+        return deciding
+    kept = tuple(a for a in call.arguments if a != neutral)
+    if not kept:
+        return neutral
+    if len(kept) == 1:
+        return kept[0]
+    return evaluate(replace(call, arguments=kept))
+
+
+def _fold_case(case: Case) -> Expression:
+    """Branches that can never be taken go; a branch that is always taken ends the list."""
+    branches: list[tuple[Expression, Expression]] = []
+    for condition, value in case.branches:
+        if isinstance(condition, Literal) and condition.value is not True:
+            continue
+        if condition == _TRUE:
+            return value if not branches else Case(case.type, tuple(branches), value)
+        branches.append((condition, value))
+    return replace(case, branches=tuple(branches)) if branches else case.otherwise

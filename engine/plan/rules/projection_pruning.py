@@ -1,0 +1,171 @@
+"""Projection pruning: columns that nobody reads are dropped before joins and windows, which would have to keep them.
+
+A filter or a projection carries a column for nothing (it is gathered only when read), so columns are cut only below operators that hold
+rows in their state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millstream.engine.expressions.ir import columns_used
+from millstream.engine.plan.logical import (
+    Aggregate,
+    AggregateItem,
+    AsofJoin,
+    Attributes,
+    Filter,
+    Join,
+    JoinKey,
+    Node,
+    Project,
+    Rank,
+    TableJoin,
+    Window,
+    with_inputs,
+)
+from millstream.engine.plan.rules.rewriting import remapped
+
+NAME = "projection_pruning"
+Mapping = dict[int, int]
+
+
+def apply(plan: Node) -> Node:
+    """Return the plan without unread columns; the root keeps all of its own."""
+    return _all_kept(plan)
+
+
+def _all_kept(node: Node) -> Node:
+    """Prune below a node whose every attribute is wanted."""
+    pruned, mapping = _prune(node, set(range(len(node.attributes))))
+    assert all(mapping[i] == i for i in mapping)
+    return pruned
+
+
+def _kept(node: Node, below: Node, moved: Mapping) -> Attributes:
+    """Return the node's own attributes in the order in which the narrower input has them."""
+    back = {new: old for old, new in moved.items()}
+    return tuple(node.attributes[back[i]] if i in back else a for i, a in enumerate(below.attributes))
+
+
+def _identity(node: Node) -> Mapping:
+    return {i: i for i in range(len(node.attributes))}
+
+
+def _prune(node: Node, wanted: set[int]) -> tuple[Node, Mapping]:
+    """Return the node, perhaps narrower, and where its wanted attributes went."""
+    if isinstance(node, Project):
+        return _project(node, wanted)
+    if isinstance(node, Filter):
+        return _filter(node, wanted)
+    if isinstance(node, Aggregate):
+        return _aggregate(node, wanted)
+    if isinstance(node, Join | TableJoin | AsofJoin):
+        return _join(node, wanted)
+    if isinstance(node, Rank):
+        return _rank(node, wanted)
+    if isinstance(node, Window) and not node.changes:
+        return _window(node, wanted)
+    inputs = tuple(_all_kept(below) for below in node.inputs)
+    return (with_inputs(node, inputs) if inputs else node), _identity(node)
+
+
+def _project(node: Project, wanted: set[int]) -> tuple[Node, Mapping]:
+    kept = sorted(wanted) or list(range(min(1, len(node.attributes))))
+    used = {p for i in kept for p in columns_used(node.expressions[i])}
+    below, moved = _prune(node.input, used)
+    expressions = tuple(remapped(node.expressions[i], moved) for i in kept)
+    made = replace(node, input=below, expressions=expressions, attributes=tuple(node.attributes[i] for i in kept))
+    return made, {old: new for new, old in enumerate(kept)}
+
+
+def _filter(node: Filter, wanted: set[int]) -> tuple[Node, Mapping]:
+    below, moved = _prune(node.input, wanted | columns_used(node.condition))
+    made = replace(node, input=below, condition=remapped(node.condition, moved), attributes=_kept(node, below, moved))
+    return made, moved
+
+
+def _aggregate(node: Aggregate, wanted: set[int]) -> tuple[Node, Mapping]:
+    """Aggregates that nobody reads are not computed; keys, bounds and the change kind always stay."""
+    first = len(node.keys)
+    kept_items = [i for i in range(len(node.items)) if first + i in wanted]
+    bounds = range(first + len(node.items), len(node.attributes))
+    kept = [*range(first), *(first + i for i in kept_items), *bounds]
+    read = {*node.keys, *([node.retracts] if node.retracts is not None else [])}
+    for i in kept_items:
+        item = node.items[i]
+        read |= {*item.arguments, *([item.filter] if item.filter is not None else [])}
+    if node.windowed:
+        read |= {i for i, a in enumerate(node.input.attributes) if a.role.value.startswith("window")}
+    below, moved = _prune(node.input, read)
+    items = tuple(_moved_item(node.items[i], moved) for i in kept_items)
+    made = replace(
+        node,
+        input=below,
+        keys=tuple(moved[k] for k in node.keys),
+        items=items,
+        retracts=None if node.retracts is None else moved[node.retracts],
+        attributes=tuple(node.attributes[i] for i in kept),
+    )
+    return made, {old: new for new, old in enumerate(kept)}
+
+
+def _moved_item(item: AggregateItem, moved: Mapping) -> AggregateItem:
+    condition = None if item.filter is None else moved[item.filter]
+    return replace(item, arguments=tuple(moved[a] for a in item.arguments), filter=condition)
+
+
+def _window(node: Window, wanted: set[int]) -> tuple[Node, Mapping]:
+    """A window keeps its bounds, which stand last, and the keys it is partitioned by."""
+    width = len(node.input.attributes)
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.spec.partition))
+    bounds = node.attributes[width:]
+    mapping = moved | {width + i: len(below.attributes) + i for i in range(len(bounds))}
+    spec = replace(node.spec, partition=tuple(moved[p] for p in node.spec.partition))
+    return replace(node, input=below, spec=spec, attributes=_kept(node, below, moved) + bounds), mapping
+
+
+def _rank(node: Rank, wanted: set[int]) -> tuple[Node, Mapping]:
+    """Its own column stands last; what parts and orders the rows is read."""
+    width = len(node.input.attributes)
+    below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.partition) | {k.position for k in node.order})
+    made = replace(
+        node,
+        input=below,
+        partition=tuple(moved[p] for p in node.partition),
+        order=tuple(replace(k, position=moved[k.position]) for k in node.order),
+        closing=moved[node.closing],
+        attributes=(*_kept(node, below, moved), node.attributes[width]),
+    )
+    return made, moved | {width: len(below.attributes)}
+
+
+def _join(node: Join | TableJoin | AsofJoin, wanted: set[int]) -> tuple[Node, Mapping]:
+    width = len(node.left.attributes)
+    residual = columns_used(node.residual) if node.residual is not None else set[int]()
+    read = wanted | residual
+    left_read = {p for p in read if p < width} | {p for k in node.keys for p in columns_used(k.left)}
+    right_read = {p - width for p in read if p >= width} | {p for k in node.keys for p in columns_used(k.right)}
+    left, left_moved = _narrowed(node.left, left_read)
+    right, right_moved = _prune(node.right, right_read) if isinstance(node, TableJoin) else _narrowed(node.right, right_read)
+    moved = {p: left_moved[p] for p in left_moved} | {p + width: right_moved[p] + len(left.attributes) for p in right_moved}
+    made = replace(
+        node,
+        left=left,
+        right=right,
+        keys=tuple(JoinKey(remapped(k.left, left_moved), remapped(k.right, right_moved), k.null_safe) for k in node.keys),
+        residual=None if node.residual is None else remapped(node.residual, moved),
+        attributes=tuple(node.attributes[old] for old in sorted(moved, key=lambda p: moved[p])),
+    )
+    return made, moved
+
+
+def _narrowed(node: Node, read: set[int]) -> tuple[Node, Mapping]:
+    """Prune, and put a projection on top when more columns than are read would go into the state."""
+    pruned, moved = _prune(node, read)
+    kept = sorted(moved[p] for p in read) or list(range(min(1, len(pruned.attributes))))
+    if len(kept) == len(pruned.attributes):
+        return pruned, {p: moved[p] for p in sorted(moved)}
+    attributes = tuple(pruned.attributes[i] for i in kept)
+    made = Project(attributes=attributes, input=pruned, expressions=tuple(pruned.attributes[i].reference(i) for i in kept))
+    return made, {p: kept.index(moved[p]) for p in moved if moved[p] in kept}

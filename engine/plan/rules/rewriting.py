@@ -1,0 +1,66 @@
+"""What the rewrites share: walking a plan from the leaves up, and moving expressions between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from millstream.engine.expressions.conjunctions import conjunction, conjuncts
+from millstream.engine.expressions.folding import NOT_CONSTANT
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.plan.logical import Filter, Node, Project, with_inputs
+
+
+def bottom_up(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the plan rebuilt from the leaves, `change` applied to every node."""
+    inputs = tuple(bottom_up(below, change) for below in node.inputs)
+    if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
+        node = with_inputs(node, inputs)
+    return change(node)
+
+
+def substituted(expression: Expression, by: Sequence[Expression]) -> Expression:
+    """Return the expression with each column replaced by the expression at its position."""
+    return transform(expression, lambda e: by[e.position] if isinstance(e, ColumnRef) else e)
+
+
+def remapped(expression: Expression, mapping: dict[int, int]) -> Expression:
+    """Return the expression with its columns at their new positions."""
+    return transform(expression, lambda e: replace(e, position=mapping[e.position]) if isinstance(e, ColumnRef) else e)
+
+
+def filtered(node: Node, conditions: list[Expression], like: Filter | None = None) -> Node:
+    """Return the node behind a filter on all conditions; itself when there are none. `like` gives the declared hints."""
+    condition = conjunction(conditions)
+    if condition is None:
+        return node
+    made = Filter(attributes=node.attributes, input=node, condition=condition)
+    return made if like is None else replace(made, hints=like.hints)
+
+
+def split(condition: Expression, allowed: Callable[[set[int]], bool]) -> tuple[list[Expression], list[Expression]]:
+    """Return the conjuncts whose columns are allowed, and the others."""
+    yes: list[Expression] = []
+    no: list[Expression] = []
+    for part in conjuncts(condition):
+        (yes if allowed(columns_used(part)) else no).append(part)
+    return yes, no
+
+
+def is_simple(expression: Expression) -> bool:
+    """A column or a constant: as cheap to repeat as to keep."""
+    return isinstance(expression, ColumnRef | Literal)
+
+
+def is_movable(expression: Expression) -> bool:
+    """The value depends on the row alone, so that it may be computed elsewhere. CURRENT_WATERMARK depends on when."""
+    if isinstance(expression, Call) and expression.function in NOT_CONSTANT:
+        return False
+    from millstream.engine.expressions.ir import children
+
+    return all(is_movable(child) for child in children(expression))
+
+
+def passes(node: Project, position: int) -> bool:
+    """The projection hands the column at `position` of its output on as it is."""
+    return is_simple(node.expressions[position])

@@ -1,0 +1,317 @@
+"""One SELECT … FROM … WHERE … GROUP BY … HAVING … ORDER BY … LIMIT to a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
+from millstream.engine.data.types import TEXT, Kind
+from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
+from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
+from millstream.engine.language.syntax import OrderItem, Place, Query, SelectBody, SelectItem, Star
+from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
+from millstream.engine.plan.emission import aggregate_emit, check_empty
+from millstream.engine.plan.expression_binder import ExpressionBinder
+from millstream.engine.plan.from_binder import BoundFrom, Environment, FromBinder, QueryBinder
+from millstream.engine.plan.lag_binder import LagBinder
+from millstream.engine.plan.logical import (
+    Attribute,
+    Attributes,
+    Distinct,
+    Node,
+    Role,
+    Window,
+    change_position,
+    unique_names,
+)
+from millstream.engine.plan.scope import Scope
+from millstream.engine.plan.steps import (
+    WINDOW_ROLES,
+    OrderBy,
+    Output,
+    aggregated,
+    filtered,
+    project_to,
+    split_conditions,
+    top_of,
+    window_of,
+)
+from millstream.engine.plan.text import window_text
+from millstream.engine.plan.window_binder import windowed_times
+from millstream.engine.plan.window_kinds import PER_WINDOW
+from sqlglot import exp
+
+ALL_ROWS = 1 << 62  # a limit that is none: ORDER BY alone, where the rows are finite
+_IMPLICIT_NAMES: dict[type[exp.Expr], str] = {
+    exp.Case: "case",
+    exp.Extract: "extract",
+    exp.Substring: "substring",
+    exp.Trim: "trim",
+    exp.StrPosition: "position",
+}
+
+
+class SelectBinder:
+    """Binds one SELECT. `query` holds the clauses around the body; `emit` is None where the text says nothing."""
+
+    def __init__(self, query: Query, body: SelectBody, environment: Environment, bind_query: QueryBinder, emit: EmitSpec | None) -> None:
+        self.query = query
+        self.body = body
+        self.environment = environment
+        self.bind_query = bind_query
+        self.emit = emit
+        self.moving: tuple[WindowSpec, Attributes] | None = None  # the window of FROM, if it is one that never ends
+
+    def bind(self) -> Node:
+        """Return the plan; its attributes are the answer's columns, perhaps followed by the kind of a change."""
+        source = FromBinder(self.environment, self.bind_query).bind(self.body.source, self.body.where)
+        if isinstance(source.node, Window) and source.node.spec.kind not in PER_WINDOW:
+            self.moving = source.node.spec, source.node.input.attributes
+        grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
+        if grouped:
+            return self._grouped(source)
+        if self.body.distinct and isinstance(source.node, Window) and source.node.spec.kind is not WindowKind.SESSION:
+            return self._distinct_in_window(source)
+        return self._plain(source)
+
+    def _has_aggregate(self) -> bool:
+        nodes = [item.expression for item in self.body.items if isinstance(item, SelectItem)]
+        nodes += [item.expression for item in self.query.order_by]
+        return any(contains_aggregate(node) for node in nodes)
+
+    # -- without GROUP BY -----------------------------------------------------------------------------------------------------
+
+    def _plain(self, source: BoundFrom) -> Node:
+        node, scope = self._without_aggregate(source)
+        node = filtered(node, list(source.conditions))
+        binder = LagBinder(scope)
+        outputs = self._outputs(binder, node.attributes)
+        order = self._order(binder, outputs)
+        node = binder.extend(node)
+        return self._finish(node, outputs, order)
+
+    def _without_aggregate(self, source: BoundFrom) -> tuple[Node, Scope]:
+        """A sliding window without an aggregate gives each row as it enters; its change log (EMIT CHANGES, ISTREAM …) also as it leaves."""
+        node = source.node
+        if not isinstance(node, Window):
+            return node, source.scope
+        if node.spec.kind in PER_WINDOW:
+            return (made := replace(node, attributes=windowed_times(node))), Scope(made.attributes)
+        kind = node.spec.kind
+        if kind is WindowKind.LANDMARK or (kind is WindowKind.UNBOUNDED and self.query.stream is None):
+            raise Unsupported(f"[{kind.value.upper()}] without an aggregate is not supported", hint="leave the window out")
+        changes = self._wants_changes(kind)
+        if kind is WindowKind.ROWS and node.spec.rows_slide > (1 if changes else node.spec.rows):
+            raise Unsupported("SLIDE in a ROWS window without an aggregate is not supported", hint="leave SLIDE out")
+        inner = node.input
+        if any(max(columns_used(c), default=0) >= len(inner.attributes) for c in source.conditions):
+            raise Unsupported(f"the bounds of a {kind.value.upper()} window without an aggregate are no columns", hint="use the event time")
+        reason = f"a {kind.value.upper()} window has bounds only under an aggregate; use the event time"
+        hints = (("window_start", reason), ("window_end", reason))
+        if changes:
+            attributes = (*inner.attributes, Attribute("op", TEXT, False, role=Role.CHANGE))
+            node = Window(attributes=attributes, input=inner, spec=node.spec, changes=True)
+            return node, Scope(attributes, hints)
+        return inner, Scope(inner.attributes, hints)
+
+    def _wants_changes(self, kind: WindowKind) -> bool:
+        if kind is WindowKind.UNBOUNDED:
+            return self.query.stream == "r"
+        return self.query.stream is not None or (self.emit is not None and self.emit.kind is EmitKind.CHANGES)
+
+    def _outputs(self, binder: ExpressionBinder, attributes: tuple[Attribute, ...]) -> list[Output]:
+        outputs: list[Output] = []
+        for item in self.body.items:
+            if isinstance(item, Star):
+                outputs += self._star(item, attributes)
+            else:
+                bound = binder.bind(item.expression)
+                outputs.append(Output(item.alias.text if item.alias else _implicit_name(item, len(outputs)), bound))
+        if not outputs:
+            raise self._at(self.body.place, TypeProblem("the select list is empty"))
+        return _distinct_names(outputs)
+
+    def _star(self, item: Star, attributes: tuple[Attribute, ...]) -> list[Output]:
+        scope = Scope(attributes)
+        if item.qualifier is not None and item.qualifier.text not in scope.qualifiers():
+            raise self._at(item.place, scope._unknown("*", item.qualifier.text))
+        wanted = None if item.qualifier is None else item.qualifier.text
+        return [
+            Output(a.word, a.reference(i))
+            for i, a in enumerate(attributes)
+            if a.role is not Role.CHANGE and (not a.covered if wanted is None else a.qualifier == wanted)
+        ]
+
+    # -- with GROUP BY --------------------------------------------------------------------------------------------------------
+
+    def _grouped(self, source: BoundFrom) -> Node:
+        window = source.node if isinstance(source.node, Window) else None
+        spec = window.spec if window is not None else None
+        emit = aggregate_emit(spec, self.emit, self.query.stream)
+        binder = AggregateBinder(source.scope)
+        below, above = split_conditions(source.conditions, source.scope.attributes, binder)
+        aliases = {i.alias.text: i.expression for i in self.body.items if isinstance(i, SelectItem) and i.alias is not None}
+        for key in self.body.group_by:
+            self._group_key(key, binder, aliases)
+        outputs = self._grouped_outputs(binder)
+        having = HavingBinder(binder, aliases).condition(self.body.having) if self.body.having is not None else None
+        order = self._order(binder, outputs)
+        check_empty(emit, bool(binder.keys), spec)
+        node: Node = aggregated(binder, source.node, below, spec, emit)
+        conditions = [binder.resolved(c) for c in [*above, *([having] if having is not None else [])]]
+        node = binder.with_ranks(filtered(node, conditions))
+        outputs = [Output(o.name, binder.resolved(o.expression)) for o in outputs]
+        order = [replace(k, expression=binder.resolved(k.expression)) for k in order]
+        return self._finish(node, outputs, order)
+
+    def _grouped_outputs(self, binder: AggregateBinder) -> list[Output]:
+        for item in self.body.items:
+            if isinstance(item, Star):
+                raise self._at(item.place, TypeProblem("* cannot stand beside GROUP BY or an aggregate", hint="list the columns"))
+        return self._outputs(binder, ())
+
+    def _group_key(self, key: exp.Expr, binder: AggregateBinder, aliases: dict[str, exp.Expr]) -> None:
+        """A key is a column, else an alias or ordinal of the select list, else an expression."""
+        if isinstance(key, exp.Literal) and not key.is_string:
+            key = self._ordinal(key, "GROUP BY")
+        elif isinstance(key, exp.Column) and key.args.get("table") is None:
+            name = key.name if key.this.args.get("quoted") else key.name.lower()
+            known = any(a.word == name for a in binder.scope.attributes) or name == "window_time"
+            if not known and name in aliases:
+                key = aliases[name]
+        if contains_aggregate(key):
+            raise Unsupported("an aggregate cannot be a grouping key", hint="aggregate in a derived table first")
+        bound = binder.source.bind(key)
+        binder.add_key(bound, bound.name if isinstance(bound, ColumnRef) else "key")
+
+    def _ordinal(self, node: exp.Literal, clause: str) -> exp.Expr:
+        text = str(node.this)
+        number = int(text) if text.isdigit() else 0
+        items = self.body.items
+        item = items[number - 1] if 1 <= number <= len(items) else None
+        if not isinstance(item, SelectItem):
+            raise TypeProblem(f"{clause} {text} is not a column of the select list", hint=f"there are {len(items)}")
+        return item.expression
+
+    # -- DISTINCT, ORDER BY, LIMIT --------------------------------------------------------------------------------------------
+
+    def _distinct_in_window(self, source: BoundFrom) -> Node:
+        """SELECT DISTINCT over a window is GROUP BY all its columns; not over sessions, of which GROUP BY would make one a group."""
+        if self.query.order_by or self.query.limit is not None:
+            message = "ORDER BY … LIMIT with SELECT DISTINCT over a window is not supported"
+            raise Unsupported(message, hint="write GROUP BY instead of DISTINCT")
+        assert isinstance(source.node, Window)
+        binder = AggregateBinder(source.scope)
+        below, above = split_conditions(source.conditions, source.scope.attributes, binder)
+        outputs = self._outputs(binder.source, source.node.attributes)
+        for output in outputs:
+            binder.add_key(output.expression, output.name)
+        rebound = []
+        for output in outputs:
+            found = binder.over_group(output.expression)
+            assert found is not None
+            rebound.append(Output(output.name, found))
+        emit = aggregate_emit(source.node.spec, self.emit, self.query.stream)
+        check_empty(emit, bool(binder.keys), source.node.spec)
+        node: Node = binder.build(filtered(source.node, below), source.node.spec, emit)
+        node = filtered(node, [binder.resolved(c) for c in above])
+        return self._finish(node, [Output(o.name, binder.resolved(o.expression)) for o in rebound], [], distinct=False)
+
+    def _order(self, binder: ExpressionBinder, outputs: list[Output]) -> list[OrderBy]:
+        if self.environment.finite:
+            self._check_limit()
+            return [self._order_key(item, binder, outputs) for item in self.query.order_by]
+        if self.query.limit is not None and not self.query.order_by:
+            raise Unsupported(
+                "LIMIT without ORDER BY is not supported in a continuous query",
+                hint="write ORDER BY column LIMIT k over a window, stop reading with tail --limit k, or FETCH SELECT for one answer now",
+            )
+        if self.query.order_by and self.query.limit is None:
+            place = self.query.order_by[0].place
+            raise self._at(place, Unsupported("ORDER BY without LIMIT is not supported", hint="add LIMIT k"))
+        return [self._order_key(item, binder, outputs) for item in self.query.order_by]
+
+    def _check_limit(self) -> None:
+        """Of rows that stand now LIMIT may stand alone: then the first to have arrived are meant."""
+        if self.query.limit is not None and self.body.distinct:
+            raise Unsupported("LIMIT with SELECT DISTINCT is not supported", hint="write GROUP BY instead of DISTINCT")
+        if self.query.with_ties and not self.query.order_by:
+            raise Unsupported("WITH TIES needs ORDER BY", hint="say what ties are equal in")
+
+    def _order_key(self, item: OrderItem, binder: ExpressionBinder, outputs: list[Output]) -> OrderBy:
+        node = item.expression
+        expression: Expression | None = None
+        if isinstance(node, exp.Literal) and not node.is_string:
+            text = str(node.this)
+            if not text.isdigit() or not 1 <= int(text) <= len(outputs):
+                raise self._at(item.place, TypeProblem(f"ORDER BY {text} is not a column of the answer"))
+            expression = outputs[int(text) - 1].expression
+        elif isinstance(node, exp.Column) and node.args.get("table") is None:
+            name = node.name if node.this.args.get("quoted") else node.name.lower()
+            expression = next((o.expression for o in outputs if o.name == name), None)
+        expression = expression if expression is not None else binder.bind(node)
+        if expression.type.kind is Kind.LIST:
+            raise self._at(item.place, TypeProblem("a list has no order"))
+        return OrderBy(expression, item.descending, item.nulls_first)
+
+    def _check_bounded(self) -> None:
+        """The first k are those of each window that ends; a window that moves on at every row has no end."""
+        if self.moving is None or self.environment.finite:
+            return
+        spec, attributes = self.moving
+        raise Unsupported(
+            f"ORDER BY … LIMIT over [{window_text(spec, attributes)}] is not supported, as that window never ends",
+            hint="write [RANGE w SLIDE s] or [SESSION gap], or take TOP(x, k)",
+        )
+
+    def _finish(self, node: Node, outputs: list[Output], order: list[OrderBy], distinct: bool | None = None) -> Node:
+        """Project to the answer, with DISTINCT, the first k, and the kind of a change kept as the last column."""
+        distinct = self.body.distinct if distinct is None else distinct
+        change = change_position(node.attributes)
+        windows = [i for i, a in enumerate(node.attributes) if a.role in WINDOW_ROLES]
+        limited = bool(order) or self.query.limit is not None
+        if change is not None and (distinct or limited):
+            what = "DISTINCT" if distinct else "ORDER BY … LIMIT"
+            raise Unsupported(f"{what} over a change log is not supported", hint="aggregate inside a window, or EMIT FINAL")
+        if distinct:
+            return self._distinct(node, outputs, order, windows)
+        if limited:
+            self._check_bounded()
+            limit = ALL_ROWS if self.query.limit is None else self.query.limit
+            return top_of(node, outputs, order, limit, self.query.with_ties, whole=self.environment.finite)
+        if change is not None:
+            outputs = [*outputs, Output("op", node.attributes[change].reference(change))]
+        return project_to(node, outputs)
+
+    def _distinct(self, node: Node, outputs: list[Output], order: list[OrderBy], windows: list[int]) -> Node:
+        if order:
+            raise Unsupported("DISTINCT with ORDER BY is not supported", hint="write GROUP BY instead of DISTINCT")
+        hidden = [Output(f"hidden_{i}", node.attributes[i].reference(i)) for i in windows]
+        inner = project_to(node, [*outputs, *hidden], keep_roles=True)
+        made = Distinct(attributes=inner.attributes, input=inner, window=window_of(node) if hidden else None)
+        if not hidden:
+            return replace(made, attributes=tuple(replace(a, role=Role.PLAIN) for a in made.attributes))
+        return project_to(made, [Output(o.name, made.attributes[i].reference(i)) for i, o in enumerate(outputs)])
+
+    @staticmethod
+    def _at(place: Place, problem: EngineError) -> EngineError:
+        if problem.line is None:
+            problem.line, problem.column = place.line, place.column
+        return problem
+
+
+def _implicit_name(item: SelectItem, position: int) -> str:
+    """Name a column without alias as PostgreSQL does: by its column or function."""
+    node = item.expression
+    while isinstance(node, (exp.Filter, exp.WithinGroup, exp.Window, exp.Paren, exp.Cast)):
+        node = node.this
+    if isinstance(node, exp.Column):
+        return str(node.name) if node.this.args.get("quoted") else str(node.name).lower()
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).lower()
+    return _IMPLICIT_NAMES.get(type(node), f"column_{position + 1}")
+
+
+def _distinct_names(outputs: list[Output]) -> list[Output]:
+    names = unique_names([o.name for o in outputs])
+    return [replace(o, name=n) for o, n in zip(outputs, names, strict=True)]

@@ -1,0 +1,204 @@
+"""Expressions, windows and emission as text of the language that reads back to the same plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, Kind
+from millstream.engine.expressions.build import integer_literal
+from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
+from millstream.engine.expressions.values import format_date, format_decimal, format_timestamp
+from millstream.engine.language.durations import duration_text
+from millstream.engine.language.names import quote_name
+from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
+from millstream.engine.plan.logical import Attributes
+
+NameOf = Callable[[int], str]
+
+_INFIX = ("+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "||", "&", "|", "#")
+_DISTINCT = {"is_distinct_from": "IS DISTINCT FROM", "is_not_distinct_from": "IS NOT DISTINCT FROM"}
+_POSTFIX = {
+    "is_null": "IS NULL",
+    "is_not_null": "IS NOT NULL",
+    "is_true": "IS TRUE",
+    "is_false": "IS FALSE",
+    "is_unknown": "IS UNKNOWN",
+    "is_not_true": "IS NOT TRUE",
+    "is_not_false": "IS NOT FALSE",
+    "is_not_unknown": "IS NOT UNKNOWN",
+}
+
+
+def attribute_names(attributes: Attributes) -> NameOf:
+    """Return the function that spells the attribute at a position so that it is found again: qualified where it must be."""
+    names = [a.name for a in attributes]
+
+    def spell(position: int) -> str:
+        attribute = attributes[position]
+        if names.count(attribute.name) > 1 and attribute.qualifier is not None:
+            return f"{quote_name(attribute.qualifier)}.{quote_name(attribute.name)}"
+        return quote_name(attribute.name)
+
+    return spell
+
+
+def expression_text(expression: Expression, name_of: NameOf) -> str:
+    """Return the expression as SQL, compound operands in parentheses."""
+    return _Writer(name_of).write(expression)
+
+
+class _Writer:
+    def __init__(self, name_of: NameOf) -> None:
+        self.name_of = name_of
+
+    def write(self, node: Expression) -> str:
+        if isinstance(node, ColumnRef):
+            return self.name_of(node.position)
+        if isinstance(node, Literal):
+            return literal_text(node)
+        if isinstance(node, Cast):
+            word = "TRY_CAST" if node.quiet else "CAST"
+            return f"{word}({self.write(node.argument)} AS {node.type})"
+        if isinstance(node, Case):
+            branches = " ".join(f"WHEN {self.write(c)} THEN {self.write(v)}" for c, v in node.branches)
+            return f"CASE {branches} ELSE {self.write(node.otherwise)} END"
+        assert isinstance(node, Call)
+        return self._call(node)
+
+    def _operand(self, node: Expression) -> str:
+        text = self.write(node)
+        compound = isinstance(node, Call) and not _is_plain_call(node)
+        signed = isinstance(node, Literal) and text.startswith("-")
+        return f"({text})" if compound or signed else text
+
+    def _call(self, node: Call) -> str:
+        name, arguments = node.function, node.arguments
+        if name in ("and", "or"):
+            return f" {name.upper()} ".join(self._operand(a) for a in arguments)
+        if name in _INFIX:
+            return f" {name} ".join(self._operand(a) for a in arguments)
+        if name in _DISTINCT:
+            return f"{self._operand(arguments[0])} {_DISTINCT[name]} {self._operand(arguments[1])}"
+        if name in _POSTFIX:
+            return f"{self._operand(arguments[0])} {_POSTFIX[name]}"
+        if name == "not":
+            return f"NOT {self._operand(arguments[0])}"
+        if name == "neg":  # a constant in brackets, as one with a sign before it reads back as a negative constant
+            operand = self._operand(arguments[0])
+            return f"- ({operand})" if isinstance(arguments[0], Literal) and not operand.startswith("(") else f"- {operand}"
+        if name == "between":
+            value, low, high = (self._operand(a) for a in arguments)
+            return f"{value} BETWEEN {low} AND {high}"
+        if name == "in":
+            listed = ", ".join(self.write(a) for a in arguments[1:])
+            return f"{self._operand(arguments[0])} IN ({listed})"
+        if name in ("like", "ilike"):
+            escape = "" if node.options[:1] in ((), ("\\",)) else f" ESCAPE {quoted(str(node.options[0]))}"
+            return f"{self._operand(arguments[0])} {name.upper()} {self._operand(arguments[1])}{escape}"
+        return self._function(node)
+
+    def _function(self, node: Call) -> str:
+        written = [self.write(a) for a in node.arguments]
+        if node.function == "array_element":
+            return f"{written[0] if isinstance(node.arguments[0], ColumnRef) else f'({written[0]})'}[{written[1]}]"
+        if node.function == "extract" and len(node.options) == 1:
+            return f"EXTRACT({str(node.options[0]).upper()} FROM {written[0]})"
+        if node.function in ("extract", "date_trunc"):
+            name = "DATE_PART" if node.function == "extract" else "DATE_TRUNC"
+            options = [quoted(str(o)) for o in node.options]
+            return f"{name}({', '.join([options[0], *written, *options[1:]])})"
+        if node.function == "to_char":
+            written += [quoted(str(o)) for o in node.options]
+        return f"{node.function.upper()}({', '.join(written)})"
+
+
+def _is_plain_call(node: Call) -> bool:
+    infix = (*_INFIX, *_DISTINCT, *_POSTFIX, "and", "or", "not", "neg", "between", "in", "like", "ilike")
+    return node.function not in infix
+
+
+def quoted(text: str) -> str:
+    """Return a string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def literal_text(literal: Literal) -> str:
+    """Return a constant so that it reads back with the same type."""
+    value, type_ = literal.value, literal.type
+    if value is None:
+        return "NULL" if type_ == NULL else f"CAST(NULL AS {type_})"
+    if type_ == TEXT:
+        return quoted(value)
+    if type_ == BOOLEAN:
+        return "TRUE" if value else "FALSE"
+    if type_ in (INT, BIGINT):
+        return str(value) if integer_literal(value).type == type_ else f"CAST({value} AS {type_})"
+    if type_ == DOUBLE:
+        return _double_text(value)
+    if type_.kind is Kind.DECIMAL:
+        return _decimal_text(literal)
+    return _temporal_text(value, type_.kind)
+
+
+def _double_text(value: float) -> str:
+    if not math.isfinite(value):
+        return f"CAST('{'NaN' if math.isnan(value) else 'Infinity' if value > 0 else '-Infinity'}' AS DOUBLE)"
+    text = repr(value)
+    return text if "e" in text else f"{text}e0"
+
+
+def _decimal_text(literal: Literal) -> str:
+    from millstream.engine.plan.expression_binder import number_literal  # that file writes nothing; only this one reads back
+
+    text = format_decimal(literal.value, literal.type.scale)
+    if "." in text and number_literal(text.lstrip("-")).type == literal.type:
+        return text
+    return f"CAST({text} AS {literal.type})"
+
+
+def _temporal_text(value: Any, kind: Kind) -> str:
+    if kind is Kind.TIMESTAMP:
+        return f"TIMESTAMP '{format_timestamp(value)}'"
+    if kind is Kind.DATE:
+        return f"DATE '{format_date(value)}'"
+    return f"INTERVAL '{duration_text(value)}'"
+
+
+def window_text(spec: WindowSpec, attributes: Attributes) -> str:
+    """Return the window as it stands in brackets."""
+    spell = attribute_names(attributes)
+    partition = "".join(f"PARTITION BY {', '.join(spell(p) for p in spec.partition)} " for _ in (0,) if spec.partition)
+    kind = spec.kind
+    if kind is WindowKind.HOPPING:
+        within = "WITHIN " if spec.slide_within else ""
+        return f"RANGE {duration_text(spec.range_us)} SLIDE {within}{duration_text(spec.slide_us)}{_alignment(spec)}"
+    if kind is WindowKind.CUMULATE:
+        return f"CUMULATE {duration_text(spec.range_us)} STEP {duration_text(spec.slide_us)}{_alignment(spec)}"
+    if kind is WindowKind.SLIDING:
+        return f"RANGE {duration_text(spec.range_us)}"
+    if kind is WindowKind.ROWS:
+        return f"{partition}ROWS {spec.rows}" + (f" SLIDE {spec.rows_slide}" if spec.rows_slide != 1 else "")
+    if kind is WindowKind.SESSION:
+        longest = "" if spec.max_us is None else f" MAX {duration_text(spec.max_us)}"
+        return f"{partition}SESSION {duration_text(spec.gap_us)}{longest}"
+    if kind is WindowKind.LANDMARK:
+        return "LANDMARK" + ("" if spec.from_us is None else f" FROM TIMESTAMP '{format_timestamp(spec.from_us)}'")
+    if kind is WindowKind.UNBOUNDED:
+        return "UNBOUNDED" + ("" if spec.state_rows_max is None else f" STATE {spec.state_rows_max} ROWS")
+    return "NOW"
+
+
+def _alignment(spec: WindowSpec) -> str:
+    offset = f" OFFSET {duration_text(spec.offset_us)}" if spec.offset_us else ""
+    zone = f" TIME ZONE {quoted(spec.zone)}" if spec.zone else ""
+    return offset + zone
+
+
+def emit_text(emit: EmitSpec) -> str:
+    """Return the words after EMIT."""
+    word = {EmitKind.FINAL: "FINAL", EmitKind.CHANGES: "CHANGES", EmitKind.EVERY: f"EVERY {duration_text(emit.every_us)}"}[emit.kind]
+    if not emit.empty:
+        return word
+    return "EMPTY"

@@ -1,0 +1,272 @@
+"""Carries out work orders: pop, run, push, step by step. Makes no choice.
+
+Consecutive stateless steps of one order run as one fused chain (fused.py) when nothing waits between them; receipts keep rows per
+operator all the same. An operator that raises takes its queries down, never the executor.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from millstream.engine.chains.fused import ChainCache, ChainOutcome, FusedChain
+from millstream.engine.data import limits
+from millstream.engine.data.graph import LogId, OperatorId
+from millstream.engine.data.train import Train
+from millstream.engine.data.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.operators.contract import Emitter
+from millstream.engine.operators.sink import Sink
+from millstream.engine.runtime.frontier import is_blocked
+from millstream.engine.runtime.network import Network
+from millstream.engine.runtime.queues import Cursor, LogNode, Taken
+from millstream.engine.runtime.running import ALL_ROWS, Appended, Call, RunningOperator, emitted
+from millstream.engine.runtime.side_rows import pass_side_rows, settle_watchers, tell_watchers
+from millstream.engine.sharing.direct import Made, pass_to_sinks
+
+Clock = Callable[[], int]
+Receipts = list[StepReceipt | ChainReceipt | ChainRuns]
+
+
+class Executor:
+    """Runs orders on the operators of one network; one instance may serve several worker threads."""
+
+    def __init__(self, network: Network, *, fuse: bool = True) -> None:
+        self._network = network
+        self._chains = ChainCache(network) if fuse else None
+
+    def run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
+        """Do the steps in order until they are done or the budget is used up; at least one step is done."""
+        chain = self._chains.find(order.steps, 0) if self._chains is not None and order.steps else None
+        if chain is not None and chain.ends_in_sink and chain.length == len(order.steps):
+            receipt = self._run_alone(chain, order, clock_ns)
+            if receipt is not None:
+                return receipt
+        with np.errstate(all="ignore"):  # infinities and NaN are values (K7); what is an error is found by looking (K8)
+            return self._run(order, clock_ns)
+
+    def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock) -> WorkReceipt | None:
+        """Run an order that is one chain up to its sink, whose kernels see to warnings themselves; None when it must go step by step."""
+        if chain.has_nothing or not chain.is_due_to_fuse:
+            return None
+        receipts: Receipts = []
+        emissions: list[Emission] = []
+        started = clock_ns()
+        now = self._run_chain(chain, order.steps, started, clock_ns, receipts, emissions)
+        return None if now is None else WorkReceipt(order.id, tuple(receipts), (), tuple(emissions), started, now)
+
+    def _run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
+        started = now = clock_ns()
+        receipts: Receipts = []
+        emissions: list[Emission] = []
+        at = 0
+        while at < len(order.steps):
+            if at and order.budget_ns is not None and now - started >= order.budget_ns:
+                break
+            chain = self._chains.find(order.steps, at) if self._chains is not None else None
+            if chain is not None and chain.has_nothing:
+                receipts.extend(chain.nothing_done)
+                at += chain.length
+                continue
+            if chain is not None and chain.is_due_to_fuse:
+                steps = order.steps if chain.length == len(order.steps) else order.steps[at : at + chain.length]
+                done = self._run_chain(chain, steps, now, clock_ns, receipts, emissions)
+                if done is not None:
+                    at += chain.length
+                    now = done
+                    continue
+            if chain is not None:
+                chain.runs += 1
+            for step in order.steps[at : at + (1 if chain is None else chain.length)]:
+                receipt = self._run_step(step, clock_ns, emissions)
+                receipts.append(receipt)
+                if chain is not None:
+                    chain.sample(receipt)
+                at += 1
+            now = clock_ns()
+        return WorkReceipt(order.id, tuple(receipts), order.steps[at:], tuple(emissions), started, now)
+
+    def _run_step(self, step: Step, clock_ns: Clock, emissions: list[Emission]) -> StepReceipt:
+        started = clock_ns()
+        running = self._network.operators.get(step.operator)
+        if running is None:
+            return StepReceipt(step.operator, (), (), 0)
+        counts = StepCounts(running)
+        targets = [cursor.log.hi for cursor in running.inputs]
+        rows_left = ALL_ROWS if step.rows_max is None else step.rows_max
+        while rows_left >= 0:
+            running.watch(1, 0)
+            call = running.begin(min(rows_left, limits.TRAIN_ROWS_MAX))
+            if call is None:
+                running.watch(-1, 0)
+                break
+            counts.taken(call)
+            self._run_call(running, call, counts, clock_ns, emissions)
+            rows_left -= call.rows
+            if rows_left <= 0 or not [hi for c, hi in zip(running.inputs, targets, strict=True) if c.position < hi]:
+                break
+        cost = clock_ns() - started
+        running.counted.add(counts.rows_in, counts.rows_out, cost)
+        return counts.receipt(cost)
+
+    def _run_call(self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]) -> None:
+        if running.failed:
+            return
+        out = Emitter(len(running.outputs))
+        inputs = [t.train for t in call.taken]
+        try:
+            running.logic.process(inputs, out)
+            trains = emitted(running, inputs, out)
+        except Exception as error:
+            self._fail(running, error)
+            return
+        # What did not become a result is counted before results leave: whoever has the last one may ask for the counts at once.
+        if out.has_side_rows:
+            pass_side_rows(self._network, running, out)
+        if running.logic.sparse:
+            trains = pass_to_sinks(trains, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
+        counts.produced(running.finish(call, trains))
+        if running.watchers:
+            tell_watchers(self._network, running, inputs, out)
+        if isinstance(running.logic, Sink) and inputs[0].rows:
+            emissions.append(emission_of(running.id, inputs[0], clock_ns()))
+
+    def _fail(self, running: RunningOperator, error: Exception) -> None:
+        running.failed = True
+        for query in self._network.queries_served(running.id):
+            self._network.hooks.query_failed(query.node.id, running.id, error)
+
+    def _run_chain(
+        self, chain: FusedChain, steps: Sequence[Step], started: int, clock_ns: Clock, receipts: Receipts, emissions: list[Emission]
+    ) -> int | None:
+        """Run a whole chain fused, from `started` on; return when it ended, None when it must be run step by step this time."""
+        rows_max = steps[0].rows_max
+        for step in steps:
+            if step.rows_max is not None and (rows_max is None or step.rows_max < rows_max):
+                return None
+        rows_left = ALL_ROWS if rows_max is None else rows_max
+        to_sinks = self._to_sinks(emissions, clock_ns) if chain.is_sparse else None
+        head, tail = chain.operators[0].inputs[0], chain.operators[-1]
+        target = head.log.hi
+        now = started
+        done = False
+        while rows_left > 0 or not done:
+            if tail.watchers:
+                tail.watch(1, 0)
+            try:
+                outcome = chain.run(rows_left if rows_left < limits.TRAIN_ROWS_MAX else limits.TRAIN_ROWS_MAX, to_sinks)
+            except Exception as error:
+                self._fail(chain.operators[0], error)
+                return clock_ns()
+            if outcome is None:
+                if tail.watchers:
+                    tail.watch(-1, 0)
+                return now if done else None
+            chain.runs += not done
+            done = True
+            began, now = now, clock_ns()
+            self._count_run(chain, outcome, now - began, now, receipts, emissions)
+            rows_left -= outcome.taken.rows
+            if head.position >= target:
+                break
+        return now
+
+    def _to_sinks(self, emissions: list[Emission], clock_ns: Clock) -> Callable[[Made], Made]:
+        def left(sink: RunningOperator, train: Train) -> None:
+            emissions.append(emission_of(sink.id, train, clock_ns()))
+
+        return lambda made: pass_to_sinks(made, left, self._fail)
+
+    def _count_run(
+        self, chain: FusedChain, outcome: ChainOutcome, cost_ns: int, now_ns: int, receipts: Receipts, emissions: list[Emission]
+    ) -> None:
+        """Add the run to the receipts: in columns with those before it in the order where it is plain, else with one of its own."""
+        plain = False
+        if chain.ends_in_sink:
+            last = receipts[-1] if receipts else None
+            runs = last if type(last) is ChainRuns else ChainRuns([], array("q"), array("q"))
+            plain = chain.add_run(outcome, cost_ns, now_ns, runs)
+            if plain and runs is not last:
+                receipts.append(runs)
+        if not plain:
+            receipts.append(chain.receipt(outcome, cost_ns))
+        tail = chain.operators[-1]
+        if outcome.side is not None and outcome.side.has_side_rows:
+            pass_side_rows(self._network, tail, outcome.side)
+        if tail.watchers:
+            self._tell_of_chain(tail, outcome)
+        if not plain and chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
+            emissions.append(emission_of(chain.ids[-1], outcome.to_tail, now_ns))
+
+    def _tell_of_chain(self, tail: RunningOperator, outcome: ChainOutcome) -> None:
+        if outcome.to_tail is not None and outcome.side is not None:
+            tell_watchers(self._network, tail, [outcome.to_tail], outcome.side)
+        else:
+            tail.watch(0, 1)
+            settle_watchers(self._network, tail)
+
+
+class StepCounts:
+    """Sums what one step took and put out."""
+
+    def __init__(self, running: RunningOperator) -> None:
+        self._running = running
+        self._in = [[0, 0, 0] for _ in running.inputs]
+        self._out: dict[LogId, list[int]] = {}  # only logs that got something: a shared aggregate has hundreds
+        self._oldest: dict[LogId, int | None] = {}
+
+    @property
+    def rows_in(self) -> int:
+        """Rows taken from all inputs."""
+        return sum([c[0] for c in self._in])
+
+    @property
+    def rows_out(self) -> int:
+        """Rows put out on all outputs."""
+        return sum([c[0] for c in self._out.values()])
+
+    def taken(self, call: Call) -> None:
+        """Add what a call took."""
+        for sums, taken in zip(self._in, call.taken, strict=True):
+            _add(sums, taken)
+
+    def produced(self, nodes: list[Appended]) -> None:
+        """Add what a call put out."""
+        out, oldest = self._out, self._oldest
+        for log, node in nodes:
+            name, arrival_ns = log.id, node.arrival_ns
+            if name in out:
+                _add(out[name], node)
+                before = oldest[name]
+                if arrival_ns is not None and (before is None or arrival_ns < before):
+                    oldest[name] = arrival_ns
+            else:
+                out[name] = [node.rows, node.bytes, node.controls]
+                oldest[name] = arrival_ns
+
+    def receipt(self, cost_ns: int, measured: bool = True) -> StepReceipt:
+        """Return the step's receipt."""
+        running = self._running
+        consumed = tuple([edge_count(c, sums) for c, sums in zip(running.inputs, self._in, strict=True)])
+        produced = tuple([LogCount(log, sums[0], sums[1], self._oldest[log], sums[2]) for log, sums in self._out.items()])
+        blocked = len(running.inputs) > 1 and not any(s[0] or s[2] for s in self._in) and is_blocked(running.inputs)
+        return StepReceipt(running.id, consumed, produced, cost_ns, measured, blocked)
+
+
+def _add(sums: list[int], item: Taken | LogNode) -> None:
+    sums[0] += item.rows
+    sums[1] += item.bytes
+    sums[2] += item.controls
+
+
+def edge_count(cursor: Cursor, sums: Sequence[int]) -> EdgeCount:
+    """Return the count of an edge, (rows, bytes, controls), with what stands at its head now."""
+    return EdgeCount(cursor.edge, sums[0], sums[1], cursor.head_arrival_ns(), sums[2])
+
+
+def emission_of(operator: OperatorId, train: Train, finished_ns: int) -> Emission:
+    """Return the results that left, with the distinct arrivals that caused them."""
+    if train.arrival.is_constant:
+        return Emission(operator, train.rows, finished_ns, (train.arrival.start,), (train.rows,))
+    arrivals, counts = np.unique(train.arrival.array(), return_counts=True)
+    return Emission(operator, train.rows, finished_ns, tuple(arrivals.tolist()), tuple(counts.tolist()))

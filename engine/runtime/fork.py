@@ -1,0 +1,274 @@
+"""A copy of a running query that is run to its end: what its windows hold now, as the answer they would give if the inputs ended here.
+
+`take` copies state and what waits in the queues while no operator of the query runs and no row enters (the caller sees to both), so
+the copy stands at one point in arrival order. `Fork.finish` may then run anywhere: it shares nothing with the running query but
+immutable rows. What it answers is exactly what the query has not yet answered about the rows up to that point.
+
+Of a query that gives changes the copy answers with the rows that stand: all that was given with '+' and not taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from millstream.engine.data.errors import InvalidDefinition, Unsupported
+from millstream.engine.data.graph import EdgeId, LogId, OperatorId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.train import Train, empty_train
+from millstream.engine.data.watermarks import TIME_MAX, jump_track
+from millstream.engine.language.recipes import AggregateRecipe, EmitKind, Recipe, SinkRecipe, WindowRecipe
+from millstream.engine.operators.build import build_operator, kind_of
+from millstream.engine.operators.contract import SNAPSHOT_VERSION, Emitter, Operator
+from millstream.engine.operators.running_aggregate import RunningAggregate
+from millstream.engine.runtime.queues import Cursor, LogNode, OutputLog
+from millstream.engine.runtime.running import ALL_ROWS, RunningOperator, emitted
+from millstream.engine.synopses.shared_aggregate import SharedAggregate
+
+if TYPE_CHECKING:
+    from millstream.engine.runtime.instantiator import Blueprint
+
+Deliver = Callable[[Train], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    log: LogId
+    edge: EdgeId
+    position: int
+    from_seq: int
+    waiting: tuple[Train, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    log: LogId
+    schema: Schema
+    hi: int
+    watermark_us: int
+    idle: bool
+    ended: bool
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    id: OperatorId
+    recipe: Recipe
+    state: dict[str, Any]
+    inputs: tuple[_Input, ...]
+    outputs: tuple[_Output, ...]
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """A running operator's snapshot, and where W stands on each of its outputs and whether that is idle."""
+
+    snapshot: dict[str, Any]
+    outputs: tuple[tuple[int, bool], ...]
+
+
+class Fork:
+    """The copy. `at` is the arrival number of the first row that it does not know of."""
+
+    def __init__(self, pieces: Sequence[_Piece], parts: Sequence[tuple[OperatorId, ...]], external: Sequence[_Output], at: int) -> None:
+        self._pieces = pieces
+        self._parts = parts
+        self._external = external
+        self.at = at
+
+    def finish(self, *, changes: bool = False) -> list[Train]:
+        """Run the copy to the end of its inputs and return the result trains.
+
+        `changes`: the query gives changes, so its standing rows are wanted. Unsupported where its operators do not know them.
+        """
+        answer: list[Train] = []
+        last = self._parts[-1]
+        logs, operators = self._built(lambda piece: answer.append if piece.id in last else None)
+        ends = [logs[o.log] for o in self._external if not o.ended]
+        producer = _Ended(self.at + len(ends))
+        for output in self._external:
+            logs[output.log].producer = producer
+        for place, log in enumerate(ends):
+            seq = self.at + place
+            track = jump_track(log.hi, seq + 1, log.watermark_us, seq, TIME_MAX)
+            log.push(LogNode(empty_train(log.schema, log.hi, seq + 1, track, ended=True), log))
+        if changes:
+            self._stand(operators)
+        else:
+            for operator in operators:
+                _run(operator)
+        return [t for t in answer if t.rows]
+
+    def advance(self) -> tuple[list[list[OperatorState]], dict[str, int]]:
+        """Work off what waits and return the states then, a list a blueprint, and the result rows that this gave, by query."""
+        given: dict[str, int] = {}
+
+        def counted(piece: _Piece) -> Callable[[Train], None]:
+            name = piece.recipe.query if isinstance(piece.recipe, SinkRecipe) else ""
+
+            def count(train: Train) -> None:
+                given[name] = given.get(name, 0) + train.rows
+
+            return count
+
+        logs, operators = self._built(counted)
+        producer = _Ended(self.at)
+        for output in self._external:
+            logs[output.log].producer = producer
+        for operator in operators:
+            _run(operator)
+        states = {o.id: OperatorState(o.logic.snapshot(), tuple((log.watermark_us, log.idle) for log in o.outputs)) for o in operators}
+        return [[states[id_] for id_ in part] for part in self._parts], given
+
+    def _built(self, deliver: Callable[[_Piece], Deliver | None]) -> tuple[dict[LogId, OutputLog], list[RunningOperator]]:
+        logs, cursors = self._filled_logs()
+        return logs, [_operator(piece, logs, cursors, deliver) for piece in self._pieces]
+
+    def _filled_logs(self) -> tuple[dict[LogId, OutputLog], dict[EdgeId, Cursor]]:
+        readers: dict[LogId, list[_Input]] = {}
+        for piece in self._pieces:
+            for given in piece.inputs:
+                readers.setdefault(given.log, []).append(given)
+        logs: dict[LogId, OutputLog] = {}
+        cursors: dict[EdgeId, Cursor] = {}
+        for output in (*self._external, *(o for p in self._pieces for o in p.outputs)):
+            logs[output.log] = _filled_log(output, readers.get(output.log, []), cursors)
+        return logs, cursors
+
+    def _stand(self, operators: list[RunningOperator]) -> None:
+        """Fold what waits, then put the standing rows of the one aggregate through what follows it."""
+        givers = [o for o, p in zip(operators, self._pieces, strict=True) if _gives_changes(p.recipe)]
+        after = operators[operators.index(givers[0]) + 1 :] if givers else []
+        plain = givers and isinstance(givers[0].logic, RunningAggregate) and not any(o.logic.stateful and o.outputs for o in after)
+        if len(givers) != 1 or not plain:
+            raise Unsupported(
+                "what stands of these changes is not known to the query's operators",
+                hint="name the query, and FETCH SELECT * FROM its name",
+            )
+        logic = givers[0].logic
+        assert isinstance(logic, RunningAggregate)
+        for operator in operators[: operators.index(givers[0]) + 1]:
+            _run(operator)
+        for operator in after:
+            for cursor in operator.inputs:
+                while cursor.take(ALL_ROWS) is not None:
+                    """What was given before is part of the standing rows."""
+        log = givers[0].outputs[0]
+        log.push(LogNode(logic.standing(log.hi, log.watermark_us), log))
+        for operator in after:
+            _run(operator)
+
+
+def take(blueprints: Sequence[Blueprint], at: int) -> Fork:
+    """Copy the queries of these blueprints (those whose rows others read first), as of the arrival number `at`.
+
+    No operator of them may run meanwhile, and no row enter.
+    """
+    pieces = {operator.id: _piece(operator) for blueprint in blueprints for operator in blueprint.operators}
+    inside = {o.log for p in pieces.values() for o in p.outputs}
+    external: dict[LogId, _Output] = {}
+    for blueprint in blueprints:
+        for operator in blueprint.operators:
+            for cursor in operator.inputs:
+                if cursor.log.id not in inside:
+                    external.setdefault(cursor.log.id, _output(cursor.log))
+    parts = [tuple(operator.id for operator in blueprint.operators) for blueprint in blueprints]
+    return Fork(tuple(pieces.values()), parts, tuple(external.values()), at)
+
+
+def restore(blueprint: Blueprint, states: Sequence[OperatorState]) -> None:
+    """Let operators that were attached anew take up what `advance` gave. InvalidDefinition when the plan is another one."""
+    kinds = [type(o.logic).__name__ if o.logic.state_fields else None for o in blueprint.operators]
+    versions = {s.snapshot["version"] for s in states if s.snapshot}
+    if kinds != [s.snapshot.get("kind") for s in states] or versions - {SNAPSHOT_VERSION}:
+        raise InvalidDefinition("the plan has other operators than the one whose state was kept")
+    for operator, state in zip(blueprint.operators, states, strict=True):
+        operator.logic.restore(state.snapshot)
+        for log, (watermark_us, idle) in zip(operator.outputs, state.outputs, strict=True):
+            log.watermark_us, log.idle = watermark_us, idle
+
+
+def _piece(operator: RunningOperator) -> _Piece:
+    logic = operator.logic
+    if logic.stateful and not logic.state_fields and not isinstance(operator.recipe, SinkRecipe):
+        raise Unsupported(f"the state of {kind_of(operator.recipe)} cannot be copied")
+    inputs = tuple(_Input(c.log.id, c.edge, c.position, c.from_seq, tuple(c.waiting())) for c in operator.inputs)
+    shared = isinstance(logic, SharedAggregate)
+    return _Piece(operator.id, operator.recipe, logic.snapshot(), inputs, tuple(_output(log) for log in operator.outputs), shared)
+
+
+def _output(log: OutputLog) -> _Output:
+    return _Output(log.id, log.schema, log.hi, log.watermark_us, log.idle, log.ended, log.quiet)
+
+
+class _Ended:
+    """Whoever filled a log that has ended: nothing below `upto` comes any more."""
+
+    def __init__(self, upto: int) -> None:
+        self._upto = upto
+
+    def frontier(self, log: OutputLog) -> int:
+        """Return how far the copy goes."""
+        return max(self._upto, log.hi)
+
+
+def _filled_log(output: _Output, readers: list[_Input], cursors: dict[EdgeId, Cursor]) -> OutputLog:
+    """Return a log that holds what its readers have yet to take, each standing where it stood."""
+    readers = sorted(readers, key=lambda r: min(r.position, output.hi))
+    first = readers[0] if readers else None
+    lo = output.hi if first is None else min(first.position, output.hi)
+    watermark_us = first.waiting[0].track.start if first is not None and first.waiting else output.watermark_us
+    log = OutputLog(output.log, output.schema, hi=lo, watermark_us=watermark_us)
+    log.idle, log.quiet = output.idle, output.quiet
+    trains = list(first.waiting) if first is not None else []
+    for reader in readers:
+        trains = _push_below(log, trains, min(reader.position, output.hi))
+        cursor = log.open_cursor(reader.edge, from_seq=reader.from_seq)
+        cursor.position = reader.position
+        cursors[reader.edge] = cursor
+    _push_below(log, trains, output.hi)
+    log.hi, log.watermark_us, log.idle, log.ended = output.hi, output.watermark_us, output.idle, output.ended
+    return log
+
+
+def _push_below(log: OutputLog, trains: list[Train], upto: int) -> list[Train]:
+    """Push the trains that end at `upto` or below it, cutting the one that reaches beyond; return the rest."""
+    while trains and trains[0].lo < upto:
+        train = trains.pop(0)
+        if train.hi > upto:
+            train, rest = train.split_at(upto)
+            trains.insert(0, rest)
+        log.push(LogNode(train if log.quiet else train.over(log.hi, train.hi), log))
+    return trains
+
+
+def _operator(
+    piece: _Piece, logs: dict[LogId, OutputLog], cursors: dict[EdgeId, Cursor], deliver: Callable[[_Piece], Deliver | None]
+) -> RunningOperator:
+    """Build the operator with its state, its inputs and outputs."""
+    logic: Operator = build_operator(piece.recipe, [logs[i.log].schema for i in piece.inputs], deliver(piece), shared=piece.shared)
+    logic.restore(piece.state)
+    operator = RunningOperator(piece.id, logic, piece.recipe)
+    operator.inputs += [cursors[given.edge] for given in piece.inputs]
+    for output in piece.outputs:
+        logs[output.log].producer = operator
+        operator.outputs.append(logs[output.log])
+    return operator
+
+
+def _run(operator: RunningOperator) -> None:
+    with np.errstate(all="ignore"):
+        while (call := operator.begin(ALL_ROWS)) is not None:
+            out = Emitter(len(operator.outputs))
+            operator.logic.process([t.train for t in call.taken], out)
+            operator.finish(call, emitted(operator, [t.train for t in call.taken], out))
+
+
+def _gives_changes(recipe: Recipe) -> bool:
+    if isinstance(recipe, AggregateRecipe):
+        return recipe.emit.kind is EmitKind.CHANGES
+    return isinstance(recipe, WindowRecipe) and recipe.changes

@@ -1,0 +1,492 @@
+"""The log of an output port, and the cursors of the edges that read it.
+
+A log is append-only; every reader has a cursor of its own, and what all have passed is freed. A push is O(1) however many read:
+nodes form a chain that only points forward, so a node is gone once no cursor stands before it. Each node counts the readers that
+have yet to pass it; that gives the rows held for the slowest.
+
+One producer pushes (the executor sees to the order of tickets), any number of consumers take, one at a time per cursor. The lock is
+held for pointer work only; gathering columns happens outside it.
+
+Trains without rows only carry progress: the watermark, and that nothing came. Two such neighbours that the same readers have yet to
+see are merged when the next train comes, so a selective filter does not fill its log (at most two stay per reader that lags).
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Protocol
+
+import numpy as np
+from millstream.engine.data import limits
+from millstream.engine.data.column import CellColumn
+from millstream.engine.data.graph import EdgeId, LogId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.engine.data.tally import Tally, follow, summed
+from millstream.engine.data.train import Int64Array, Train, concat_trains, empty_train
+from millstream.engine.data.types import Kind
+from millstream.engine.data.watermarks import TIME_MIN, constant_track, thinned
+
+STEP_BYTES = 16  # a seq and a watermark
+STEPS_KEPT_MAX = 8_192  # of W in a stretch without rows
+MERGES_MAX = 64  # of nodes without rows, until what they say of W is put together
+ROW_OVERHEAD_BYTES = 24  # seq, event time, arrival
+TEXT_BYTES = 24  # a guess, where nothing was seen yet
+
+
+class Producer(Protocol):
+    """Whoever fills a log: a source or an operator."""
+
+    def frontier(self, log: OutputLog) -> int:
+        """Return the arrival number below which nothing more can come into the log."""
+        ...
+
+
+class LogNode:
+    """One train in the chain. `readers` have yet to pass it; `cut` once a reader took only a part of it.
+
+    `controls` is 1 for a train without rows that must still be seen: a mark, or W moved (merged ones add up).
+    """
+
+    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "merges", "next", "readers", "rows", "track_bytes", "train")
+
+    def __init__(self, train: Train | None, log: OutputLog | None = None) -> None:
+        self.train = train
+        self.readers = 0
+        self.cut = False
+        self.next: LogNode | None = None
+        self.rows = self.bytes = self.controls = self.merges = self.track_bytes = 0
+        self.arrival_ns: int | None = None
+        if train is None:
+            return
+        self.rows = train.rows
+        if train.rows:
+            self.bytes = train.nbytes() if log is None else log.bytes_of(train)
+            arrival = train.arrival
+            self.arrival_ns = arrival.start if arrival.is_constant else oldest_arrival(train)
+        else:
+            self.bytes = self.track_bytes = STEP_BYTES * train.track.step_count
+            self.controls = int(train.is_mark or train.track.end > train.track.start)
+        if train.tally is not None:
+            self.bytes += train.tally.nbytes()
+
+    def merge(self, following: LogNode) -> None:
+        """Take up the node behind, neither of them having rows. What only says that W moved is put together and thinned now and then."""
+        joined = concat_trains([_train(self), _train(following)])
+        self.merges += 1
+        if self.merges >= MERGES_MAX:
+            self.merges = 0
+            joined.track = thinned(joined.track, STEPS_KEPT_MAX)
+        self.train = joined
+        self.controls += following.controls
+        tally = 0 if joined.tally is None else joined.tally.nbytes()
+        self.track_bytes = STEP_BYTES * joined.track.step_count if self.merges == 0 else self.track_bytes + following.track_bytes
+        self.bytes = self.track_bytes + tally
+
+
+class OutputLog:
+    """The append-only log of one output port. `hi`: the end of the arrival interval it covers; `watermark_us`: W there."""
+
+    __slots__ = (
+        "_before_tail",
+        "_fixed_bytes",
+        "_lock",
+        "_owed",
+        "_tail",
+        "_text",
+        "bytes_held",
+        "controls_total",
+        "cursors",
+        "ended",
+        "hi",
+        "id",
+        "idle",
+        "producer",
+        "quiet",
+        "row_bytes",
+        "rows_held",
+        "rows_total",
+        "schema",
+        "sink",
+        "watermark_us",
+    )
+
+    def __init__(self, id_: LogId, schema: Schema, *, hi: int = 0, watermark_us: int = TIME_MIN) -> None:
+        self.id = id_
+        self.producer: Producer | None = None
+        self.sink: object | None = None  # the query's own sink behind an output of a shared aggregate (sharing/direct.py)
+        self.quiet = False  # nobody downstream wants to hear of progress alone: trains without rows are not kept
+        self.schema = schema
+        self.hi = hi
+        self.watermark_us = watermark_us
+        self.ended = False
+        self.idle = False
+        self.rows_total = 0
+        self.controls_total = 0
+        self.rows_held = 0
+        self.bytes_held = 0
+        self.cursors: dict[EdgeId, Cursor] = {}
+        self._tail = LogNode(None)
+        self._before_tail: LogNode | None = None
+        self._lock = threading.Lock()
+        self._owed: Tally | None = None  # of trains that were not kept: the next one brings it
+        self._text = [i for i, f in enumerate(schema.fields) if f.type.is_arrow]
+        self._fixed_bytes = fixed_row_bytes(schema)
+        self.row_bytes = self._fixed_bytes + TEXT_BYTES * len(self._text)
+
+    def push(self, node: LogNode) -> None:
+        """Append a train that begins where the log ends."""
+        train = node.train
+        assert train is not None
+        assert train.lo == self.hi or (self.quiet and train.lo > self.hi), (self.id, self.hi, train.lo)
+        with self._lock:
+            node.readers = len(self.cursors)
+            if not node.rows and train.track.end > self.watermark_us:
+                node.controls = max(node.controls, 1)  # W may have moved before the train: behind rows that its reader never saw
+            if self.quiet and not node.rows and not train.ended:
+                node.controls = 0
+                if train.tally is not None:
+                    self._owed = summed(train.tally if self._owed is None else _followed(self._owed, train.tally))
+            elif self.cursors:
+                if self._owed is not None:
+                    self._pay(node, train)
+                self._append(node)
+            self.rows_total += node.rows
+            self.controls_total += node.controls
+            if train.track.end > self.watermark_us:
+                self.watermark_us = train.track.end
+            self.ended = self.ended or train.ended
+            if train.idle is not None:
+                self.idle = train.idle
+            # Last of all: whoever sees this `hi` must find the rows below it in the chain (see frontier.py).
+            self.hi = train.hi
+
+    def bypass(self, cursor: Cursor, train: Train, rows: int) -> None:
+        """Note that rows went past the log to its one reader, inside a fused chain; nothing waits in it (fused.py sees to that)."""
+        self.rows_total += rows
+        if train.track.end > self.watermark_us:
+            self.watermark_us = train.track.end
+        if train.ended:
+            self.ended = True
+        if train.idle is not None:
+            self.idle = train.idle
+        self.hi = train.hi
+        cursor.position = train.hi
+        cursor.rows_taken += rows
+
+    def bytes_of(self, train: Train) -> int:
+        """Return about how many bytes the rows occupy: the schema's fixed width, and what its text holds."""
+        total = train.rows * self._fixed_bytes
+        for position in self._text:
+            slot = train.slots[position]
+            total += slot.nbytes() if type(slot) is CellColumn else train.slot_nbytes(position)
+        return total
+
+    def _pay(self, node: LogNode, train: Train) -> None:
+        assert self._owed is not None
+        node.train = copy.copy(train)
+        node.train.tally = self._owed if train.tally is None else _followed(self._owed, train.tally)
+        self._owed = None
+
+    def _append(self, node: LogNode) -> None:
+        self._tail.next = node
+        before, tail = self._before_tail, self._tail
+        if before is not None and before.rows == 0 and _mergeable(before, tail):
+            # Readers that have passed both keep the tail, which now points to the new node; the others see one merged node.
+            self.bytes_held -= before.bytes + tail.bytes
+            before.merge(tail)
+            self.bytes_held += before.bytes
+            before.next = node
+            tail = before
+        self._before_tail = tail
+        self._tail = node
+        self.rows_held += node.rows
+        self.bytes_held += node.bytes
+
+    def open_cursor(self, edge: EdgeId, *, from_seq: int = 0) -> Cursor:
+        """Attach a reader that sees what is pushed from now on, save rows with a seq below `from_seq`."""
+        with self._lock:
+            cursor = Cursor(self, edge, self._tail, max(self.hi, from_seq), from_seq)
+            self.cursors[edge] = cursor
+        return cursor
+
+    def close_cursor(self, edge: EdgeId) -> None:
+        """Detach a reader and free what only it held."""
+        with self._lock:
+            cursor = self.cursors.pop(edge)
+            node = cursor.node.next
+            while node is not None:
+                self._passed(node)
+                node = node.next
+            if not self.cursors:
+                self._tail.next = None
+                self._tail = LogNode(None)
+                self._before_tail = None
+
+    def _passed(self, node: LogNode) -> None:
+        node.readers -= 1
+        if node.readers == 0:
+            self.rows_held -= node.rows
+            self.bytes_held -= node.bytes
+
+    @property
+    def is_full(self) -> bool:
+        """The slowest reader lags by more than the bound: the operator behind it should not run."""
+        return self.rows_held > limits.LOG_ROWS_MAX or self.bytes_held > limits.LOG_BYTES_MAX
+
+
+def fixed_row_bytes(schema: Schema) -> int:
+    """Return the bytes of a row without its text."""
+    widths = {Kind.BOOLEAN: 1, Kind.INT: 4, Kind.DATE: 4, Kind.TEXT: 0, Kind.LIST: 0}
+    return ROW_OVERHEAD_BYTES + sum(16 if f.type.is_wide else widths.get(f.type.kind, 8) for f in schema.fields)
+
+
+def _followed(first: Tally, second: Tally) -> Tally:
+    joined = follow((first, second), rows=1)
+    assert joined is not None
+    return joined
+
+
+def _train(node: LogNode) -> Train:
+    assert node.train is not None
+    return node.train
+
+
+def _mergeable(first: LogNode, second: LogNode) -> bool:
+    return (
+        first.train is not None
+        and first.rows == 0
+        and second.rows == 0
+        and first.readers == second.readers
+        and not first.cut
+        and not second.cut
+        and not first.train.is_mark
+    )
+
+
+@dataclass(slots=True)
+class Taken:
+    """A train taken from an edge with its share of the log's counts."""
+
+    train: Train
+    rows: int
+    bytes: int
+    controls: int
+
+
+class Cursor:
+    """One reader of a log. `position` is the arrival number up to which it has read; used by one thread at a time.
+
+    `sealed_at`: it takes nothing from this arrival number on, as if nothing had come (handover.py).
+    """
+
+    __slots__ = ("_rest", "controls_taken", "edge", "from_seq", "log", "node", "position", "rows_before", "rows_taken", "sealed_at")
+
+    def __init__(self, log: OutputLog, edge: EdgeId, node: LogNode, position: int, from_seq: int) -> None:
+        self.log = log
+        self.edge = edge
+        self.node = node  # the last node passed
+        self.position = position
+        self.from_seq = from_seq
+        self.rows_before = log.rows_total
+        self.rows_taken = 0
+        self.controls_taken = 0
+        self.sealed_at: int | None = None
+        self._rest: Train | None = None  # what is left of node.next once a part of it was taken
+
+    @property
+    def is_pending(self) -> bool:
+        """Something waits: rows, or progress."""
+        return self.node.next is not None
+
+    @property
+    def watermark_us(self) -> int:
+        """W as it stands before the next train that waits."""
+        with self.log._lock:
+            node = self.node.next
+            if node is None:
+                return self.log.watermark_us
+            return (self._rest if self._rest is not None else _train(node)).track.start
+
+    def first_work(self) -> int | None:
+        """Return the seq at or above which the first waiting row or control item lies; None when only bare progress waits."""
+        with self.log._lock:
+            node = self.node.next
+            while node is not None:
+                if node.rows or node.controls:
+                    lo = _train(node).lo if self._rest is None or node is not self.node.next else self._rest.lo
+                    first = max(lo, self.position)
+                    return None if self.sealed_at is not None and first >= self.sealed_at else first
+                node = node.next
+        return None
+
+    def pending_rows(self) -> int:
+        """Count the rows that wait, by walking the chain (so that it can check the counters)."""
+        with self.log._lock:
+            total = 0
+            node = self.node.next
+            if node is not None and self._rest is not None:
+                total, node = self._rest.rows, node.next
+            while node is not None:
+                total += node.rows
+                node = node.next
+        return total
+
+    def head_arrival_ns(self) -> int | None:
+        """Return the arrival of the oldest row that waits, or None."""
+        with self.log._lock:
+            node = self.node.next
+            if node is not None and self._rest is not None:
+                if self._rest.rows:
+                    return oldest_arrival(self._rest)
+                node = node.next
+            while node is not None:
+                if node.rows:
+                    return node.arrival_ns
+                node = node.next
+        return None
+
+    def reach(self) -> tuple[int, bool]:
+        """Return the seq up to which one train can be taken, and whether a mark stands there (nothing may be merged past it)."""
+        with self.log._lock:
+            node = self.node.next
+            while node is not None:
+                train = _train(node)
+                if train.is_mark and train.hi > self.from_seq:
+                    return train.hi, True
+                node = node.next
+            return self.log.hi, False
+
+    def seqs_below(self, upto: int, rows_max: int) -> Int64Array:
+        """Return the arrival numbers of the first waiting rows below `upto`, about `rows_max` of them, to find where to cut."""
+        parts: list[Int64Array] = []
+        total = 0
+        for train in self.waiting():
+            if train.lo >= upto or total > rows_max:
+                break
+            if train.rows:
+                seqs = train.seq.array()
+                parts.append(seqs[: int(np.searchsorted(seqs, upto))])
+                total += len(parts[-1])
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    def waiting(self) -> list[Train]:
+        """Return the trains that wait, what is left of a cut one first."""
+        with self.log._lock:
+            trains: list[Train] = []
+            node = self.node.next
+            if node is not None and self._rest is not None:
+                trains.append(self._rest)
+                node = node.next
+            while node is not None:
+                trains.append(_train(node))
+                node = node.next
+        return trains
+
+    def take(self, rows_max: int, upto: int | None = None) -> Taken | None:
+        """Take the next train: at most `rows_max` rows (more where rows share a seq), nothing at or beyond `upto`.
+
+        Small trains are joined (up to JOINED_ROWS_MAX, without `upto`), a big one is cut, never past a mark. Without `upto` None
+        when nothing waits; with it always a train that reaches exactly `upto`, which must not lie beyond the edge's frontier.
+        """
+        if upto is None and (alone := self._take_alone(rows_max)) is not None:
+            return alone
+        parts: list[Train] = []
+        rows, taken_bytes, controls = 0, 0, 0
+        limit = upto if self.sealed_at is None else self.sealed_at if upto is None else min(upto, self.sealed_at)
+        with self.log._lock:
+            while (node := self.node.next) is not None:
+                train = self._rest if self._rest is not None else _train(node)
+                if (train.rows and rows >= rows_max) or (limit is not None and train.lo >= limit):
+                    break
+                if upto is None and rows and rows + train.rows > limits.JOINED_ROWS_MAX:
+                    break
+                part, rest = _cut(train, max(0, rows_max - rows), limit)
+                parts.append(part)
+                rows += part.rows
+                if node.rows:  # parts of one train add up to its bytes, whatever they are rounded to
+                    left = 0 if rest is None else rest.rows
+                    taken_bytes += node.bytes * train.rows // node.rows - node.bytes * left // node.rows
+                self._rest = rest
+                if rest is not None:
+                    node.cut = True
+                    break
+                controls += node.controls
+                self.node = node
+                self.log._passed(node)
+                if part.is_mark and part.hi > self.from_seq:
+                    break
+            if not parts and upto is not None:
+                parts.append(self._nothing(upto))
+        if not parts:
+            return None
+        return Taken(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
+
+    def _take_alone(self, rows_max: int) -> Taken | None:
+        """Take a train that waits by itself and can be taken whole, as most of a quiet stream's can; None where it is not so."""
+        with self.log._lock:
+            node = self.node.next
+            if node is None or node.next is not None or self._rest is not None or self.sealed_at is not None:
+                return None
+            train, rows = node.train, node.rows
+            if train is None or rows > rows_max or train.lo < self.position or train.lo < self.from_seq:
+                return None
+            self.node = node
+            self.log._passed(node)
+        if train.lo > self.position:  # a log that keeps no bare progress leaves gaps, see `_joined`
+            train = train.over(self.position, train.hi)
+        self.position = train.hi
+        self.rows_taken += rows
+        self.controls_taken += node.controls
+        return Taken(train, rows, node.bytes if rows else 0, node.controls)
+
+    def _nothing(self, upto: int) -> Train:
+        """Return the train that says that nothing came up to `upto`: W stands, and after the end it stays ended."""
+        waiting = self._rest if self._rest is not None else None if self.node.next is None else self.node.next.train
+        watermark = self.log.watermark_us if waiting is None else waiting.track.start
+        ended = self.log.ended and waiting is None
+        return empty_train(self.log.schema, self.position, upto, constant_track(self.position, upto, watermark), ended=ended)
+
+    def _joined(self, parts: list[Train], rows: int, controls: int, upto: int | None) -> Train:
+        while parts[0].lo < self.from_seq and len(parts) > 1 and parts[0].hi <= self.from_seq:
+            parts.pop(0)
+        if parts[0].lo < self.from_seq:
+            parts[0] = _without_early(parts[0], self.from_seq)
+        # A reader that followed the frontier stands beyond the log's end; what came later holds no row below its position. A log that
+        # keeps no bare progress leaves gaps; the reader must not, as its own log may have to carry progress since.
+        parts[0] = parts[0].over(self.position, max(self.position, parts[0].hi))
+        train = concat_trains(parts)
+        if upto is not None and train.hi < upto:
+            train = train.over(train.lo, upto)
+        self.position = train.hi
+        self.rows_taken += rows
+        self.controls_taken += controls
+        return train
+
+
+def _cut(train: Train, rows_max: int, upto: int | None) -> tuple[Train, Train | None]:
+    """Cut off what may be taken; the rest is None when nothing is left."""
+    if upto is not None and upto < train.hi:
+        train, beyond = train.split_at(upto)
+        first, rest = train.split_rows(rows_max)
+        return first, beyond if rest is None else concat_trains([rest, beyond])
+    if train.rows > rows_max:
+        return train.split_rows(rows_max)
+    return train, None
+
+
+def _without_early(train: Train, from_seq: int) -> Train:
+    """Drop what was let in before the reader was attached: a query sees rows with seq >= that of its coming.
+
+    Of what is dropped W stays, and the end. Which inputs were idle by then, the operator was told when it was attached.
+    """
+    if train.hi > from_seq:
+        return train.split_at(from_seq)[1]
+    track = constant_track(from_seq, from_seq, train.track.end)
+    return empty_train(train.schema, from_seq, from_seq, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+
+
+def oldest_arrival(train: Train) -> int:
+    """Return the arrival time of the oldest row, in ns."""
+    return train.arrival.start if train.arrival.is_constant else int(train.arrival.array().min())

@@ -1,0 +1,1 @@
+"""Approximate aggregates: small, mergeable, deterministic summaries of many values."""

@@ -1,0 +1,69 @@
+"""What a synopsis is: a summary of values in bounded memory, made group by group and pane by pane, and merged for an answer.
+
+The answer of a synopsis depends on its values and the order in which they came, never on how they were cut into calls (K15), and a
+question never changes it. As long as it has seen fewer values than it can hold it answers exactly.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.data.column import Column
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import DataType
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values that count, in order of arrival. `codes` is whatever the kind's `encode` made of them, an array as long as the others."""
+
+    codes: npt.NDArray[Any]
+    times: Int64Array
+    ordinals: Int64Array
+
+    def part(self, start: int, stop: int) -> Values:
+        """Return values start to stop (excluded)."""
+        return Values(self.codes[start:stop], self.times[start:stop], self.ordinals[start:stop])
+
+
+class Synopsis(ABC):
+    """The summary of one group in one pane."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def add(self, values: Values) -> None:
+        """Take in values that came after all earlier ones."""
+
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Return about how many bytes it holds."""
+
+
+class SynopsisKind(ABC):
+    """How one aggregate call summarises. `values_exact` is the number of values (or different values) up to which it is exact."""
+
+    values_exact: int
+
+    @property
+    @abstractmethod
+    def nbytes_max(self) -> int:
+        """Return about how many bytes a synopsis can come to hold."""
+
+    @abstractmethod
+    def encode(self, column: Column) -> npt.NDArray[Any]:
+        """Return codes for the values of a column without NULLs."""
+
+    @abstractmethod
+    def empty(self) -> Synopsis:
+        """Return a synopsis of nothing."""
+
+    @abstractmethod
+    def answers(self, type_: DataType, groups: Sequence[Sequence[Any]]) -> Column:
+        """Return one answer a group from the synopses of its panes, in order of time (perhaps none); they are not changed."""

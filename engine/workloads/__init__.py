@@ -1,0 +1,1 @@
+"""Rows for benchmarks. No other room imports it."""

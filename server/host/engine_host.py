@@ -1,0 +1,387 @@
+"""The assembly of catalogue, network and scheduler, the same for the live server and for `millstream run`.
+
+One thread at a time executes statements. Rows may be taken in from any thread. What happens meanwhile (results, ends, failures) is told
+to an `Observer`, from worker threads.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import StreamDefinition, TableDefinition
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
+from millstream.engine.operators.contract import EvaluationErrors
+from millstream.engine.plan.catalog import Catalog
+from millstream.engine.plan.physical import QueryOptions
+from millstream.engine.runtime.accounts import StreamAccount
+from millstream.engine.runtime.executor import Executor
+from millstream.engine.runtime.frontier import edge_frontier
+from millstream.engine.runtime.network import Network
+from millstream.engine.runtime.sources import Ingested, MergedPart
+from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
+from millstream.scheduler.sharing.names import DEFAULT, OFF
+from millstream.scheduler.spec import PolicySpec
+from millstream.server.functions.process import FunctionProcess
+from millstream.server.host import side_streams
+from millstream.server.host.fed_streams import base_streams
+from millstream.server.host.feeding import DirectFeeder, Feeder
+from millstream.server.host.intake import StreamIntake
+from millstream.server.host.lifecycle import QueryState
+from millstream.server.host.queries import Query, QueryBook
+from millstream.server.host.rates import StreamRates
+from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
+from millstream.server.host.runtime import Runtime, RuntimeFactory
+from millstream.server.host.sharing import late_rule, period_chooser
+from millstream.server.journal.checkpoints import key_of
+from millstream.server.journal.journaling import JournalBounds, Journaling
+from millstream.server.journal.recovery import Recovery
+from millstream.server.journal.store import Store, StoredRun
+from millstream.server.once.held import HeldRows, KeptResults
+from millstream.server.results.outcome import Outcome
+from millstream.server.watch.watch import QosWatch
+
+if TYPE_CHECKING:
+    from millstream.server.watch.optimiser import RuntimeOptimiser
+
+SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
+SEEN_STEP_S = 0.001
+COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
+
+
+class Observer(Protocol):
+    """Who is told what happens. Calls may come from any thread, must return soon and never raise."""
+
+    def query_began(self, query: Query) -> None:
+        """A run of a query is about to start: the next results of it belong to this run."""
+
+    def results(self, query: Query, train: Train) -> None:
+        """Rows of the answer, in order; perhaps none."""
+
+    def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
+        """No more results of this run: `finished`, `stopped`, `dropped`, `lifetime` or `failed`."""
+
+    def stream_dropped(self, name: str) -> None:
+        """A stream or table is gone."""
+
+    def reported(self, kind: str, message: str) -> None:
+        """Something for whoever operates the server."""
+
+    def kept(self, query: Query) -> KeptResults:
+        """The results of a query that are kept now."""
+
+    def is_pressed(self, stream: str) -> bool:
+        """Whether results that come from a stream wait for their readers, so that its publishers should too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
+
+    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there.
+    """
+
+    owner: object | None = None
+    text: str = ""
+    name: str | None = None
+    restoring: bool = False
+    number: int | None = None
+
+
+class EngineHost:
+    """See the module's text. Members are for the files of `statements/`; others use the methods."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        store: Store,
+        runtime: RuntimeFactory,
+        policy: PolicySpec,
+        *,
+        rewrite: bool = True,
+        sharing: str = DEFAULT,
+        shed_seed: int = 0,
+        sheds_when_full: bool = False,
+    ) -> None:
+        self.observer = observer
+        self.store = store
+        self.catalog = Catalog()
+        self.queries = QueryBook()
+        self.derived: dict[str, Query] = {}
+        self.functions: dict[str, FunctionProcess] = {}
+        self.intakes: dict[str, StreamIntake] = {}
+        self.feeder: Feeder = DirectFeeder(self.feed)
+        self._orders: dict[str, int] = {}
+        self.journaling: Journaling | None = None
+        self.recovery: Recovery | None = None
+        self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
+        self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
+        self.policy = policy
+        self.policy_dir: Path | None = None
+        self.rules_off = frozenset() if rewrite else frozenset(("all",))
+        self.network = Network(self, sharing=sharing != OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
+        self.network.choose_periods = period_chooser(sharing)
+        self.sharing = sharing
+        self.rates = StreamRates()
+        self.admission = "off"
+        self.executor = Executor(self.network)
+        self.class_nodes: dict[str, ClassNode] = {}
+        self.register_class(ClassDefinition("default"))
+        self.watch = QosWatch(self)
+        self.optimiser: RuntimeOptimiser | None = None
+        self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
+        self.network.late_rule = late_rule(sharing, self.runtime.arrival_ns)
+
+    # --- statements ---
+
+    def execute(self, statement: Statement | str, context: Context) -> Outcome:
+        """Execute one statement, parsed or as text. Raises the errors of the engine, the scheduler and the server."""
+        from millstream.server.statements import language  # those files build on this one, and the server listens before it loads them
+
+        parsed = language.parse_statement(statement) if isinstance(statement, str) else statement
+        return language.EXECUTORS[type(parsed)](self, parsed, context)
+
+    def register_class(self, definition: ClassDefinition) -> None:
+        """Give a class its node in the network."""
+        target_ns = None if definition.target_us is None else definition.target_us * 1_000
+        node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
+        self.class_nodes[definition.name] = node
+
+    def shed_by_class(self, stream: str, ingested: Ingested) -> dict[str, int]:
+        """Return how many rows of a chunk were dropped before each class."""
+        if len(ingested.arrivals) == 1:
+            return {}
+        lost = {a.log: a.shed for a in ingested.arrivals if a.shed}
+        if not lost:
+            return {}
+        names = {node.id: name for name, node in self.class_nodes.items()}
+        found: dict[str, int] = {}
+        for (class_id, _), shed in self.network.sources[stream].shed_logs.items():
+            if shed.log.id in lost:
+                name = names[class_id]
+                found[name] = found.get(name, 0) + lost[shed.log.id]
+        return found
+
+    def lag_of(self, query: str, stream: str) -> int:
+        """Return how many rows of a stream's own log a query has yet to take."""
+        log = self.network.sources[stream].log
+        running = next((q for q in list(self.network.queries.values()) if q.node.name == query), None)
+        cursors = [] if running is None else [c for name, c in running.blueprint.stream_cursors() if name == stream and c.log is log]
+        return max((log.rows_total - c.rows_before - c.rows_taken for c in cursors), default=0)
+
+    def close_functions(self) -> None:
+        """End the processes of users' functions."""
+        for process in self.functions.values():
+            process.close()
+
+    def class_node(self, options: QueryOptions) -> ClassNode:
+        """Return the node of a query's class; UnknownName when there is none such."""
+        found = self.class_nodes.get(options.class_name)
+        if found is None:
+            raise UnknownName(f"there is no class {options.class_name}", hint=did_you_mean(options.class_name, self.class_nodes))
+        return found
+
+    def register_stream(self, definition: StreamDefinition) -> None:
+        """Open a stream for rows."""
+        self.network.create_stream(definition)
+        self.intakes[definition.name] = StreamIntake(self, definition)
+
+    def register_table(self, definition: TableDefinition) -> None:
+        """Open a table for changes."""
+        self.network.create_table(definition)
+        self.intakes[definition.name] = StreamIntake(self, self.network.sources[definition.name].definition, definition)
+
+    def intake(self, name: str) -> StreamIntake:
+        """Return where rows of a stream enter; UnknownName when there is none such."""
+        found = self.intakes.get(name)
+        if found is None:
+            if self.catalog.find(name) is not None:
+                raise UnknownName(f"{name} is a derived stream; rows come from its SELECT alone", token=name)
+            raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.intakes), token=name)
+        return found
+
+    def is_pressed(self, stream: str) -> bool:
+        """Whether publishers of a stream should wait for those who read results."""
+        return self.observer.is_pressed(stream)
+
+    # --- what is held ---
+
+    def holds(self, stream: str) -> bool:
+        """Whether rows of a stream are held beyond what its queries have yet to read."""
+        return self.journaling is not None and stream in self.journaling.numbers
+
+    def held(self, definition: StreamDefinition) -> HeldRows:
+        """Return the rows of a stream that are held. To be called under the ingress lock, and read afterwards."""
+        assert self.journaling is not None
+        return self.journaling.held(definition)
+
+    def kept(self, query: Query) -> KeptResults:
+        """Return the kept results of a query, once it has seen what arrived before."""
+        self.let_see(query)
+        return self.observer.kept(query)
+
+    def let_see(self, query: Query) -> None:
+        """Wait, SEEN_S at most, until a running query has seen all that has arrived."""
+        at = self.network.ingress.next_seq - 1
+        deadline = time.monotonic() + SEEN_S
+        streams = base_streams(self, query.reads)
+        while query.state is QueryState.RUNNING and not all(self.have_seen(s, at) for s in streams) and time.monotonic() < deadline:
+            time.sleep(SEEN_STEP_S)
+
+    # --- time ---
+
+    def tick(self) -> None:
+        """Let the processing time that has passed have its effect: arrival-time windows, idle inputs."""
+        for ingested in self.network.tick(self.runtime.now_us(), arrival_ns=self.runtime.arrival_ns()):
+            self.runtime.arrived(ingested)
+
+    def end_stream(self, name: str) -> int | None:
+        """End a stream; returns the arrival number of the end, None when it had ended before."""
+        self.intake(name)
+        ingested = self.network.end(name, arrival_ns=self.runtime.arrival_ns())
+        if ingested is None:
+            return None
+        self.runtime.arrived(ingested)
+        return ingested.lo
+
+    def have_seen(self, stream: str, seq: int) -> bool:
+        """Whether all that has arrived on a stream up to `seq` has passed through every running query that reads it."""
+        for query in (*self.queries, *self.derived.values()):
+            running = None if query.id is None or query.state is not QueryState.RUNNING else self.network.queries.get(query.id)
+            if running is None or not running.attached or query.failure is not None or stream not in running.blueprint.base_streams:
+                continue
+            # Not the cursors' positions: a stretch without rows or marks is work for nobody, so no cursor need ever move past it.
+            if any(edge_frontier(cursor) <= seq for operator in running.blueprint.operators for cursor in operator.inputs):
+                return False
+            # What has been taken may still be on its way out; a call counts as begun before it takes anything.
+            if any(operator.started != operator.finished for operator in running.blueprint.operators):
+                return False
+        return True
+
+    def take_merged(self, parts: Sequence[MergedPart], places: Sequence[Int64Array], rows: int) -> None:
+        """Let in rows of several streams that take turns row by row; `places` as in `StreamIntake.take_columns`, for each part."""
+        pushed = self.network.ingress.push_merged(parts, rows, arrival_ns=self.runtime.arrival_ns(), now_us=self.runtime.now_us())
+        for part, numbers, ingested in zip(parts, places, pushed, strict=True):
+            self.intakes[ingested.stream].note_accepted(part.positions + ingested.lo, numbers)
+            self.runtime.arrived(ingested)
+
+    def feed(self, stream: str, columns: Sequence[Column], cause: tuple[int, int] | None = None) -> None:
+        """Let rows that the server itself made into a stream; nothing when it has been dropped meanwhile.
+
+        `cause`: the order of the query that made them, and the arrival number of the last row that caused them.
+        """
+        intake = self.intakes.get(stream)
+        if intake is not None:
+            query = None if cause is None or not self.holds(stream) else self.query_of_order(cause[0])
+            intake.feed(columns, None if query is None or cause is None else (query, cause[1]))
+
+    def query_of_order(self, order: int) -> str | None:
+        """Return the query that has a place among all that were ever made."""
+        return next((name for name, place in self._orders.items() if place == order), None)
+
+    # --- durability ---
+
+    def open_journal(self, directory: Path, bounds: JournalBounds) -> None:
+        """Use the journal of a data directory. StoreError when it cannot be used or is corrupt."""
+        self.journaling = Journaling(self, directory, bounds)
+
+    def check_durable(self, what: str, level: str) -> None:
+        """Refuse what is to be durable when nothing is kept."""
+        if level != "none" and self.is_durable and self.journaling is None:
+            raise InvalidDefinition(f"{what} says DURABILITY {level} and the server keeps nothing", hint="start it with --data-dir DIR")
+
+    def keep(self, name: str, level: str, number: int | None) -> None:
+        """Journal a stream or table from now on, if it says so; during a recovery only afterwards."""
+        if level != "none" and self.journaling is not None and number is not None:
+            self.journaling.add(name, number, record=self.recovery is None)
+
+    def identify(self, query: Query, *, recovering: bool) -> None:
+        """Give a run's results an identity, which outlives the server where the run can be rebuilt."""
+        rows, query.rows_out, query.rows_before, query.earlier, query.identity = query.rows_out, 0, 0, {}, ""
+        if self.journaling is None or not self.journaling.keeps_all_of(query):
+            return
+        query.identity = secrets.token_hex(6)
+        before = self.store.runs().get(key_of(query)) if recovering else None
+        if before is not None:
+            query.rows_out = query.rows_before = rows
+            # A change log's rows depend on how trains were cut, so it is not continued in the middle.
+            query.earlier = {} if query.planned.physical.change_kind is not None else {**before.earlier, before.identity: -1}
+
+    def remember_run(self, query: Query) -> None:
+        """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
+        before = self.store.runs().get(key_of(query))
+        began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
+        if query.earlier and before is not None:
+            began_at = before.began_at
+            for identity, rows in query.earlier.items():
+                query.earlier[identity] = query.rows_out if rows < 0 else min(rows, query.rows_out)
+        self.store.set_run(key_of(query), StoredRun(began_at, query.identity, query.earlier))
+
+    def order_of(self, query: str) -> int:
+        """Return the place of a query among all that were ever made, to order what several of them feed to one stream."""
+        return self._orders.get(query, 0)
+
+    def note_order(self, query: str) -> None:
+        """Give a new query its place."""
+        self._orders[query] = len(self._orders) + 1
+
+    # --- accounts ---
+
+    def accounts(self, query: Query) -> tuple[StreamAccount, ...]:
+        """Return the accounts of a running query, one an input stream (K10)."""
+        if query.id is None or query.id not in self.network.queries:
+            return ()
+        return self.network.conservation(query.id)
+
+    def counts(self, query: Query) -> dict[str, int]:
+        """Return the sums over a query's input streams, by name; those of the last run while it is not in the network."""
+        accounts = self.accounts(query)
+        if accounts:
+            query.last_counts = {name: sum(getattr(account, name) for account in accounts) for name in COUNTS}
+        return query.last_counts
+
+    def unbalanced(self) -> list[tuple[str, StreamAccount]]:
+        """Return the accounts that do not balance now, by query; they all must once everything is quiescent."""
+        return [(q.name, a) for q in self.queries for a in self.accounts(q) if not a.balances]
+
+    # --- what the network and the scheduler tell ---
+
+    def deliver(self, query: Query, run: int, train: Train) -> None:
+        """Take a result train of a run from the network."""
+        if run != query.run:
+            return
+        query.rows_out += train.rows
+        self.observer.results(query, train)
+        if train.ended and query.ended_run < run:
+            query.ended_run = run
+            self.observer.query_ended(query, "finished", "its input streams have ended", self.counts(query))
+
+    def late(self, query: str, stream: str, rows: Train) -> None:
+        """Pass late rows on to the stream's late output, if it has one."""
+        side_streams.pass_late(self, query, stream, rows)
+
+    def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
+        """Pass evaluation errors on to the stream's error output, if it has one."""
+        side_streams.pass_errors(self, query, stream, errors)
+
+    def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
+        """An operator raised. The scheduler halts the query; whoever subscribed is told."""
+        found = self.queries.of_id(query)
+        if found is not None:
+            found.failure = f"{type(error).__name__}: {error}"
+            self.observer.query_ended(found, "failed", found.failure, {})
+
+    def _instructed(self, instruction: Instruction) -> None:
+        if isinstance(instruction, SetDropRatio):
+            self.network.set_log_drop_ratio(instruction.log, instruction.ratio)
+        if isinstance(instruction, Report) and instruction.kind in ("query_failed", "policy_failed", "fatal"):
+            self.observer.reported(instruction.kind, instruction.message)

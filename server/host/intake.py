@@ -1,0 +1,266 @@
+"""Where rows of one stream enter: checked row by row (K8), then into the network, then told to the runtime.
+
+A row that does not fit is refused alone and counted: dropped, passed to the error output (ON ERROR INTO), or it takes the whole publish
+with it (ON ERROR FAIL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.data import arrow_functions as pc
+from millstream.engine.data.arrow import column_to_arrow
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import EngineError, UnknownName
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
+from millstream.engine.data.train import Int64Array
+from millstream.engine.data.types import TEXT
+from millstream.engine.ingest.checks import finish
+from millstream.engine.ingest.coerce import coercer_for
+from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
+from millstream.engine.ingest.plain_columns import PlainColumns
+from millstream.protocol.limits import REJECTIONS_LISTED_MAX
+from millstream.server.errors import BadInput
+from millstream.server.host.places import Places
+from millstream.server.host.side_streams import error_columns
+from millstream.server.results.outcome import spell
+
+if TYPE_CHECKING:
+    from millstream.server.host.engine_host import EngineHost
+    from millstream.server.net.publishing import Channel
+
+
+@dataclass(slots=True)
+class Taken:
+    """What became of a publish: rows accepted and refused, (index, reason) of those refused, the last accepted row's arrival number.
+
+    `shed` are rows that were accepted but dropped before the queries of a class, by the class's name; where rows wait for the disk it is
+    empty and filled when they enter, before they are said to be safe.
+    """
+
+    accepted: int
+    rejections: Sequence[tuple[int, str]] = ()
+    rejected: int = 0
+    position: int | None = None
+    shed: Mapping[str, int] | None = None
+
+
+class StreamIntake:
+    """The way into one stream or table. `accepted_total` and `refused_total` count rows since it was made; `channels` are its publishers.
+
+    `definition` says how rows enter; `offered` what rows may look like: those of a table may carry `op`, where '-' deletes.
+    """
+
+    def __init__(self, host: EngineHost, definition: StreamDefinition, table: TableDefinition | None = None) -> None:
+        self.host = host
+        self.definition = definition
+        self.name = definition.name
+        self.table = table
+        self.offered: StreamDefinition | TableDefinition = definition
+        if table is not None:
+            self.offered = replace(table, schema=Schema((*table.schema.fields, Field("op", TEXT))))
+        self._coercer = coercer_for(self.offered, False)
+        self.spelled_schema = spell(self.offered.schema)
+        self.channels: list[Channel] = []
+        self.accepted_total = 0
+        self.refused_total = 0
+        self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
+        self.is_ending = False  # its end was asked for; set under the ingress lock
+        self._places = Places() if definition.errors_into is not None else None
+
+    @property
+    def durability(self) -> str:
+        """What an ack means."""
+        return self.definition.durability
+
+    def take_batch(self, batch: Any) -> Taken:
+        """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
+        try:
+            return self._take(self._coercer.arrow(batch))
+        except EngineError as error:
+            return self._refused_whole(batch.num_rows, str(error))
+
+    def plain(self, schema: Any) -> PlainColumns | None:
+        """Return the short way for batches of an Arrow schema, for which `take_good` is meant; None where there is none."""
+        return None if self.table is not None else self._coercer.plain(schema)
+
+    def take_good(self, columns: Sequence[Column], rows: int) -> Taken:
+        """Take columns that have been checked."""
+        try:
+            position, shed = self._let_in(columns, None)
+            return Taken(rows, position=position, shed=shed)
+        except EngineError as error:
+            return self._refused_whole(rows, str(error))
+
+    def take_rows(self, rows: Sequence[Any]) -> Taken:
+        """Take rows, each a list in the order of the stream's columns or a map by column name."""
+        try:
+            return self._take(self._coercer.rows(rows if self.table is None else self._with_op(rows)))
+        except EngineError as error:
+            return self._refused_whole(len(rows), str(error))
+
+    def _with_op(self, rows: Sequence[Any]) -> list[Any]:
+        """Let list rows of a table leave `op` out."""
+        width = len(self.offered.schema)
+        return [[*row, None] if isinstance(row, list | tuple) and len(row) == width - 1 else row for row in rows]
+
+    def _refused_whole(self, rows: int, reason: str) -> Taken:
+        self.refused_total += rows
+        return Taken(0, [(i, reason) for i in range(min(rows, REJECTIONS_LISTED_MAX))], rows)
+
+    def take_columns(self, columns: Sequence[Column], places: Int64Array | None = None) -> int:
+        """Let in columns that are known to be good; returns the arrival number of the last row.
+
+        `places` are the rows' numbers among all rows offered to the stream, where they are not simply the next ones.
+        """
+        return self._let_in(columns, places)[0]
+
+    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int]]:
+        """As `take_columns`; also what was shed, which is not known yet while the rows wait for the disk."""
+        host = self.host
+        if host.intakes.get(self.name) is not self:  # dropped, and perhaps made anew with other columns
+            raise UnknownName(f"there is no stream {self.name}")
+        if self.is_sync:
+            found: dict[str, int] = {}
+            return self._take_sync(columns, places, found), found
+        with host.network.ingress.lock:
+            ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
+            if self._places is None:
+                self.accepted_total += ingested.hi - ingested.lo
+            else:
+                self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
+        host.runtime.arrived(ingested)
+        return ingested.hi - 1, self.host.shed_by_class(self.name, ingested)
+
+    @property
+    def sheds(self) -> bool:
+        """Whether rows are dropped before some classes when the load is too high."""
+        source = self.host.network.sources.get(self.name)
+        return source is not None and bool(source.shed_logs)
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether rows enter, and are acked, only once the disk has them."""
+        return self.definition.durability == "sync" and self.host.journaling is not None
+
+    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None, shed: dict[str, int]) -> int:
+        assert self.host.journaling is not None
+        with self.host.network.ingress.lock:
+            lo, hi = self.host.journaling.take_sync(self, columns, shed)
+            self.note_accepted(np.arange(lo, hi, dtype=np.int64), places)
+        return hi - 1
+
+    def note_accepted(self, seqs: Int64Array, places: Int64Array | None) -> None:
+        """Count rows that were let in, and remember their places if an error output will want them."""
+        if self._places is not None:
+            offered = self.accepted_total + self.refused_total
+            self._places.note(seqs, places if places is not None else np.arange(offered + 1, offered + 1 + len(seqs), dtype=np.int64))
+        self.accepted_total += len(seqs)
+
+    def places_of(self, seqs: Int64Array) -> list[int | None]:
+        """Return the numbers of rows, by arrival number, among all rows offered to the stream."""
+        return [None] * len(seqs) if self._places is None else self._places.of(seqs)
+
+    def feed(self, columns: Sequence[Column], fed: tuple[str, int] | None = None) -> None:
+        """Let in rows that the server itself made, nothing once the stream has ended. `fed`: by which query, from which row."""
+        with self.host.network.ingress.lock:
+            if not (self.is_ending or self.host.network.sources[self.name].ended):
+                self.fed = fed
+                try:
+                    self.take_columns(columns)
+                finally:
+                    self.fed = None
+
+    def checked(self, columns: Sequence[Column], reasons: Reasons) -> Coerced:
+        """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
+        return finish(columns, reasons.rows, self.table or self.definition, reasons, lambda i: _shown(columns, i))
+
+    def _take(self, coerced: Coerced) -> Taken:
+        if self.table is not None and coerced.rows:
+            refuse_unknown_op(coerced)
+        if not coerced.rejected and coerced.rows:
+            position, shed = self._let_in(coerced.columns, None)
+            return Taken(coerced.rows, position=position, shed=shed)
+        rejections = [(r.index, r.reason) for r in coerced.rejected]
+        at: int | None = None
+        lost: Mapping[str, int] | None = None
+        offered = self.accepted_total + self.refused_total
+        places = None
+        if coerced.rejected:
+            if self.definition.on_error is OnError.FAIL:
+                self.note_refused(coerced.rejected, offered)
+                return self._refuse_all(coerced)
+            places = None if coerced.index is None else coerced.index + (offered + 1)
+        if coerced.rows:
+            at, lost = self._let_in(coerced.columns, places)
+        if coerced.rejected:
+            self.note_refused(coerced.rejected, offered)
+        return Taken(coerced.rows, rejections, len(rejections), at, lost)
+
+    def note_refused(self, rejected: Sequence[Rejection], offered: int) -> None:
+        """Count refused rows and pass them to the error output; `offered` rows were offered before the block they are of."""
+        self.refused_total += len(rejected)
+        target = self.host.intakes.get(self.definition.errors_into or "")
+        if target is not None:
+            positions = [offered + r.index + 1 for r in rejected]
+            target.feed(error_columns(None, positions, [r.reason for r in rejected], [_text(r.raw) for r in rejected]))
+
+    def _refuse_all(self, coerced: Coerced) -> Taken:
+        first = coerced.rejected[0]
+        total = coerced.rows + len(coerced.rejected)
+        self.refused_total += coerced.rows
+        bad = {r.index: r.reason for r in coerced.rejected}
+        others = f"row {first.index} was bad and the stream says ON ERROR FAIL"
+        return Taken(0, [(i, bad.get(i, others)) for i in range(min(total, REJECTIONS_LISTED_MAX))], total)
+
+    def check_failed(self, taken: Taken, places: Sequence[str]) -> None:
+        """Raise BadInput when ON ERROR FAIL refused everything, naming the place of the first bad row."""
+        if self.definition.on_error is OnError.FAIL and taken.rejected:
+            index, reason = next((i, r) for i, r in taken.rejections if "ON ERROR FAIL" not in r)
+            raise BadInput(f"{self.name}: {places[index]}: {reason}", hint="the stream says ON ERROR FAIL, so nothing was taken")
+
+    def is_pressed(self) -> bool:
+        """Whether what was let in is not worked off fast enough, so that publishers should wait."""
+        source = self.host.network.sources.get(self.name)
+        return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
+
+    def pressed_by(self) -> str:
+        """Say what its publishers wait for."""
+        source = self.host.network.sources.get(self.name)
+        if source is None or not source.log.is_full:
+            return "results wait for those who read them"
+        behind = [q for q in self.host.network.readers(self.name) if self.host.lag_of(q, self.name)]
+        queries = f"quer{'y' if len(behind) == 1 else 'ies'} {', '.join(behind)}" if behind else "its queries"
+        return f"{source.log.rows_held} rows have yet to be worked off by {queries}"
+
+
+def refuse_unknown_op(coerced: Coerced) -> None:
+    """Refuse changes of a table whose `op` is neither '+' nor '-' (nor NULL, which is '+')."""
+    op = coerced.columns[-1].values
+    known = pc.or_kleene(op.is_null(), pc.is_in(op, pa.array(["+", "-"])))
+    if pc.all(known).as_py():
+        return
+    bad = np.flatnonzero(~np.asarray(known.to_numpy(zero_copy_only=False)))
+    places = coerced.index if coerced.index is not None else np.arange(coerced.rows, dtype=np.int64)
+    refused = [
+        Rejection(int(places[i]), f"op is {op[i].as_py()!r}, not '+' or '-'", _shown(coerced.columns, i).encode()) for i in bad.tolist()
+    ]
+    keep = np.delete(np.arange(coerced.rows, dtype=np.int64), bad)
+    coerced.columns = [c.take(keep) for c in coerced.columns]
+    coerced.rows = len(keep)
+    coerced.index = places[keep]
+    coerced.rejected = sorted((*coerced.rejected, *refused), key=lambda r: r.index)
+
+
+def _shown(columns: Sequence[Column], index: int) -> str:
+    return ",".join("" if v is None else str(v) for v in (column_to_arrow(c.slice(index, index + 1))[0].as_py() for c in columns))
+
+
+def _text(raw: str | bytes) -> str:
+    """Return a refused row as text; bytes that are none are shown as escapes, so that nothing of them is lost."""
+    return raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")

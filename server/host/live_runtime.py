@@ -1,0 +1,124 @@
+"""The live runtime: the scheduler's thread and its workers, on the machine's clocks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.runtime.network import Network
+from millstream.engine.runtime.sources import Ingested
+from millstream.scheduler.core import SchedulerStatistics
+from millstream.scheduler.events import QueryPaused, QueryResumed
+from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
+from millstream.scheduler.limits import AGING, WINDOW_TUPLES
+from millstream.scheduler.live import LiveScheduler
+from millstream.scheduler.load.contract import ClassLoad
+from millstream.scheduler.spec import PolicySpec
+from millstream.server.host.gate import Gate
+from millstream.server.host.recordings import ArrivalRecording
+from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
+from millstream.server.watch.measured import Measured
+
+
+class LiveRuntime:
+    """The scheduler's thread and its workers, and the loop's thread for a few rows."""
+
+    def __init__(
+        self,
+        executor: OrderExecutor,
+        network: Network,
+        policy: PolicySpec,
+        workers: int,
+        on_instruction: InstructionHandler,
+        clock_ns: ClockNs = time.monotonic_ns,
+        *,
+        window: int = WINDOW_TUPLES,
+        aging: float = AGING,
+        load: str | None = None,
+    ) -> None:
+        self.clock_ns = clock_ns
+        self.recording: ArrivalRecording | None = None
+        self._gate = Gate(executor)
+        self.scheduler = LiveScheduler(
+            self._gate,
+            policy=policy,
+            workers=workers,
+            clock_ns=clock_ns,
+            on_splice=splicer(network),
+            on_instruction=on_instruction,
+            window=window,
+            aging=aging,
+            load=load,
+        )
+        self._home = 0  # the thread that started this one: the event loop's
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._home = threading.get_ident()
+        self.scheduler.start()
+
+    def stop(self, drain_s: float) -> bool:
+        """Stop the threads, after at most `drain_s` for what is queued. Returns whether everything was worked off."""
+        drained = self.scheduler.quiesce(drain_s) if drain_s > 0 else False
+        self.scheduler.stop(drain=False)
+        return drained
+
+    def now_us(self) -> int:
+        """Return the system's clock."""
+        return time.time_ns() // NS_PER_US
+
+    def arrival_ns(self) -> int:
+        """Return the scheduler's clock, which is monotonic."""
+        return self.clock_ns()
+
+    def arrived(self, ingested: Ingested) -> None:
+        """Tell the scheduler; on the event loop's thread a few rows are run at once."""
+        events = arrivals(ingested)
+        if self.recording is not None:
+            self.recording.note(events)
+        if threading.get_ident() == self._home and not self._gate.is_closed:
+            self.scheduler.offer(events)
+            return
+        for event in events:
+            self.scheduler.post(event)
+
+    def add(self, delta: GraphDelta) -> None:
+        """Splice in and wait."""
+        self.scheduler.add_query(delta)
+
+    def remove(self, query: QueryId, operators: tuple[OperatorId, ...]) -> None:
+        """Splice out and wait."""
+        self.scheduler.remove_query(query, operators)
+
+    def pause(self, query: QueryId) -> None:
+        """Post it."""
+        self.scheduler.post(QueryPaused(query))
+
+    def resume(self, query: QueryId) -> None:
+        """Post it."""
+        self.scheduler.post(QueryResumed(query))
+
+    def still(self) -> AbstractContextManager[None]:
+        """Let the orders that run end, and the others wait."""
+        return self._gate.closed()
+
+    def set_policy(self, spec: PolicySpec) -> None:
+        """Check it here, post it, and return once it is in force."""
+        self.scheduler.set_policy(spec)
+        self.scheduler.ask(lambda core: core.policy)
+
+    def measures(self) -> Measured | None:
+        """Return what was measured up to now."""
+        measures = self.scheduler.measures()
+        return None if measures is None else Measured(measures, self.clock_ns())
+
+    def loads(self) -> Mapping[ClassId, ClassLoad]:
+        """Return how the classes stood at the end of the last cycle."""
+        return self.scheduler.ask(lambda core: {} if core.load is None else core.load.present)
+
+    def statistics(self) -> SchedulerStatistics:
+        """Return the counts as of the scheduler's last breath."""
+        return self.scheduler.statistics()

@@ -1,0 +1,160 @@
+"""The queries of this server: what each was given as, where it stands, what it reads and feeds.
+
+The book is changed by the thread that executes statements and by nobody else; others read single members, which are replaced and
+never changed in place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.data.errors import NameTaken, UnknownName
+from millstream.engine.data.graph import QueryId
+from millstream.engine.data.records import dataclass
+from millstream.engine.language.names import did_you_mean, validate_name
+from millstream.server.host.assignment import Assignment
+from millstream.server.host.lifecycle import QueryState
+from millstream.server.results.trains import ResultShape
+from millstream.server.results.waiting_results import WaitingResults
+
+if TYPE_CHECKING:
+    from millstream.engine.plan.plan import PlannedQuery
+
+
+class QueryKind(Enum):
+    """What becomes of a query's results."""
+
+    SELECT = "select"  # subscribers read them
+    DERIVED = "derived"  # CREATE STREAM … AS: a stream that others may read
+    INSERT = "insert"  # INSERT INTO … SELECT: they enter another stream
+
+
+@dataclass(slots=True)
+class Query:
+    """One query. `owner` is the connection of a temporary one, None for a durable one. Times in microseconds since 1970.
+
+    `run` rises with each START, `ended_run` is the last one whose inputs have ended; `id` is that of the run in the network, None
+    while it is not in it, `last_id` that of the last run. `target` is the stream that a derived or inserting query feeds. `shape` turns its
+    results into batches. `last_counts` are the accounts' sums of a run
+    that has ended. `identity` is that of its present results, `earlier` those from before restarts that they continue (store.StoredRun),
+    `warnings` what admission had to say of it,
+    `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
+    `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
+    event loop has yet to take.
+    """
+
+    name: str
+    planned: PlannedQuery
+    kind: QueryKind = QueryKind.SELECT
+    text: str | None = None
+    plan: dict[str, Any] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    owner: object | None = None
+    target: str | None = None
+    state: QueryState = QueryState.SUBMITTED
+    id: QueryId | None = None
+    last_id: QueryId | None = None
+    run: int = 0
+    shape: ResultShape | None = None
+    ended_run: int = 0
+    assignment: Assignment | None = None
+    start_at_us: int | None = None
+    lifetime_us: int | None = None
+    created_us: int = 0
+    started_us: int | None = None
+    failure: str | None = None
+    last_counts: dict[str, int] = field(default_factory=dict)
+    identity: str = ""
+    earlier: dict[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    rows_out: int = 0
+    rows_before: int = 0
+    complete_from_us: int | None = None
+    waiting: WaitingResults = field(default_factory=WaitingResults)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether it outlives its connection and the server's restart."""
+        return self.owner is None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The streams and tables that it reads, in order of appearance."""
+        return (*self.planned.streams, *self.planned.tables)
+
+    @property
+    def shown_text(self) -> str:
+        """What SHOW QUERIES shows: the text, or the plan object as JSON."""
+        if self.plan is not None:
+            return json.dumps(self.plan, ensure_ascii=False)
+        return self.text if self.text is not None else self.planned.text
+
+
+class QueryBook:
+    """All queries by name, in the order they came."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Query] = {}
+        self._last_numbers: dict[str, int] = {}
+        self._last_id = 0
+
+    def __iter__(self) -> Iterator[Query]:
+        return iter(tuple(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, name: str) -> Query | None:
+        """Return the query called `name`, or None."""
+        return self._by_name.get(name)
+
+    def get(self, name: str) -> Query:
+        """Return the query called `name`; UnknownName with the nearest name otherwise."""
+        found = self._by_name.get(name)
+        if found is None:
+            raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self._by_name), token=name)
+        return found
+
+    def of_id(self, identity: QueryId) -> Query | None:
+        """Return the query whose run in the network is `identity`."""
+        return next((q for q in self._by_name.values() if q.id == identity), None)
+
+    def check_free(self, name: str) -> str:
+        """Return `name` if a query may be called so now; InvalidDefinition or NameTaken otherwise."""
+        validate_name(name, "query name")
+        if name in self._by_name:
+            raise NameTaken(f"there is a query {name} already", hint=f"DROP QUERY {name} first, or take another name")
+        return name
+
+    def next_name(self, stem: str = "q") -> str:
+        """Return the next free name of the form q1, q2, …."""
+        while True:
+            number = self._last_numbers[stem] = self._last_numbers.get(stem, 0) + 1
+            name = f"{stem}{number}"
+            if name not in self._by_name:
+                return name
+
+    def next_id(self) -> QueryId:
+        """Return an id for a run, never given before."""
+        self._last_id += 1
+        return QueryId(self._last_id)
+
+    def add(self, query: Query) -> None:
+        """Enter a query."""
+        self._by_name[query.name] = query
+
+    def remove(self, query: Query) -> None:
+        """Strike a query out; its name is free at once."""
+        del self._by_name[query.name]
+
+    def readers_of(self, name: str) -> list[Query]:
+        """Return the queries that read, or feed, the stream or table called `name`."""
+        return [q for q in self._by_name.values() if name in q.reads or q.target == name]
+
+    def owned_by(self, owner: object) -> list[Query]:
+        """Return the temporary queries of a connection."""
+        return [q for q in self._by_name.values() if q.owner is owner]

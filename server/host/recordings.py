@@ -1,0 +1,158 @@
+"""Recording what a live server does: what arrives when, with the queries as they were measured; or what its scheduler decides.
+
+Arrivals are noted where they enter, not where the scheduler hears of them: while it is busy, arrivals of a stream merge. A recording is
+bounded; what comes after the bound is left out, and that is told. One of each kind at a time; whoever began it ends it, and it ends with
+its connection.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.graph import LogId, OperatorId
+from millstream.engine.data.records import dataclass
+from millstream.engine.runtime.network import Network
+from millstream.scheduler.core import SchedulerCore
+from millstream.scheduler.events import Arrived, Event
+from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
+from millstream.scheduler.live import LiveScheduler
+from millstream.scheduler.measured_graph import Did, measured_deltas
+from millstream.scheduler.story import Story
+from millstream.scheduler.trace import chrome_trace
+from millstream.server.version import program
+
+ROWS_MAX = 2_000_000
+"""Rows of arrivals in one recording: a simulation of more takes hours, and this many take 32 MB at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a recording gave: the lines of a file, how long it was, and whether it was cut."""
+
+    lines: list[str]
+    seconds: float
+    cut: bool
+
+
+class Dispatching:
+    """What an order costs beside its operators, on the average, from the making of this on.
+
+    One worker runs on the scheduler's thread: all its time but that in operators and in waiting. With several, running goes on beside it
+    and only deciding counts.
+    """
+
+    def __init__(self, scheduler: LiveScheduler, network: Network) -> None:
+        self._scheduler = scheduler
+        self._network = network
+        self._before, self._did_before = scheduler.spent(), self._done()
+
+    def _done(self) -> dict[OperatorId, Did]:
+        operators = [(operator.id, operator.statistics) for operator in list(self._network.operators.values())]
+        return {one: Did(did.calls, did.rows_in, did.rows_out, did.cost_ns) for one, did in operators}
+
+    def did(self) -> dict[OperatorId, Did]:
+        """Return what each operator did up to now."""
+        nothing = Did(0, 0, 0, 0)
+        found = {}
+        for one, now in self._done().items():
+            then = self._did_before.get(one, nothing)
+            found[one] = Did(now.calls - then.calls, now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns)
+        return found
+
+    def order_ns(self) -> int:
+        """Return it up to now."""
+        before, after = self._before, self._scheduler.spent()
+        spent_ns = after.deciding_ns - before.deciding_ns
+        if self._scheduler.workers == 1:
+            cost_ns = sum(one.cost_ns for one in self.did().values())
+            spent_ns = after.at_ns - before.at_ns - (after.waiting_ns - before.waiting_ns) - cost_ns
+        return max(0, spent_ns) // max(1, after.orders - before.orders)
+
+
+class ArrivalRecording:
+    """Notes arrivals; `note` may be called from any thread."""
+
+    def __init__(self, scheduler: LiveScheduler, network: Network, began_ns: int) -> None:
+        self.began_ns = began_ns
+        self._scheduler = scheduler
+        self._dispatching = Dispatching(scheduler, network)
+        self.cut_ns: int | None = None
+        self._noted = array("q")
+        self._rows = 0
+
+    def note(self, events: Sequence[Event]) -> None:
+        """Note what was posted to the scheduler."""
+        for event in events:
+            if type(event) is Arrived and event.rows and self.cut_ns is None:
+                self._rows += event.rows
+                if self._rows > ROWS_MAX:
+                    self.cut_ns = event.arrival_ns
+                    return
+                self._noted.extend((event.log, event.arrival_ns, event.rows, event.bytes))
+
+    def end(self, now_ns: int) -> Told:
+        """Return the recording as the lines of a file."""
+        ended_ns = self.cut_ns if self.cut_ns is not None else now_ns
+        span_ns = max(1, ended_ns - self.began_ns)
+        noted = np.frombuffer(self._noted, np.int64).reshape(-1, 4)
+        from millstream.scheduler.simulation.recording import Recording, lines  # not at the start of every server
+
+        recording = Recording(about=self._about(span_ns))
+        rates: dict[LogId, float] = {}
+        for log in distinct(noted[:, 0]).tolist():
+            part = noted[noted[:, 0] == log]
+            times, rows = np.maximum(part[:, 1] - self.began_ns, 0), part[:, 2]
+            recording.arrivals[LogId(log)] = np.sort(np.repeat(times, rows))
+            recording.row_bytes[LogId(log)] = max(1, int(part[:, 3].sum() // rows.sum()))
+            rates[LogId(log)] = float(rows.sum()) / span_ns
+        recording.deltas = self._scheduler.ask(lambda core: measured_deltas(core.network, core.estimates, rates, self._dispatching.did()))
+        known = {log for delta in recording.deltas for node in delta.operators for log in node.outputs}
+        recording.arrivals = {log: times for log, times in recording.arrivals.items() if log in known}
+        texts = [json.dumps(line, separators=(",", ":")) for line in lines(recording)]
+        return Told(texts, span_ns / 1e9, self.cut_ns is not None)
+
+    def _about(self, span_ns: int) -> dict[str, Any]:
+        """What simulate needs to put policies into the same place: see `simulation.recording`."""
+        return {
+            "server": program(),
+            "policy": self._scheduler.statistics().policy,
+            "seconds": round(span_ns / 1e9, 3),
+            "workers": self._scheduler.workers,
+            "schedule": SCHEDULE_UNITS_LIVE,
+            "budget_ns": ORDER_BUDGET_NS,
+            "order_ns": self._dispatching.order_ns(),
+        }
+
+
+class DecisionRecording:
+    """Keeps the last decisions as a story, and gives them as a trace for a trace viewer."""
+
+    def __init__(self, scheduler: LiveScheduler, began_ns: int) -> None:
+        self.began_ns = began_ns
+        self._scheduler = scheduler
+        self._story = Story()
+        scheduler.ask(self._begin)
+
+    def _begin(self, core: SchedulerCore) -> None:
+        core.story = self._story
+
+    def _end(self, core: SchedulerCore) -> dict[OperatorId, str]:
+        core.story = None
+        network = core.network
+        labels: dict[OperatorId, str] = {}
+        for query in network.queries.values():
+            for operator in query.operators:
+                node = network.node(network.operators.slot_of[operator])
+                labels.setdefault(operator, f"{query.name}: {node.label or node.kind} {operator}")
+        return labels
+
+    def end(self, now_ns: int) -> Told:
+        """Return the trace as one line of JSON."""
+        labels = self._scheduler.ask(self._end)
+        text = json.dumps(chrome_trace(self._story, labels), separators=(",", ":"))
+        return Told([text], (now_ns - self.began_ns) / 1e9, self._story.cut)

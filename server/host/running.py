@@ -1,0 +1,239 @@
+"""Bringing queries into force, taking them out, and moving them between the states of lifecycle.py.
+
+Every change of the network for a query's sake happens here, on the thread that executes statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.data.errors import SharingLost, Unsupported
+from millstream.engine.data.graph import ClassNode, OperatorId, QueryId
+from millstream.engine.plan.catalog import NamedQuery
+from millstream.engine.plan.physical import PhysicalQuery
+from millstream.engine.runtime.network import Deliver
+from millstream.engine.sharing.bill import complete_from_us
+from millstream.scheduler.errors import SchedulerError
+from millstream.server.host.lifecycle import QueryState, Verb, next_state
+from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.side_streams import forward
+from millstream.server.journal.checkpoints import key_of
+from millstream.server.results.trains import ResultShape
+from millstream.server.watch import admission
+
+if TYPE_CHECKING:
+    from millstream.engine.plan.plan import PlannedQuery
+    from millstream.server.host.engine_host import EngineHost
+
+END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetime", Verb.FINISH: "finished"}
+
+
+def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None) -> PlannedQuery:
+    """Plan a query against the catalogue, with options from outside its text."""
+    # The planner comes with the language, which the server loads when it listens already.
+    from millstream.engine.language.syntax import Option
+    from millstream.engine.plan.plan import PlanOptions, plan_select
+
+    overrides = tuple(Option(name, value) for name, value in options.items())
+    return plan_select(source, host.catalog, options=PlanOptions(host.rules_off, overrides), text=text)
+
+
+def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
+    """Enter a new query in catalogue and book, and start it if its time has come. Nothing stays behind when that fails."""
+    host.class_node(query.planned.physical.options)
+    query.created_us = host.runtime.now_us()
+    host.catalog.add(NamedQuery(query.name, query.planned.physical.schema, query.shown_text, query.reads))
+    host.queries.add(query)
+    try:
+        if start and (query.start_at_us is None or query.start_at_us <= query.created_us):
+            begin_or_defer(host, query)
+        elif not start:
+            query.state = QueryState.STOPPED
+    except BaseException:
+        host.queries.remove(query)
+        host.catalog.drop_query(query.name)
+        raise
+
+
+def begin_or_defer(host: EngineHost, query: Query) -> None:
+    """Start a run, while the journal is being replayed at its place in that."""
+    if host.recovery is not None:
+        host.recovery.defer(query)
+    else:
+        begin(host, query)
+
+
+def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
+    """Start a run: plan anew when it has run before (the catalogue may have changed), splice in, return once in force.
+
+    `recovering`: it goes on with a run from before the server's restart, if there was one that can be rebuilt.
+    """
+    if query.run:
+        source = query.plan if query.plan is not None else query.planned.text
+        query.planned = plan(host, source, query.options)
+    if not recovering:
+        admission.check(host, query)
+    host.note_order(query.name)
+    query.run += 1
+    query.failure = None
+    query.last_counts = {}
+    host.identify(query, recovering=recovering)
+    if query.identity and query.planned.physical.options.history:
+        raise Unsupported(
+            f"query {query.name} is rebuilt from the journal after a restart, so it has operators of its own and nothing is held for it",
+            hint="leave history = 'held' out, or do without the name",
+        )
+    query.shape = ResultShape(query.planned.physical.schema)
+    host.observer.query_began(query)
+    physical, deliver = query.planned.physical, deliverer(host, query)
+    node = host.class_node(physical.options)
+    try:
+        _splice(host, query, physical, deliver, node)
+    except (SchedulerError, SharingLost):
+        # Rows reached what it was to share while it was on its way: then it keeps a state of its own.
+        if not host.network.lost_sharing:
+            raise
+        _splice(host, query, physical, deliver, node, share_state=False)
+    assert query.id is not None
+    query.complete_from_us = complete_from_us(host.network.queries[query.id])
+    query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
+    if query.identity and not recovering:
+        host.remember_run(query)
+
+
+def deliverer(host: EngineHost, query: Query) -> Deliver:
+    """Return what takes the results of a query's present run."""
+    run = query.run
+    if query.kind is QueryKind.INSERT:
+        return lambda train: forward(host, query, run, train)
+    return partial(host.deliver, query, run)
+
+
+def _splice(
+    host: EngineHost, query: Query, physical: PhysicalQuery, deliver: Deliver, node: ClassNode, *, share_state: bool = True
+) -> None:
+    # What a restart rebuilds has operators of its own, with their state.
+    how: dict[str, Any] = {"share": not query.identity, "share_state": share_state}
+    if query.kind is QueryKind.DERIVED:
+        delta = host.network.create_derived(query.name, physical, class_node=node, deliver=deliver, **how)
+    else:
+        delta = host.network.add_query(query.name, physical, deliver, class_node=node, **how)
+    query.id = query.last_id = delta.query.id
+    try:
+        host.runtime.add(delta)
+    except BaseException:
+        query.id = None
+        host.network.remove_query(delta.query.id)
+        if query.kind is QueryKind.DERIVED:
+            host.network.forget_derived(query.name)
+        raise
+
+
+def end(host: EngineHost, query: Query, verb: Verb, target: QueryState, message: str = "") -> None:
+    """End a run: take it out of the network, enter its new state, and only then tell its readers, who may look at once."""
+    reason, was_running = END_REASONS[verb], query.id is not None
+    counts: dict[str, Any] = {}
+    if query.id is not None:
+        counts = host.counts(query)
+        identity, query.id = query.id, None
+        host.runtime.remove(identity, operators_alone(host, identity))
+    query.state = target
+    remember_desired(host, query, verb)
+    if was_running or verb is Verb.DROP:
+        host.observer.query_ended(query, reason, message, counts)
+
+
+def remember_desired(host: EngineHost, query: Query, verb: Verb) -> None:
+    """Keep what a durable query is to be after a restart: one that finished begins anew, save when its lifetime is over."""
+    if not query.is_durable or verb is Verb.DROP:
+        return
+    desired = QueryState.STOPPED if verb is Verb.EXPIRE else query.state
+    if desired is not QueryState.FINISHED:
+        host.store.set_desired(query.name, desired.value)
+
+
+def move(host: EngineHost, query: Query, verb: Verb, message: str = "") -> bool:
+    """Apply a verb to a query; False when it was there already. IllegalMove when its state does not allow it."""
+    target = next_state(query.name, query.state, verb)
+    if target is None:
+        return False
+    if verb in END_REASONS:
+        end(host, query, verb, target, message)
+        return True
+    if verb is Verb.START:
+        begin(host, query)
+    elif verb is Verb.PAUSE and query.id is not None:
+        host.network.hold(query.id, True)
+        host.runtime.pause(query.id)
+    elif verb is Verb.RESUME and query.id is not None:
+        host.runtime.resume(query.id)
+        host.network.hold(query.id, False)
+    query.state = target
+    remember_desired(host, query, verb)
+    return True
+
+
+def strike(host: EngineHost, query: Query, message: str = "") -> None:
+    """Drop a query: end it, free its name."""
+    move(host, query, Verb.DROP, message)
+    host.queries.remove(query)
+    host.catalog.drop_query(query.name)
+    if query.identity:
+        host.store.forget_run(key_of(query))
+
+
+def release(host: EngineHost, owner: object) -> int:
+    """Drop the temporary queries of a connection that is gone; returns how many there were."""
+    owned = host.queries.owned_by(owner)
+    for query in owned:
+        strike(host, query, "its connection has closed")
+    return len(owned)
+
+
+def due(host: EngineHost, now_us: int) -> None:
+    """Start queries whose time has come and end those whose lifetime is over."""
+    for query in host.queries:
+        if query.state is QueryState.SUBMITTED and query.start_at_us is not None and query.start_at_us <= now_us:
+            move(host, query, Verb.START)
+        lifetime_us, started_us = query.lifetime_us, query.started_us
+        alive = query.state in (QueryState.RUNNING, QueryState.PAUSED)
+        if alive and lifetime_us is not None and started_us is not None and started_us + lifetime_us <= now_us:
+            move(host, query, Verb.EXPIRE, "its lifetime is over")
+
+
+def next_due_us(host: EngineHost) -> int | None:
+    """Return when `due` will next have something to do."""
+    times = [q.start_at_us for q in host.queries if q.state is QueryState.SUBMITTED and q.start_at_us is not None]
+    times += [
+        q.started_us + q.lifetime_us
+        for q in host.queries
+        if q.state in (QueryState.RUNNING, QueryState.PAUSED) and q.lifetime_us is not None and q.started_us is not None
+    ]
+    return min(times, default=None)
+
+
+def end_derived(host: EngineHost, query: Query, reason: str) -> None:
+    """Take the query behind a derived stream out."""
+    if query.id is not None:
+        identity, query.id = query.id, None
+        host.runtime.remove(identity, operators_alone(host, identity))
+        host.network.forget_derived(query.name)
+    query.state = QueryState.DROPPED
+
+
+def operators_alone(host: EngineHost, identity: QueryId) -> tuple[OperatorId, ...]:
+    """Return the operators, sources too, that serve this run and nobody else: they leave with it."""
+    alone = tuple(o.id for o in host.network.queries[identity].blueprint.operators if o.queries == 1)
+    return (*host.network.sources_alone(identity), *alone)
+
+
+def finished(host: EngineHost, query: Query, run: int) -> None:
+    """Take a run whose inputs have ended, or that failed, out of the network; its state is kept no longer."""
+    if query.run == run and query.state in (QueryState.RUNNING, QueryState.PAUSED) and host.queries.find(query.name) is query:
+        host.counts(query)
+        identity, query.id = query.id, None
+        if identity is not None:
+            host.runtime.remove(identity, operators_alone(host, identity))
+        query.state = QueryState.FINISHED

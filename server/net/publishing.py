@@ -1,0 +1,211 @@
+"""One publisher's channel: takes its trains and rows in, acks once a read, grants credit as memory becomes free.
+
+An ack says how many rows were accepted and lists those that were not, each with its index and the reason. Nothing is acked before it
+stands in the stream's log. Credit is held back while the stream's readers are behind (`Intake.is_pressed`); the application asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.data.column import Column
+from millstream.engine.data.schema import OnError
+from millstream.engine.ingest.plain_columns import PlainColumns
+from millstream.protocol.batches import BatchDecoder
+from millstream.protocol.connection import RowsChunk
+from millstream.protocol.errors import RemoteProtocolError
+from millstream.protocol.flow import Refill
+from millstream.protocol.limits import REJECTIONS_LISTED_MAX
+from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Rows, Train
+from millstream.protocol.plain_batches import PlainReader, width_of
+from millstream.server.host.intake import Taken
+from millstream.server.net.flow_notices import FlowNotices
+
+if TYPE_CHECKING:
+    from millstream.server.host.intake import StreamIntake
+    from millstream.server.net.session import Session
+    from millstream.server.net.waiting_trains import Run
+
+
+class Channel:
+    """An open channel of one session into one stream or table."""
+
+    def __init__(self, session: Session, number: int, intake: StreamIntake) -> None:
+        config = session.application.config
+        self.session = session
+        self.number = number
+        self.intake = intake
+        self.first_credit = (config.publish_rows_max, config.publish_bytes_max)
+        self._refill = Refill(*self.first_credit)
+        self._decoder: BatchDecoder | None = None
+        self._through = 0
+        self._acked = 0
+        self._accepted = 0
+        self._rejected: list[list[Any]] = []
+        self._rejected_rows = 0
+        self._position: int | None = None
+        self._held_rows = 0
+        self._held_bytes = 0
+        self._unsafe = 0  # acks that wait for the disk
+        self._shed_unsafe: list[Mapping[str, int]] = []  # of rows that wait for it, filled when they enter
+        self._when_acked: Callable[[], None] | None = None
+        self._reader: PlainReader | None = None
+        self._plain: PlainColumns | None = None
+        self._told = FlowNotices(intake.name)
+        intake.channels.append(self)
+
+    def set_schema(self, schema: Any) -> None:
+        """Keep the Arrow schema of the trains that follow."""
+        self._decoder = BatchDecoder(schema)
+        self._plain = self.intake.plain(schema)
+        self._reader = None if self._plain is None else PlainReader([width_of(f.type) or 0 for f in schema])
+
+    def take_train(self, message: Train, frame_bytes: int) -> None:
+        """Take an Arrow batch in: at the end of the read, perhaps with others, if there is nothing odd about it."""
+        if self._decoder is None or message.payload is None or isinstance(message.payload, list):
+            raise RemoteProtocolError(f"channel {self.number}: a train before its channel_schema")
+        columns = self._columns_of(memoryview(message.payload), message.rows)
+        if columns is None:
+            self.session.application.turn.take(self.session)
+            batch = self._decoder.decode(message.payload, message.rows)
+            self._note(message.number, message.rows, frame_bytes, self.intake.take_batch(batch))
+            return
+        self.session.application.turn.add(self, columns, message.number, message.rows, frame_bytes)
+
+    def _columns_of(self, payload: memoryview, rows: int) -> list[Column] | None:
+        """Return the columns of a train without anything odd, None for others."""
+        if self._reader is None or self._plain is None:
+            return None
+        buffers = self._reader.read(payload, rows)
+        return None if buffers is None else self._plain.columns(payload, buffers, rows)
+
+    def count_run(self, run: Run, taken: Taken, position: int | None, shed: Mapping[str, int] | None) -> None:
+        """Count trains that were let in with those of others, or refused with them; `position`: the arrival number of the last row."""
+        mine = Taken(run.rows, position=position, shed=shed)
+        refused: list[tuple[int, int, str]] = []
+        if taken.rejected:
+            refused = run.refused(taken.rejections[0][1])
+            mine = Taken(0, rejected=run.rows)
+        self._count(run.frames[-1][0], run.rows, run.frame_bytes, mine, refused)
+
+    def take_rows(self, message: Rows, frame_bytes: int) -> None:
+        """Take the rows of one message in."""
+        self._note(message.number, len(message.values), frame_bytes, self.intake.take_rows(message.values))
+
+    def take_chunk(self, chunk: RowsChunk) -> None:
+        """Take single rows in; each has a number of its own, so a rejected one is told with index 0.
+
+        Each is a publish of its own as well, which matters where one bad row refuses the whole publish.
+        """
+        if self.intake.definition.on_error is OnError.FAIL and len(chunk.values) > 1:
+            for index, row in enumerate(chunk.values):
+                single = RowsChunk(chunk.channel, chunk.first + index)
+                single.values.append(row)
+                self.take_chunk(single)
+            self._held_bytes += chunk.frame_bytes
+            return
+        taken = self.intake.take_rows(chunk.values)
+        rejections = [(chunk.first + index, 0, reason) for index, reason in taken.rejections] if taken.rejections else ()
+        self._count(chunk.through, len(chunk.values), chunk.frame_bytes, taken, rejections)
+
+    def _note(self, number: int, rows: int, frame_bytes: int, taken: Taken) -> None:
+        self._count(number, rows, frame_bytes, taken, [(number, index, reason) for index, reason in taken.rejections])
+
+    def _count(self, through: int, rows: int, frame_bytes: int, taken: Taken, rejections: Sequence[tuple[int, int, str]]) -> None:
+        self._through = through
+        self._accepted += taken.accepted
+        self._rejected_rows += taken.rejected
+        if rejections:
+            room = REJECTIONS_LISTED_MAX - len(self._rejected)
+            self._rejected += [list(r) for r in rejections[:room]]
+        self._position = taken.position if taken.position is not None else self._position
+        self._held_rows += rows
+        self._held_bytes += frame_bytes
+        if taken.shed is not None and self.intake.is_sync:
+            self._shed_unsafe.append(taken.shed)
+        elif taken.shed:
+            self._told.shed(taken.shed)
+
+    def settle(self) -> None:
+        """Ack what was taken since the last ack, and grant credit when there is room."""
+        if self._through > self._acked:
+            ack = Ack(self.number, self._through, self._accepted, self._rejected_rows, self._rejected, self._position)
+            self._acked = self._through
+            self._accepted = self._rejected_rows = 0
+            self._rejected = []
+            if self.intake.is_sync:
+                self._ack_when_safe(ack)
+                return
+            self.session.send(ack)
+        if self._held_rows or self._held_bytes:
+            self.release()
+
+    def _ack_when_safe(self, ack: Ack) -> None:
+        """Ack, and grant credit, once the disk has the rows; told by the journal's thread."""
+        loop, journaling = self.session.application.loop, self.intake.host.journaling
+        assert journaling is not None
+        self._unsafe += 1
+        entered, self._shed_unsafe = self._shed_unsafe, []
+
+        def safe() -> None:
+            self._unsafe -= 1
+            for shed in entered:
+                if shed:
+                    self._told.shed(shed)
+            self.session.send(ack)
+            if self._when_acked is not None and not self._unsafe:
+                self._tell_last()
+                self._when_acked()
+            else:
+                self.release()
+
+        def told() -> None:
+            loop.call_soon_threadsafe(safe)
+
+        journaling.when_safe(told)
+
+    def close_when_acked(self, call: Callable[[], None]) -> None:
+        """Leave the stream, and have `call` called once the last ack is out."""
+        self.session.application.turn.take()
+        self.settle()
+        self.close()
+        self._when_acked = call
+        if not self._unsafe:
+            call()
+
+    def release(self) -> bool:
+        """Grant credit for what was taken, unless readers are behind. Returns whether nothing is held back any more."""
+        pressed = self.intake.is_pressed()
+        if pressed or self._told.has_news:
+            self._tell(pressed)
+        if pressed:
+            self.session.application.hold(self)
+            return False
+        granted = self._refill.done(self._held_rows, self._held_bytes)
+        self._held_rows = self._held_bytes = 0
+        if granted is not None:
+            self.session.send(Credit(channel=self.number, rows=granted[0], bytes=granted[1]))
+        return True
+
+    def _tell(self, pressed: bool, last: bool = False) -> None:
+        """Tell the publisher why it waits, and what of its rows was shed."""
+        now_ns = self.session.application.now_ns()
+        told = self._told.due(now_ns, self.intake.pressed_by if pressed else None, last=last)
+        for code, message in told:
+            self.session.send(Notice(code, message))
+
+    def _tell_last(self) -> None:
+        if self._told.has_news and not self.session.closed:
+            self._tell(False, last=True)
+
+    def close(self) -> None:
+        """Leave the stream."""
+        self._tell_last()
+        if self in self.intake.channels:
+            self.intake.channels.remove(self)
+
+    def revoke(self, message: str) -> None:
+        """Close the channel from our side: the stream is gone."""
+        self.session.channels.pop(self.number, None)
+        self.close_when_acked(lambda: self.session.send(ChannelClosed(self.number, "closed", message)))

@@ -1,0 +1,247 @@
+"""One connected peer: its protocol connection, role, channels, subscriptions, and the queries it owns.
+
+What is about rows is done at once, in the order of the bytes; requests that take time (statements) queue up and are answered one after
+the other by a task that lives only while there are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from millstream.protocol.connection import Connection
+from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
+from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping
+from millstream.protocol.states import Role as Side
+from millstream.protocol.states import State
+from millstream.server.errors import to_wire
+from millstream.server.net import handlers
+from millstream.server.net.security import Role
+from millstream.server.net.waiting_trains import waiting_bytes_of
+
+if TYPE_CHECKING:
+    from millstream.server.app import Application
+    from millstream.server.net.publishing import Channel
+    from millstream.server.results.subscriptions import Subscription
+
+NS_PER_S = 1_000_000_000
+GATHERED_BYTES_MAX = 32 * 1024  # of small messages that wait to be written together
+BYTES_PER_FRAME_LIMIT = 1024 * 1024  # a frame may take the time limit once more for each of these that have come
+
+
+class Session:
+    """One peer. `role` is None until hello; `queries` are the names of the temporary queries it owns."""
+
+    def __init__(self, application: Application, transport: asyncio.Transport) -> None:
+        self.application = application
+        self.transport = transport
+        self.connection = Connection(Side.SERVER, application.config.frame_bytes_max)
+        self.number = application.next_connection_number()
+        self.log = application.log.bind(connection=self.number)
+        self.role: Role | None = None
+        self.client_id: str | None = None
+        self.channels: dict[int, Channel] = {}
+        self.subscriptions: dict[int, Subscription] = {}
+        self.queries: set[str] = set()
+        self.requests: deque[Any] = deque()
+        self.writing_paused = False
+        self.closed = False
+        self._unsent: list[BytesLike] = []
+        self._unsent_bytes = 0
+        self.began_ns = self.last_heard_ns = application.now_ns()
+        self.frame_began_ns: int | None = None
+        self.pinged_ns: int | None = None
+        self._frames = 0
+        self._answering: asyncio.Task[None] | None = None
+        self._last_number = 0
+        self.waiting_bytes = waiting_bytes_of(transport)
+
+    def next_number(self) -> int:
+        """Return a number for a channel or subscription, never given before on this connection."""
+        self._last_number += 1
+        return self._last_number
+
+    # --- reading ---
+
+    def bytes_read(self, count: int) -> None:
+        """Handle everything that the last read completed, then settle what it published."""
+        now_ns = self.application.now_ns()
+        self.last_heard_ns = now_ns
+        self.pinged_ns = None
+        with self.application.outbox as outbox:
+            outbox.reading = self
+            self._handle_read(count, now_ns)
+            self.application.bridge.drain()  # what was made at once and did not leave early
+
+    def _handle_read(self, count: int, now_ns: int) -> None:
+        turn = self.application.turn
+        try:
+            for event in self.connection.buffer_updated(count):
+                if turn.waiting is not None:
+                    turn.before(event, self)
+                if self.closed:
+                    return
+                handlers.dispatch(self, event)
+            if turn.waiting is not None:
+                turn.read(self)
+            self._note_partial_frame(now_ns)
+            for channel in tuple(self.channels.values()):
+                channel.settle()
+        except RemoteProtocolError as error:
+            turn.take(self)
+            self.break_off(error.code, error.message)
+        except Exception as error:
+            self.fail(error)
+
+    def report(self, error: Exception) -> None:
+        """Write down a fault of ours that ends a subscription."""
+        self.log.error("result_not_sent", exc_info=error)
+
+    def fail(self, error: Exception) -> None:
+        """End the connection after a fault of ours: what became of rows that were taken in, or what the peer was told, is not known."""
+        self.log.error("connection_failed", exc_info=error)
+        self.break_off("internal", to_wire(error).message)
+
+    def _note_partial_frame(self, now_ns: int) -> None:
+        if self.connection.partial_bytes == 0:
+            self.frame_began_ns = None
+        elif self.frame_began_ns is None or self._frames != self.connection.frames_received:
+            self.frame_began_ns = now_ns
+        self._frames = self.connection.frames_received
+
+    def queue_request(self, message: Any) -> None:
+        """Put a request in line."""
+        self.requests.append(message)
+        if self._answering is None:
+            self._answering = self.application.loop.create_task(self._answer_requests())
+
+    async def _answer_requests(self) -> None:
+        try:
+            while self.requests and not self.closed:
+                message = self.requests.popleft()
+                try:
+                    await handlers.answer(self, message)
+                except Exception as error:
+                    self.refuse(message.request, error)
+        finally:
+            self._answering = None
+
+    # --- writing ---
+
+    def send(self, message: Any) -> None:
+        """Send a message; nothing when the connection is gone."""
+        if self.closed or self.transport.is_closing():
+            return
+        buffers = self.connection.send(message)
+        outbox = self.application.outbox
+        if not self._unsent:
+            outbox.add(self)
+        self._unsent += buffers
+        for buffer in buffers:
+            self._unsent_bytes += len(buffer)
+        if self._unsent_bytes > GATHERED_BYTES_MAX or not outbox.is_open:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was said since the last time, all at once."""
+        buffers, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if buffers and not self.transport.is_closing():
+            try:
+                self.transport.writelines(buffers)
+            except Exception:  # others wait to be written to, after this one
+                self.log.exception("connection_failed")
+                self.closed = True
+                self.transport.abort()
+
+    def can_send(self, subscription: int, rows: int) -> bool:
+        """Whether a result may go now: the client has granted credit and reads its socket."""
+        if self.writing_paused or self.closed:
+            return False
+        window = self.connection.subscription_window(subscription)
+        return window is not None and window.allows(rows)
+
+    def resume_writing(self) -> None:
+        """Go on sending results."""
+        self.writing_paused = False
+        now_ns = self.application.now_ns()
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.pump(now_ns)
+
+    def refuse(self, request: int | None, error: Exception) -> None:
+        """Answer a request with what went wrong; a fault of ours goes to the log with its traceback."""
+        told = to_wire(error)
+        if told.code == "internal":
+            self.log.error("request_failed", exc_info=error)
+        if request is None or request in self.connection.open_requests:
+            self.send(Failure(told.code, told.message, request, told.hint, told.line, told.column, told.token))
+
+    # --- ending ---
+
+    def replaced(self) -> None:
+        """Close: the same client has come back over another connection."""
+        self.log.info("replaced", client_id=self.client_id)
+        self.break_off("closed", "the same client id subscribed again over another connection")
+
+    def break_off(self, code: str, message: str) -> None:
+        """Tell the peer why and close."""
+        if self.closed:
+            return
+        self.log.info("connection_broken_off", code=code, reason=message)
+        try:
+            self.send(Failure(code, message, fatal=True))
+        except LocalProtocolError as error:
+            self.log.debug("farewell_impossible", reason=error.message)
+        self.flush()
+        self.closed = True
+        self.transport.close()
+        self.application.close_later(self)
+
+    def say_goodbye(self, reason: str) -> None:
+        """Leave politely: what was sent before arrives first."""
+        if self.closed:
+            return
+        if self.connection.state is State.OPEN:
+            self.send(Goodbye(reason))
+        self.flush()
+        self.closed = True
+        self.transport.close()
+        self.application.close_later(self)
+
+    def lost(self, error: Exception | None) -> None:
+        """The connection is gone: give back all that it held."""
+        self.application.turn.take(self)  # what it sent before is taken in, though nobody hears of it
+        self.closed = True
+        self.requests.clear()
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.forget()
+        self.subscriptions.clear()
+        for channel in tuple(self.channels.values()):
+            channel.close()
+        self.channels.clear()
+        self.application.session_ended(self, error)
+
+    def is_overdue(self, now_ns: int) -> bool:
+        """Break the connection off when the peer has kept us waiting too long, or ask whether it is there. True: it is gone."""
+        config = self.application.config
+        limit_ns = int(config.frame_s * NS_PER_S)
+        if self.connection.awaiting_hello and now_ns - self.began_ns > limit_ns:
+            self.break_off("timeout", f"no complete hello within {config.frame_s:g} s")
+            return True
+        if self.frame_began_ns is not None:
+            allowed_ns = limit_ns * (1 + self.connection.partial_bytes // BYTES_PER_FRAME_LIMIT)
+            if now_ns - self.frame_began_ns > allowed_ns:
+                self.break_off("timeout", f"a frame was not complete within {config.frame_s:g} s")
+                return True
+        return self._is_silent(now_ns, int(config.ping_s * NS_PER_S))
+
+    def _is_silent(self, now_ns: int, limit_ns: int) -> bool:
+        if self.connection.state is not State.OPEN:
+            return False
+        if self.pinged_ns is not None and now_ns - self.pinged_ns > limit_ns:
+            self.break_off("timeout", "no answer to a ping")
+            return True
+        if self.pinged_ns is None and now_ns - self.last_heard_ns > limit_ns:
+            self.pinged_ns = now_ns
+            self.send(Ping(now_ns // NS_PER_S))
+        return False

@@ -1,0 +1,40 @@
+"""What a statement gives back: perhaps a table, sentences for people, names for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import Any
+
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.server.results.render import NamedResult
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`columns` are [name, type, nullable] each; `values` the rows, plain values; `info` as in the Reply message.
+
+    `answer` stands in the place of both where the rows are those of a query.
+    """
+
+    columns: list[Any] = field(default_factory=list)
+    values: list[list[Any]] = field(default_factory=list)
+    notices: tuple[str, ...] = ()
+    info: dict[str, Any] = field(default_factory=dict)
+    answer: NamedResult | None = None
+
+
+def said(*notices: str, **info: Any) -> Outcome:
+    """Return an outcome without a table."""
+    return Outcome(notices=notices, info=info)
+
+
+def table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[Any]]) -> Outcome:
+    """Return a table; columns are (name, type)."""
+    return Outcome([[name, kind, True] for name, kind in columns], [list(row) for row in rows])
+
+
+def spell(schema: Schema) -> list[list[Any]]:
+    """Return a schema as messages carry it: [name, type, nullable] each."""
+    return [[f.name, str(f.type), f.nullable] for f in schema.fields]

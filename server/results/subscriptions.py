@@ -1,0 +1,267 @@
+"""Who gets which result: a feed a query, a subscription a reader.
+
+A subscription is a cursor in its query's result log. It sends while the client has granted credit and the socket takes bytes. What
+it has not sent is bounded by `subscriber_bytes_max`; beyond that it is cut off with a token to resume with, or loses the oldest results
+and is told how many rows (`slow_subscriber`). A reader that keeps taking results, only slower than they come, is waited for: its
+feed says `is_pressed`, which withholds credit from the publishers it depends on, until it has caught up or has stood still for
+`STALLED_NS`. So a reader that has gone away costs others at most that long.
+
+No socket and no clock in here: a `Reader` sends, and time is an argument. All calls come from the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from millstream.engine.data.records import dataclass
+from millstream.protocol.errors import LocalProtocolError
+from millstream.protocol.messages import End, Gap, Result
+from millstream.server.results.results import Entry, ResultLog, ResumePoint, read_token
+
+STALLED_NS = 1_000_000_000
+
+
+class Reader(Protocol):
+    """What a subscription needs of the connection it belongs to."""
+
+    client_id: str | None
+
+    def can_send(self, subscription: int, rows: int) -> bool:
+        """Whether the client's credit and the socket let a result of `rows` rows go now."""
+        ...
+
+    def send(self, message: Any) -> None:
+        """Send a message."""
+        ...
+
+    def replaced(self) -> None:
+        """Note that the same client subscribed anew over another connection: this one is dead."""
+        ...
+
+    def report(self, error: Exception) -> None:
+        """Write down a fault of ours that ends a subscription."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """End the connection, whose peer cannot even be told that its subscription ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one subscriber may hold up, and what happens then: `disconnect` or `gap`."""
+
+    bytes_max: int
+    slow: str = "disconnect"
+
+
+class Subscription:
+    """One reader of one feed. `cursor` is the number of the next result to send."""
+
+    __slots__ = ("cursor", "encode", "ended", "feed", "number", "progress_ns", "reader", "replaces", "skip_rows")
+
+    def __init__(
+        self, feed: Feed, reader: Reader, number: int, cursor: int, encode: Callable[[Entry], dict[str, Any]], now_ns: int
+    ) -> None:
+        self.feed = feed
+        self.reader = reader
+        self.number = number
+        self.cursor = cursor
+        self.encode = encode
+        self.progress_ns = now_ns
+        self.ended = False
+        self.skip_rows = 0  # of the first result, for a token that ends inside it
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of results that were not sent yet."""
+        log = self.feed.log
+        return 0 if self.cursor == log.next_number else log.bytes_total - log.bytes_before(self.cursor)
+
+    def pump(self, now_ns: int, *, shared: Entry | None = None) -> None:
+        """Send what can be sent; the last message when the feed has ended and all is sent.
+
+        What is made of a result for sending is let go of again, save that of `shared`, which others are about to send too.
+        """
+        log = self.feed.log
+        while not self.ended and self.cursor < log.next_number:
+            entry = shared if shared is not None and shared.number == self.cursor else log.entry(self.cursor)
+            if not self.reader.can_send(self.number, entry.rows):
+                return
+            if self.skip_rows:
+                entry, self.skip_rows = entry.without(self.skip_rows), 0
+            self.cursor += 1
+            self.progress_ns = now_ns
+            meta = {"resume_token": log.token_before(self.cursor), **entry.meta}
+            try:
+                self.reader.send(Result(self.number, entry.rows, meta=meta, **self.encode(entry)))
+            except Exception as error:  # nobody else is to suffer for it
+                self.cursor -= 1
+                self._unsendable(entry, error)
+                return
+            finally:
+                if entry is not shared:
+                    entry.forget_made()
+        if self.feed.end is not None and not self.ended:
+            reason, message, counts = self.feed.end
+            self.finish(reason, message, counts)
+
+    def _unsendable(self, entry: Entry, error: Exception) -> None:
+        what = f"a result of {entry.rows} rows cannot be sent to this reader"
+        if isinstance(error, LocalProtocolError):  # larger than a frame of this reader's
+            self.finish("failed", f"{what}: {error.message}")
+            return
+        self.reader.report(error)
+        self.finish("failed", f"{what}: {type(error).__name__}")
+
+    def finish(self, reason: str, message: str = "", counts: dict[str, Any] | None = None) -> None:
+        """Send the last message, whatever is still waiting."""
+        if self.ended:
+            return
+        self.ended = True
+        self.feed.leave(self)
+        try:
+            self.reader.send(End(self.number, reason, message, counts or {}, self.feed.log.token_before(self.cursor)))
+        except Exception as error:
+            self.reader.fail(error)
+
+    def forget(self) -> None:
+        """Leave without a word: the connection is gone."""
+        self.ended = True
+        self.feed.leave(self)
+
+
+class Feed:
+    """The results of one query, and who reads them. `end` is (reason, message, counts) once nothing more comes."""
+
+    def __init__(self, query: str, log: ResultLog, bounds: Bounds, *, hold_for_first: bool) -> None:
+        self.query = query
+        self.log = log
+        self.bounds = bounds
+        self.subscriptions: list[Subscription] = []
+        self.end: tuple[str, str, dict[str, Any]] | None = None
+        self.slow_total = 0
+        self._hold_for_first = hold_for_first
+
+    def publish(self, batch: Any, meta: dict[str, Any], now_ns: int) -> None:
+        """Take a result, send it to whoever can take it now, and deal with those who are too slow."""
+        entry = self.log.append(batch, meta, now_ns)
+        for subscription in tuple(self.subscriptions):
+            subscription.pump(now_ns, shared=entry)
+            behind = subscription.cursor != self.log.next_number and not subscription.ended
+            if behind and subscription.waiting_bytes > self.bounds.bytes_max:
+                self._too_slow(subscription, now_ns)
+        self.log.settle(entry)
+        self._trim(now_ns)
+
+    def finish(self, reason: str, message: str, counts: dict[str, Any], now_ns: int) -> None:
+        """Note that nothing more comes; each subscription ends once it has sent what it holds."""
+        if self.end is None:
+            self.end = (reason, message, counts)
+        for subscription in tuple(self.subscriptions):
+            subscription.pump(now_ns)
+
+    def start_of(self, *, from_start: bool, token: str | None) -> tuple[int, int]:
+        """Return (cursor, rows lost) for a new subscription. ValueError when the token is not of this run of the query."""
+        if token is not None:
+            point = read_token(token)
+            if point is not None and point.log in self.log.earlier:
+                return self._continued(point)
+            if point is None or point.log != self.log.identity or point.number >= self.log.next_number:
+                raise ValueError("the resume token is not of this run of the query")
+            cursor = max(point.number + 1, self.log.first_number)
+            return cursor, self.log.rows_before(cursor) - point.rows
+        if from_start or self._hold_for_first:
+            cursor = self.log.first_number
+            return cursor, self.log.rows_before(cursor)
+        return self.log.next_number, 0
+
+    def _continued(self, point: ResumePoint) -> tuple[int, int]:
+        """Return where a token from before a restart goes on: its rows are counted, as results may be cut otherwise now."""
+        known = self.log.earlier[point.log]
+        if 0 <= known < point.rows:
+            raise ValueError(f"the rows behind the last {point.rows - known} results of the resume token were lost when the server ended")
+        cursor = self.log.number_at(point.rows)
+        return cursor, max(0, self.log.rows_before(cursor) - point.rows)
+
+    def rows_to_skip(self, token: str | None, cursor: int) -> int:
+        """Return how many rows of the result at `cursor` a token has had already."""
+        point = None if token is None else read_token(token)
+        return 0 if point is None else max(0, point.rows - self.log.rows_before(cursor))
+
+    def join(self, subscription: Subscription, rows_lost: int, now_ns: int) -> None:
+        """Let a subscription begin. The same client's older one ends: it replaces itself, it does not get everything twice."""
+        client_id = subscription.reader.client_id
+        for other in tuple(self.subscriptions):
+            if other.reader is subscription.reader or (client_id is not None and other.reader.client_id == client_id):
+                other.finish("replaced")
+                if other.reader is not subscription.reader:
+                    other.reader.replaced()
+        self._hold_for_first = False
+        self.subscriptions.append(subscription)
+        if rows_lost:
+            subscription.reader.send(Gap(subscription.number, rows_lost, "expired"))
+        subscription.pump(now_ns)
+
+    def leave(self, subscription: Subscription) -> None:
+        """Take a subscription off the list."""
+        if subscription in self.subscriptions:
+            self.subscriptions.remove(subscription)
+
+    def fail(self) -> None:
+        """End all subscriptions: a result was lost before it came to be kept."""
+        for subscription in tuple(self.subscriptions):
+            subscription.finish("failed", "a result was lost by a fault of the server, which its log tells")
+
+    def is_pressed(self, now_ns: int) -> bool:
+        """Whether a reader that still takes results is more than half of its bound behind."""
+        if self.bounds.slow != "disconnect":
+            return False
+        for s in self.subscriptions:
+            if s.cursor == self.log.next_number:
+                continue  # has everything, as most have at all times
+            if 2 * s.waiting_bytes > self.bounds.bytes_max and now_ns - s.progress_ns < STALLED_NS:
+                return True
+        return False
+
+    @property
+    def fullness(self) -> float:
+        """How full the slowest reader's share of what may wait is: 1 and more is too much."""
+        return max((s.waiting_bytes / self.bounds.bytes_max for s in self.subscriptions), default=0.0)
+
+    def check(self, now_ns: int) -> None:
+        """Deal with readers that were waited for and have stood still; let go of results that are too old."""
+        for subscription in tuple(self.subscriptions):
+            if subscription.waiting_bytes > self.bounds.bytes_max:
+                self._too_slow(subscription, now_ns)
+        self._trim(now_ns)
+
+    def _too_slow(self, subscription: Subscription, now_ns: int) -> None:
+        if self.bounds.slow == "gap":
+            self._skip(subscription)
+            self.slow_total += 1
+        elif subscription.waiting_bytes > 2 * self.bounds.bytes_max or now_ns - subscription.progress_ns >= STALLED_NS:
+            self.slow_total += 1
+            subscription.finish("slow", f"more than {self.bounds.bytes_max} bytes of results were waiting to be read")
+
+    def _skip(self, subscription: Subscription) -> None:
+        """Let the oldest results go until the subscriber is half full, and tell it how many rows that were."""
+        log = self.log
+        rows_before = log.rows_before(subscription.cursor)
+        while 2 * subscription.waiting_bytes > self.bounds.bytes_max:
+            subscription.cursor += 1
+        try:
+            subscription.reader.send(Gap(subscription.number, log.rows_before(subscription.cursor) - rows_before, "slow"))
+        except Exception as error:
+            subscription.reader.fail(error)
+
+    def _trim(self, now_ns: int) -> None:
+        if self._hold_for_first:
+            needed = self.log.first_number if self.log.kept_bytes <= self.bounds.bytes_max else self.log.next_number
+        else:
+            needed = self.log.next_number
+            for s in self.subscriptions:
+                if s.cursor < needed:
+                    needed = s.cursor
+        self.log.trim(now_ns, needed)

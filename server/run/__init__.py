@@ -1,0 +1,1 @@
+"""`millstream run`: the same engine in this process, in virtual time, over files. Start at `embedded.py`."""

@@ -1,0 +1,283 @@
+"""`millstream run`: the same engine and scheduler in this process, in virtual time, over files.
+
+The statements of the script run in order; then the inputs are replayed, merged by event time, or a timeline says what happens; then every
+stream that has not ended does. Nothing takes time but what the timeline says, so an answer depends on the script and the rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from millstream.engine.data.errors import EngineError
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.train import Int64Array
+from millstream.engine.expressions.durations import parse_duration
+from millstream.engine.language.parse import parse_script, placed_in_script
+from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
+from millstream.engine.runtime.sources import MergedPart
+from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.sharing.names import DEFAULT
+from millstream.scheduler.spec import PolicySpec
+from millstream.server.errors import BadInput, ServerError
+from millstream.server.host import running
+from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.host.fed_streams import FedStreams
+from millstream.server.host.feeding import DeferredFeeder
+from millstream.server.host.lifecycle import QueryState, Verb
+from millstream.server.host.runtime import Runtime
+from millstream.server.host.virtual_runtime import VirtualRuntime
+from millstream.server.journal.store import Store
+from millstream.server.results.outcome import Outcome
+from millstream.server.results.outcome_table import outcome_result
+from millstream.server.results.render import NamedResult
+from millstream.server.run.collecting import Collector
+from millstream.server.run.inputs import InputFile, open_input
+from millstream.server.run.merge import merged_order
+from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
+
+TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
+REASONS_SHOWN_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What to run: the script's text and the name to show for it, inputs as (stream, file), a timeline, how.
+
+    `rules_off` names rewrites of plans to leave out ("all" for every one), `sharing` lets queries share equal operators (K15).
+    """
+
+    script: str
+    script_name: str = "script"
+    inputs: Sequence[tuple[str, Path]] = ()
+    timeline: Path | None = None
+    policy: str = "fcfs"
+    workers: int = 1
+    train: int | None = None
+    rules_off: frozenset[str] = frozenset()
+    sharing: str = DEFAULT
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What came of it: results in script order, sentences for standard error, and what went wrong, if anything did."""
+
+    results: list[NamedResult] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    failure: str | None = None
+
+
+def run_replay(replay: Replay) -> Outcomes:
+    """Run a script. What is wrong with the script, the inputs or the rows is in `failure`; nothing is raised for it."""
+    outcomes = Outcomes()
+    try:
+        _Run(replay, outcomes).run()
+    except (EngineError, SchedulerError, ServerError) as error:
+        outcomes.failure = str(error)
+    return outcomes
+
+
+class _Run:
+    """One run: host, virtual runtime, collector."""
+
+    def __init__(self, replay: Replay, outcomes: Outcomes) -> None:
+        self.replay = replay
+        self.outcomes = outcomes
+        self.collector = Collector()
+        policy = PolicySpec.parse(replay.policy if replay.policy != "auto" else "fcfs")  # as a server without a load manager
+        self.host = EngineHost(
+            self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy, sharing=replay.sharing
+        )
+        self.host.rules_off = replay.rules_off
+        self.host.is_durable = False
+        self.feeder = DeferredFeeder(self.host.feed)
+        self.host.feeder = self.feeder
+        self.shown: list[str | NamedResult] = []
+        self.owner = object()
+        self.bare = 0
+
+    def _runtime(self, executor: Any, network: Any, told: Any, policy: PolicySpec) -> Runtime:
+        self.runtime = VirtualRuntime(executor, network, policy, told, workers=self.replay.workers, train=self.replay.train)
+        return self.runtime
+
+    def run(self) -> None:
+        """Do it all."""
+        try:
+            self._run()
+        finally:
+            self.host.close_functions()
+
+    def _run(self) -> None:
+        for statement, span in parse_script(self.replay.script):
+            try:
+                self._execute(statement, span.text)
+            except EngineError as problem:
+                raise placed_in_script(problem, span.place) from None
+            self._settle()
+        self._replay_inputs()
+        if self.replay.timeline is not None:
+            for event in self._grouped(read_timeline(self.replay.timeline, parse_duration)):
+                self._happen(event)
+        self._end_all()
+        self._report()
+
+    # --- the script ---
+
+    def _execute(self, statement: Statement, text: str) -> None:
+        name = None
+        if isinstance(statement, SelectStatement):
+            self.bare += 1
+            name = f"q{self.bare}"
+        outcome = self.host.execute(statement, Context(self.owner, text, name))
+        if isinstance(statement, SelectStatement | CreateQuery) and "query" in outcome.info:
+            self.shown.append(str(outcome.info["query"]))
+        elif outcome.answer is not None:
+            self.shown.append(replace(outcome.answer, name=" ".join(text.split())))
+            self.outcomes.messages += outcome.notices
+        elif outcome.columns:
+            self.shown.append(outcome_result(" ".join(text.split()), outcome))
+        self._note(outcome)
+
+    def _note(self, outcome: Outcome) -> None:
+        self.outcomes.messages += [notice for notice in outcome.notices if notice.startswith("warning")]
+
+    # --- inputs ---
+
+    def _replay_inputs(self) -> None:
+        rows_max = 1 if FedStreams(self.host).are_tangled() else self.replay.train or TRAIN_ROWS
+        with ExitStack() as open_files:
+            files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
+            for table in [f for f in files if f.intake.table is not None]:
+                self._replay_one(table, rows_max)
+            streams = [f for f in files if f.intake.table is None]
+            if len(streams) == 1:
+                self._replay_one(streams[0], rows_max)
+            elif streams:
+                self._replay_merged(streams, rows_max)
+            for file in files:
+                self.outcomes.messages += file.told()
+
+    def _replay_one(self, file: InputFile, rows_max: int) -> None:
+        for block in file.chunks():
+            for start in range(0, block.rows, rows_max):
+                columns, numbers = block.slice(start, min(start + rows_max, block.rows))
+                file.intake.take_columns(columns, numbers)
+                self._settle()
+
+    def _replay_merged(self, files: Sequence[InputFile], rows_max: int) -> None:
+        whole = [file.read_all() for file in files]
+        times = [file.event_times(block, self.runtime.now_us()) for file, block in zip(files, whole, strict=True)]
+        merged = merged_order(times)
+        at = [0] * len(files)
+        for start in range(0, len(merged), rows_max):
+            block = merged[start : start + rows_max]
+            parts: list[MergedPart] = []
+            places: list[Int64Array] = []
+            for number, file in enumerate(files):
+                positions = np.flatnonzero(block == number)
+                if len(positions):
+                    stop = at[number] + len(positions)
+                    columns, numbers = whole[number].slice(at[number], stop)
+                    parts.append(MergedPart(self.host.network.sources[file.intake.name], columns, positions))
+                    places.append(numbers)
+                    at[number] = stop
+            self.host.take_merged(parts, places, len(block))
+            self._settle()
+
+    def _settle(self) -> None:
+        """Run until nothing is left to do, what the server feeds to its own streams included."""
+        self.runtime.run()
+        while self.feeder.flush():
+            self.runtime.run()
+
+    # --- timeline ---
+
+    def _grouped(self, events: Any) -> Any:
+        """Join rows that follow one another on one stream, so that they are taken in together."""
+        rows: list[RowArrives] = []
+        fed = FedStreams(self.host)
+        # An error output that is read shows in which order bad rows and failing ones came.
+        singly = fed.are_tangled() or any(i.definition.errors_into in fed.read_ones() for i in self.host.intakes.values())
+        limit = 1 if singly else self.replay.train or TRAIN_ROWS
+        for event in events:
+            if rows and (not isinstance(event, RowArrives) or event.name != rows[0].name or len(rows) >= limit):
+                yield rows
+                rows = []
+            if isinstance(event, RowArrives):
+                rows.append(event)
+            else:
+                yield event
+        if rows:
+            yield rows
+
+    def _happen(self, event: list[RowArrives] | TimelineEvent) -> None:
+        if isinstance(event, list):
+            self._take_rows(event)
+        elif isinstance(event, TimeAdvances):
+            self._advance(event.by_us)
+        elif isinstance(event, StreamEnds):
+            self.host.end_stream(event.name)
+        elif isinstance(event, QueryCancelled):
+            query = self.host.queries.get(event.name)
+            running.move(self.host, query, Verb.STOP, "cancelled")
+            self.outcomes.messages.append(f"query {query.name} was cancelled")
+        self._settle()
+
+    def _take_rows(self, events: list[RowArrives]) -> None:
+        intake = self.host.intake(events[0].name)
+        taken = intake.take_rows([e.row for e in events])
+        if taken.rejected:
+            reasons = "; ".join(f"line {events[i].line}: {reason}" for i, reason in taken.rejections[:REASONS_SHOWN_MAX])
+            self.outcomes.messages.append(f"{intake.name}: {taken.rejected} of {len(events)} rows refused: {reasons}")
+            intake.check_failed(taken, [f"line {e.line}" for e in events])
+
+    def _advance(self, by_us: int) -> None:
+        """Move time on, stopping wherever a clock has something to do on the way."""
+        target = self.runtime.now_us() + by_us
+        self.host.tick()
+        while True:
+            times = [t for t in (self.host.network.next_tick_us(), running.next_due_us(self.host)) if t is not None]
+            next_us = min(times, default=target)
+            if next_us >= target:
+                break
+            self._tick_at(max(next_us, self.runtime.now_us() + 1))
+        self._tick_at(target)
+
+    def _tick_at(self, now_us: int) -> None:
+        self.runtime.advance_to(now_us)
+        self.host.tick()
+        running.due(self.host, now_us)
+        self._settle()
+
+    # --- the end ---
+
+    def _end_all(self) -> None:
+        """End every stream: first those that rows came to, then those that the server itself feeds, each after what feeds it."""
+        for name in FedStreams(self.host).ending_order():
+            self.host.end_stream(name)
+            self._settle()
+
+    def _report(self) -> None:
+        outcomes, collector = self.outcomes, self.collector
+        for shown in self.shown:
+            outcomes.results.append(shown if isinstance(shown, NamedResult) else collector.result(shown))
+        for name in [s for s in self.shown if isinstance(s, str)]:
+            told = [f"{count} {word.replace('_', ' ')}" for word, count in self._counts(name).items() if count]
+            if told:
+                outcomes.messages.append(f"{name}: {', '.join(told)}")
+        outcomes.messages += collector.messages
+        if collector.failures:
+            outcomes.failure = "; ".join(collector.failures)
+        broken = [f"{name}: {account}" for name, account in self.host.unbalanced()]
+        if broken:
+            raise BadInput(f"the accounts do not balance, which is a fault of the program: {'; '.join(broken)}")
+
+    def _counts(self, name: str) -> dict[str, int]:
+        query = self.host.queries.find(name)
+        counts = self.host.counts(query) if query is not None and query.state is not QueryState.STOPPED else {}
+        counts = counts or self.collector.counts.get(name, {})
+        return {word: counts.get(word, 0) for word in ("late", "partly_late", "failed", "failed_results", "shed")}

@@ -1,0 +1,74 @@
+"""`millstream run`: options and exit codes; the engine is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from millstream.scheduler.sharing.names import DEFAULT, NAMES
+
+
+def _stream_files(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
+    """Split each STREAM=FILE at the first equals sign; the file must be there."""
+    pairs = []
+    for value in values:
+        stream, equals, file = value.partition("=")
+        if not equals or not stream or not file:
+            raise click.BadParameter(f"{value} is not of the form STREAM=FILE")
+        if not Path(file).is_file():
+            raise click.BadParameter(f"there is no file {file}")
+        pairs.append((stream, Path(file)))
+    return tuple(pairs)
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("run")
+@click.argument("script", type=_FILE)
+@click.option(
+    "--input",
+    "inputs",
+    metavar="STREAM=FILE",
+    multiple=True,
+    callback=_stream_files,
+    help="Replay FILE into STREAM; several are merged by event time.",
+)
+@click.option("--timeline", type=_FILE, help="File of rows, advances of time, ends and cancels, one JSON object a line.")
+@click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
+@click.option("--train", type=click.IntRange(min=1), help="Rows taken in at a time; the answer does not depend on it.")
+@click.option("--policy", default="fcfs", show_default=True, help="Scheduling policy, NAME or NAME:option=value,…; auto is fcfs.")
+@click.option("--sharing", type=click.Choice(NAMES), default=DEFAULT, show_default=True, help="How similar queries share work.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Orders given out at a time.")
+def command(
+    script: Path,
+    inputs: tuple[tuple[str, Path], ...],
+    timeline: Path | None,
+    format_: str,
+    train: int | None,
+    policy: str,
+    sharing: str,
+    workers: int,
+) -> None:
+    """Run SCRIPT over files, without a server, in virtual time.
+
+    The rows of every SELECT go to standard output, messages to standard error.
+    """
+    from millstream.server.lean import keep_pandas_out
+
+    keep_pandas_out()
+    from millstream.server.results.render import write_results
+    from millstream.server.run.embedded import Replay, run_replay
+
+    try:
+        text = script.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{script} is not UTF-8 text (byte {error.start})") from error
+    outcomes = run_replay(Replay(text, script.name, inputs, timeline, policy, workers, train, sharing=sharing))
+    for message in outcomes.messages:
+        click.echo(message, err=True)
+    write_results(outcomes.results, format_, sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+    if outcomes.failure is not None:
+        raise click.ClickException(outcomes.failure)

@@ -1,0 +1,120 @@
+"""Admission at work: what is known of the running server, put to `scheduler/optimiser/admission.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.engine.data.graph import ClassNode, GraphDelta, OperatorId
+from millstream.scheduler.core import SchedulerCore
+from millstream.scheduler.events import SumsWanted
+from millstream.scheduler.optimiser.admission import Admission, Answer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
+from millstream.scheduler.optimiser.prediction import AddedLoad, added_load, class_loads
+from millstream.server.errors import Refused
+from millstream.server.host.live_runtime import LiveRuntime
+from millstream.server.host.queries import Query
+
+if TYPE_CHECKING:
+    from millstream.engine.plan.plan import PlannedQuery
+    from millstream.server.host.engine_host import EngineHost
+
+NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+PROTECTING = ("class", "dilos")
+"""Load managers under which a class does not feel those below it: they shed first."""
+
+MEND = "give it a class of lower priority, select less, drop another query, or start the server with --admission warn"
+
+
+def check(host: EngineHost, query: Query) -> None:
+    """Refuse a query that would push a class below its target, or let it in with a warning, as the setting says.
+
+    Where nobody stated a target nothing can be missed, and nothing is asked of the scheduler. Raises Refused.
+    """
+    query.warnings = ()
+    if host.admission == "off" or not _any_target(host, query):
+        return
+    found = asked(host, query.planned)
+    if found is None or found.answer is not Answer.REFUSED:
+        return
+    if host.admission == "refuse":
+        raise Refused(f"query {query.name} was refused: {'; '.join(found.reasons)}", hint=MEND)
+    query.warnings = tuple(f"warning: {reason}" for reason in found.reasons)
+
+
+def _any_target(host: EngineHost, query: Query) -> bool:
+    own = query.planned.physical.options.latency_target_ns
+    return own is not None or any(node.target_ns is not None for node in host.class_nodes.values())
+
+
+def asked(host: EngineHost, planned: PlannedQuery) -> Admission | None:
+    """Return what would become of a query; None where no time passes."""
+    if not isinstance(host.runtime, LiveRuntime):
+        return None
+    options = planned.physical.options
+    return _answer(host, planned, host.network.sketch("asked", planned.physical, host.class_node(options)))
+
+
+def _answer(host: EngineHost, planned: PlannedQuery, delta: GraphDelta) -> Admission:
+    """Return the answer for a query that was planned and does not run yet."""
+    runtime, options = host.runtime, planned.physical.options
+    assert isinstance(runtime, LiveRuntime)
+    rates = source_rates(host)
+    node = host.class_node(options)
+
+    def look(core: SchedulerCore) -> tuple[AddedLoad, dict[int, float]]:
+        loads = class_loads(core.network, core.estimates, rates)
+        return added_load(core.network, core.estimates, rates, delta), {int(one): load for one, load in loads.items()}
+
+    runtime.scheduler.post(SumsWanted())
+    added, loads = runtime.scheduler.ask(look)
+    classes = [ClassFacts(c.id, c.name, c.priority, c.target_ns, loads.get(int(c.id), 0.0)) for c in host.class_nodes.values()]
+    candidate = Candidate(node.id, added, options.qos, _target_ns(options.latency_target_ns, node))
+    protected = runtime.scheduler.settings.load in PROTECTING
+    return admit(float(runtime.scheduler.workers), classes, _running(host), candidate, protected=protected)
+
+
+def _target_ns(own: int | None, node: ClassNode) -> int | None:
+    return own if own is not None else node.target_ns
+
+
+def _running(host: EngineHost) -> list[QueryFacts]:
+    measured = host.runtime.measures()
+    found = []
+    for query in host.queries:
+        if query.id is None:
+            continue
+        options = query.planned.physical.options
+        report = None if measured is None else measured.of_query(query)
+        latency_ns = report.response_ms_mean * NS_PER_MS if report is not None and report.outputs else None
+        found.append(QueryFacts(host.class_node(options).id, options.qos, latency_ns))
+    return found
+
+
+def source_rates(host: EngineHost) -> dict[OperatorId, float]:
+    """Return tuples per ns by source: measured lately, else as declared by RATE, else none."""
+    found: dict[OperatorId, float] = {}
+    for name, source in list(host.network.sources.items()):
+        per_s = host.rates.per_s(name)
+        if not per_s:
+            per_s = source.definition.rate_per_second_max or 0.0
+        found[source.id] = per_s / NS_PER_S
+    return found
+
+
+def lines(found: Admission) -> list[tuple[str, str]]:
+    """Return the rows of EXPLAIN QOS on an admission: (promise, value)."""
+    added = found.added
+    then = found.load_before + added.load
+    rows = [
+        ("load added", f"{added.load:.3g} at {added.rate_per_s:.4g} rows/s"),
+        ("load", f"{found.load_before:.3g} of {found.capacity:g} becomes {then:.3g}"),
+        ("expected latency", spelled_ms(found.latency_ns)),
+        ("expected utility", f"{found.utility:.3g}"),
+    ]
+    for one in found.outlooks:
+        if one.latency_before_ns is not None and one.latency_after_ns is not None:
+            latency = f"{spelled_ms(one.latency_before_ns)} becomes {spelled_ms(one.latency_after_ns)}"
+            rows.append((f"class {one.name}", f"{latency}, utility {one.utility_before:.3g} becomes {one.utility_after:.3g}"))
+    word = found.answer.value + (f" {found.utility:.3g}" if found.answer is Answer.REDUCED else "")
+    rows.append(("admission", f"{word}: {'; '.join(found.reasons)}" if found.reasons else word))
+    return rows
