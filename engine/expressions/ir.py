@@ -12,9 +12,9 @@ from dataclasses import replace
 from operator import is_not
 from typing import Any
 
+from millstream.engine.data.effort import Effort, effort_in_force
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
-from millstream.engine.expressions.effort import Effort, effort_in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,10 @@ def _transformed(expression: Expression, change: Callable[[Expression], Expressi
 
 def depth_of(expression: Expression) -> int:
     """Return how many parts of an expression stand on one another at most."""
-    depth, level = 0, [expression]
+    depth, level = 0, {id(expression): expression}
     while level:
         depth += 1
-        level = [child for node in level for child in children(node)]
+        level = {id(child): child for node in level.values() for child in children(node)}
     return depth
 
 

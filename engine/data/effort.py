@@ -1,7 +1,7 @@
 """How much has been looked at for one statement, so that none keeps the others waiting.
 
-The count is the same for the same statement and catalogue, so what is refused is refused always, on any machine. Code that is also used while
-rows flow asks whether anybody counts; nobody does then.
+The count is the same for the same statement and catalogue, so what is refused is refused always, on any machine. Code that is also used
+while rows flow asks whether anybody counts; nobody does then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Effort:
         self.left -= steps
         if self.left < 0:
             raise Unsupported(
-                f"planning this statement takes more than {self.steps_max} steps", hint="split it: CREATE STREAM name AS SELECT … for a part"
+                f"planning this statement takes more than {self.steps_max} steps",
+                hint="split it: CREATE STREAM name AS SELECT … for a part",
             )
 
 
