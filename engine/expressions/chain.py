@@ -32,12 +32,13 @@ class ChainBuilder:
         before = ColumnRef(self._done.type, 0)
         if not isinstance(self._done, Literal):
             step = build.call(operator, [before, operand])
-            assert isinstance(step, Call)
             if step.type == before.type and step.arguments[0] == before and not step.options:
                 self._steps.append(step)
                 return
-        self._done = build.call(operator, [self.value(), operand])
-        self._steps = []
+        made = build.call(operator, [self.value(), operand])
+        first = made.arguments[0]
+        # A first operand that was cast to what comes out begins a chain of that type, as it does where the cast is written.
+        self._done, self._steps = (first, [made]) if first.type == made.type and not made.options else (made, [])
 
     def alone(self) -> Expression | None:
         """Return the first operand as long as nothing was added to it."""

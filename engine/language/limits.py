@@ -43,3 +43,6 @@ PLAN_DEPTH_MAX = 100
 
 PLAN_NODES_MAX = 1_000
 """Operators of a plan: each is looked at whenever a query comes or goes."""
+
+KEYS_MAX = 100
+"""Columns of a GROUP BY, DISTINCT, PARTITION BY or equality of a join: an operator numbers the values of each beside those before it."""

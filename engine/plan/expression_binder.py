@@ -14,7 +14,7 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.chain import ChainBuilder
 from millstream.engine.expressions.functions import REFUSED
-from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, walk
 from millstream.engine.expressions.user_functions import call_user_function
 from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
 from millstream.engine.plan.logical import Role
@@ -81,6 +81,7 @@ def number_literal(text: str) -> Literal:
 
 
 BINDING_STEPS = 12  # of limits.WORK_MAX: finding the types of a node takes longer than passing it by
+COPY_STEPS = 4  # for each node of an expression that is used once more: every pass meets it
 
 
 class ExpressionBinder:
@@ -283,6 +284,8 @@ class ExpressionBinder:
         inside = build.call("between", [value, low, high])
         if not node.args.get("symmetric"):
             return inside
+        for part in (value, low, high):
+            _spend_on_copies(part, 1)
         return build.call("or", [inside, build.call("between", [value, high, low])])
 
     def _in(self, node: exp.In) -> Expression:
@@ -305,6 +308,7 @@ class ExpressionBinder:
     def _case(self, node: exp.Case) -> Expression:
         operand = None if node.this is None else self.bind(node.this)
         branches = []
+        _spend_on_copies(operand, len(node.args["ifs"]) - 1)
         for branch in node.args["ifs"]:
             test = self.condition(branch.this, "WHEN") if operand is None else build.call("=", [operand, self.bind(branch.this)])
             branches.append((test, self.bind(branch.args["true"])))
@@ -365,6 +369,12 @@ class ExpressionBinder:
     def over(self, node: exp.Window) -> Expression:
         """Bind `function OVER (…)`; only the select list takes it."""
         raise Unsupported("OVER can stand only in the select list", hint="compute it in a derived table")
+
+
+def _spend_on_copies(expression: Expression | None, copies: int) -> None:
+    """Count what stands in a plan more often than in the text: copies of copies would double without end."""
+    if expression is not None and copies:
+        spend(COPY_STEPS * copies * sum(1 for _ in walk(expression)))
 
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:

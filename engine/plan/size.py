@@ -9,7 +9,8 @@ from typing import Any
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.expressions.ir import Expression, depth_of
-from millstream.engine.language.limits import PLAN_DEPTH_MAX, PLAN_NODES_MAX
+from millstream.engine.language.limits import KEYS_MAX, PLAN_DEPTH_MAX, PLAN_NODES_MAX
+from millstream.engine.language.recipes import DistinctRecipe
 from millstream.engine.plan.logical import Node
 from millstream.engine.plan.physical import PhysicalNode, SourceNode
 
@@ -43,12 +44,22 @@ def _check(root: Any, below: Any, described: Any) -> None:
                 count += 1
                 if any(depth_of(e) > PLAN_DEPTH_MAX for e in _expressions(described(node))):
                     raise too_deep()
+                _check_keys(described(node))
         if count > PLAN_NODES_MAX:
             raise Unsupported(f"the query has more than {PLAN_NODES_MAX} operators", hint=SPLIT)
         level = {id(child): child for node in level.values() for child in below(node)}
         if not level:
             return
     raise too_deep()
+
+
+def _check_keys(described: Any) -> None:
+    """Refuse an operator with too many columns to tell rows apart by."""
+    keys = [getattr(described, name, None) for name in ("keys", "left_keys", "partition")]
+    if isinstance(described, DistinctRecipe):
+        keys.append(described.schema.fields)
+    if any(isinstance(k, tuple) and len(k) > KEYS_MAX for k in keys):
+        raise Unsupported(f"rows are told apart by more than {KEYS_MAX} columns", hint="join some into one, as in a || ',' || b")
 
 
 def _expressions(described: Any) -> Iterator[Expression]:
