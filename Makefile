@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.packages
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench types lint contracts tests soak experiments pins clean
+.PHONY: help setup demo test bench types lint contracts docs rooms tests soak experiments pins clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
@@ -28,7 +28,7 @@ $(READY): $(INSTALLED) pyproject.toml
 demo: $(READY) ## a month of flights through a dozen queries, every answer checked against DuckDB
 	@$(BIN)/millstream demo $(ARGS)
 
-test: lint contracts types tests ## all checks and all tests
+test: lint contracts types docs tests ## all checks and all tests
 
 # Two processes share the tests, a module each, so that what a module sets up is set up once.
 tests: $(READY) ## pytest, all tests
@@ -47,8 +47,14 @@ types: $(READY) ## mypy, strict
 	@for folder in $(PACKAGES); do ln -sfn "$(CURDIR)/$$folder" "build/types/millstream/$$folder"; done
 	MYPYPATH=build/types $(BIN)/mypy -p millstream
 
+docs: $(READY) ## the documents as a site in build/docs; a broken link fails
+	@$(BIN)/python -m sphinx -q -n -W --keep-going -b html docs build/docs
+
 bench: $(READY) ## all benchmarks; each checks its answer (one: .venv/bin/millstream bench NAME)
 	@$(BIN)/millstream bench all --compare docs/benchmarks.json $(ARGS)
+
+rooms: $(READY) ## who imports whom inside each folder: files, lines of code, imports up, circles
+	@$(BIN)/python -m tests.support.rooms --write docs/rooms $(ARGS)
 
 soak: $(READY) ## a daemon under load for as long as SOAK_SECONDS says
 	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)

@@ -24,6 +24,7 @@ from millstream.protocol.flow import Window
 from millstream.protocol.framing import ReceiveBuffer, build_frame, prefix
 from millstream.protocol.messages import KIND_OF, BytesLike, Failure, Message, Row, Welcome
 from millstream.protocol.states import TRANSITIONS, Role, State, word_of
+from millstream.protocol.version import VERSION, in_words_of
 
 
 class RowsChunk:
@@ -58,6 +59,7 @@ class Connection:
             raise ValueError(f"frame_bytes_max must be {limits.GREETING_FRAME_BYTES_MAX} to {limits.FRAME_BYTES_CEILING}")
         self.role = role
         self._set_state(State.START)
+        self.version: int | None = None  # what both speak, once the greeting is over
         self.frames_received = 0
         self.last_frame_bytes = 0  # length on the wire of the message given last
         self._short_bytes = 0  # of the frame whose fields `_take_short_rows` gave last
@@ -83,6 +85,16 @@ class Connection:
     def allocated_bytes(self) -> int:
         """Memory held for receiving."""
         return self._buffer.allocated_bytes
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame that this end accepts once the greeting is over."""
+        return self._frame_bytes_max
+
+    @property
+    def frame_memory_bytes(self) -> int:
+        """Memory given to a large frame that has begun and is not whole; 0 when there is none."""
+        return self._buffer.frame_memory_bytes
 
     @property
     def open_requests(self) -> dict[int, Message]:
@@ -112,6 +124,19 @@ class Connection:
         """Return the number of the next rows on a channel. KeyError if it is not open."""
         return self._dialogue.channels[channel].number + 1
 
+    def accept_frames_of(self, frame_bytes_max: int) -> None:
+        """Accept frames of at most so many bytes once the greeting is over: a server does not know sooner who its peer is.
+
+        Raises ValueError unless it lies between what is accepted in the greeting and what this end was made for.
+        """
+        if not limits.GREETING_FRAME_BYTES_MAX <= frame_bytes_max <= self._frame_bytes_max:
+            raise ValueError(f"frame_bytes_max must be {limits.GREETING_FRAME_BYTES_MAX} to {self._frame_bytes_max}")
+        self._frame_bytes_max = frame_bytes_max
+
+    def discard_received(self) -> None:
+        """Let go of what has been read and not been given as events: the connection is about to be closed."""
+        self._buffer.discard()
+
     # --- sending ---
 
     def send(self, message: Message) -> list[BytesLike]:
@@ -122,6 +147,8 @@ class Connection:
             raise LocalProtocolError(f"the {self.role.value} may not say {kind} in state {self.state.value}")
         if type(message) is Row:
             return self._send_row(message)
+        if self.version is not None and self.version < VERSION:
+            message = in_words_of(self.version, message)
         header = self._encoder.encode(message)
         payload = message.payload if type(message) in WITH_PAYLOAD else None  # type: ignore[union-attr]
         buffers, length = build_frame(header, payload, self._peer_frame_bytes_max)
@@ -156,6 +183,7 @@ class Connection:
         if state is not self.state:
             self._set_state(state)
         if type(message) is Welcome:
+            self.version = message.version
             self._buffer.frame_bytes_max = self._frame_bytes_max
             self._peer_frame_bytes_max = limits.FRAME_BYTES_MAX if said else _announced_limit(message)
 

@@ -23,6 +23,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The server has no room for the request now, or a query would push a class below its target.",
         "Try again later, or do what the message says.",
     ),
+    "storage": (
+        "The server's disk does not take what has to be kept; nothing of the request is in force.",
+        "Make room on the disk, or mend it; then try again. The server need not be restarted.",
+    ),
     "timeout": ("The peer did not say in time what was expected of it.", "Check the network; try again."),
     "slow": ("The subscriber did not take its results in time.", "Resume with the token, and read faster or select less."),
     "cancelled": ("The request was given up because the client asked for it.", "Nothing to mend."),
@@ -33,6 +37,9 @@ CODES: dict[str, tuple[str, str]] = {
     "disconnected": ("The connection was lost.", "Connect again; a resume token continues a subscription."),
     "internal": ("A fault of the server; its log has the details.", "Report it with the server's log."),
 }  # fmt: skip
+
+# code -> (the version it came with, the code that peers of an older version are told).
+OLDER_CODES: dict[str, tuple[int, str]] = {"storage": (2, "overloaded")}
 
 
 class ProtocolError(Exception):

@@ -143,6 +143,7 @@ class LiveScheduler:
             policy, conditions if settings else replace(conditions, record=record, window=window, aging=aging, load=load)
         )
         if self._core.measures is not None:
+            # Read once, so that no jump of the system's clock moves what deadlines are measured against.
             self._core.measures.epoch_ns = time.time_ns() - clock_ns()
         self._mailbox = Mailbox()
         self._pool = WorkerPool(executor, 0 if self._core.settings.orders_max == 1 else workers, clock_ns, self._mailbox.post)

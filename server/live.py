@@ -11,17 +11,20 @@ import errno
 import gc
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from millstream.server.app import Application
 from millstream.server.config import Config, policy_at_start
 from millstream.server.errors import Broken, ConfigError, ServerError
+from millstream.server.host.arrival_clock import ArrivalClock, Report
+from millstream.server.journal.disk import Disk
 from millstream.server.journal.store import Store
 from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.net.listener import Listener
 from millstream.server.net.security import tls_context
-from millstream.server.watch.sweep import Sweep
+from millstream.server.sweep import Sweep
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
 GC_LOOKS = 100  # such looks before it looks anew at what they left
@@ -66,9 +69,9 @@ async def _serve(config: Config) -> None:
 class LiveServer:
     """An application with its sockets; used by `serve` and by tests that run it inside their own loop."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, disk: Disk | None = None, clock: Callable[[Report], ArrivalClock] = ArrivalClock) -> None:
         self.config = config
-        self.application = Application(config, Store(Path(config.data_dir) if config.data_dir else None))
+        self.application = Application(config, Store(Path(config.data_dir) if config.data_dir else None, disk), clock)
         self.log = logger()
         self.port = 0
         self.metrics_port = 0
@@ -119,9 +122,9 @@ class LiveServer:
 
     async def _start_pages(self) -> None:
         from millstream.server.net.http import serve_pages
-        from millstream.server.watch.metrics import ApplicationCollector, pages
+        from millstream.server.net.metrics import ServerCollector, pages
 
-        collector = ApplicationCollector(self.application)
+        collector = ServerCollector(self.application)
         prepare = {"/metrics": collector.measure}
         try:
             self._pages = await serve_pages(self.config.host, self.config.metrics_port, pages(collector), prepare)

@@ -49,7 +49,7 @@ def configure_logs(level: str, format_: str, stream: TextIO | None = None) -> No
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),  # the system's time, as in every other log of the machine
     ]
     if not human:
         processors.append(structlog.processors.format_exc_info)

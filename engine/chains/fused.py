@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from millstream.engine.chains.fused_program import FusedProgram, can_fuse
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
+from millstream.engine.flow.queues import LogNode, Taken
+from millstream.engine.flow.running import Appended, Made, RunningOperator, emitted
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
-from millstream.engine.runtime.queues import LogNode, Taken
-from millstream.engine.runtime.running import Appended, RunningOperator, emitted
-from millstream.engine.sharing.direct import Made
-
-if TYPE_CHECKING:
-    from millstream.engine.runtime.network import Network
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
 SAMPLED_OFTEN = 1_024  # runs, after which shares are known well and one in SAMPLE_SELDOM will do
@@ -241,10 +237,20 @@ _NO_ORDER: _LastOrder = (-1, (), {})
 _NO_SIDE = Emitter(0)  # what a sink puts out
 
 
+class Operators(Protocol):
+    """What runs, by id; `version` grows with every query that comes or goes."""
+
+    version: int
+
+    @property
+    def operators(self) -> Mapping[OperatorId, RunningOperator]:
+        """The running operators."""
+
+
 class ChainCache:
     """Finds the longest fusable run of steps from a place in an order."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Operators) -> None:
         self._network = network
         self._known: dict[OperatorId, list[FusedChain]] = {}
         self._none: set[OperatorId | tuple[OperatorId, ...]] = set()  # operators, and pairs of steps, where no chain begins

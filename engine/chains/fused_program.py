@@ -18,16 +18,12 @@ from millstream.engine.data.column import Column, Index, Mask, null_column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Selection, Slot, Train
-from millstream.engine.expressions.bounds import may_fail
+from millstream.engine.expressions.bounds import is_cheap, may_fail
 from millstream.engine.expressions.compile import compile_expression, compile_predicate
 from millstream.engine.expressions.contract import Kernel, Predicate
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform, walk
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, transform, walk
 from millstream.engine.language.recipes import ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.operators.evaluate import context_of
-
-CHEAP_FUNCTIONS = frozenset(
-    ("+", "-", "*", "neg", "=", "<>", "<", "<=", ">", ">=", "and", "or", "not", "is_null", "is_not_null", "is_distinct_from")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +45,6 @@ def can_fuse(recipe: Recipe) -> bool:
     if isinstance(recipe, SelectRecipe):
         return not may_fail(recipe.condition)
     return isinstance(recipe, ProjectRecipe) and not any(may_fail(e) for e in recipe.columns)
-
-
-def is_cheap(expression: Expression) -> bool:
-    """Comparisons and arithmetic on fixed-width columns: evaluating all rows costs less than gathering some."""
-    return all(
-        ((isinstance(e, Call) and e.function in CHEAP_FUNCTIONS) or isinstance(e, ColumnRef | Literal))
-        and not e.type.is_arrow
-        and not e.type.is_wide
-        for e in walk(expression)
-    )
 
 
 class ChainRows:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.calendar import INT64_MAX, INT64_MIN
 from millstream.engine.data.column import Column, Mask, numpy_dtype
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.bounds import COMBINE, INT64_BOUNDS, Bounds, type_bounds, within
-from millstream.engine.expressions.calendar import INT64_MAX, INT64_MIN
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call, Expression
 from millstream.engine.expressions.kernel import (

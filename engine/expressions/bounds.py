@@ -5,9 +5,9 @@ The bounds are those of the types and constants, so `int_column + 1` is known no
 
 from __future__ import annotations
 
+from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from millstream.engine.data.types import TEXT, DataType, Kind
-from millstream.engine.expressions.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
-from millstream.engine.expressions.ir import Call, Cast, Expression, Literal, children
+from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal, children, walk
 
 Bounds = tuple[int, int]
 INT64_BOUNDS: Bounds = (INT64_MIN, INT64_MAX)
@@ -25,6 +25,7 @@ TOTAL = frozenset(
         "degrees", "radians", "&", "|", "#",
     )
 )  # fmt: skip
+CHEAP = frozenset(("+", "-", "*", "neg", "=", "<>", "<", "<=", ">", ">=", "and", "or", "not", "is_null", "is_not_null", "is_distinct_from"))
 
 
 def type_bounds(type_: DataType) -> Bounds | None:
@@ -159,3 +160,11 @@ def _cast_fails(expression: Cast) -> bool:
         digits = {Kind.INT: 10, Kind.BIGINT: 19}.get(source.kind, source.precision - source.scale)
         return target.precision - target.scale < digits or target.scale < source.scale
     return True
+
+
+def is_cheap(expression: Expression) -> bool:
+    """Tell whether it costs less to evaluate all rows than to gather some: comparisons and arithmetic on fixed-width columns."""
+    return all(
+        ((isinstance(e, Call) and e.function in CHEAP) or isinstance(e, ColumnRef | Literal)) and not e.type.is_arrow and not e.type.is_wide
+        for e in walk(expression)
+    )

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import with_validity
+from millstream.engine.data.calendar import INT64_MAX, US_PER_DAY
+from millstream.engine.data.calendar import zone as named_zone
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import TEXT, TIMESTAMP
-from millstream.engine.expressions.calendar import INT64_MAX, US_PER_DAY
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.dates import civil_arrays, days_of, instant_field
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, fail_where, is_null_literal
-from millstream.engine.expressions.zones import zone as named_zone
+from millstream.protocol.values import arrow_functions as pc
 
 Int64Array = npt.NDArray[np.int64]
 _DAYS_MAX = INT64_MAX // US_PER_DAY - 1

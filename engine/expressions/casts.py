@@ -11,11 +11,11 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.calendar import US_PER_DAY
 from millstream.engine.data.column import Column, Mask, null_column, numpy_dtype
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions.arithmetic import float_to_integer
 from millstream.engine.expressions.bounds import type_bounds, within
-from millstream.engine.expressions.calendar import US_PER_DAY
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.decimals import as_objects, round_scaled, scale_bounds, store_decimal
 from millstream.engine.expressions.formatting import format_column

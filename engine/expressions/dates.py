@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.column import Column, null_column
-from millstream.engine.data.types import BIGINT, DATE, DOUBLE, TIMESTAMP, Kind, decimal
-from millstream.engine.expressions.arithmetic import exact_core, float_to_integer, overflow_reason
-from millstream.engine.expressions.calendar import (
+from millstream.engine.data.calendar import (
     DAYS_PER_ERA,
     INT64_MIN,
     US_PER_DAY,
@@ -23,11 +20,14 @@ from millstream.engine.expressions.calendar import (
     US_PER_MS,
     US_PER_S,
 )
+from millstream.engine.data.calendar import zone as named_zone
+from millstream.engine.data.column import Column, null_column
+from millstream.engine.data.types import BIGINT, DATE, DOUBLE, TIMESTAMP, Kind, decimal
+from millstream.engine.expressions.arithmetic import exact_core, float_to_integer, overflow_reason
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.decimals import as_objects, round_scaled, store_decimal
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, fail_where, is_null_literal
-from millstream.engine.expressions.zones import zone as named_zone
 
 Int64Array = npt.NDArray[np.int64]
 

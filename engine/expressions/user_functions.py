@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
 from millstream.engine.data.column import Column, Index
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field
@@ -26,7 +27,6 @@ from millstream.engine.expressions.contract import EvaluationContext, Kernel, Ro
 from millstream.engine.expressions.ir import Call, Expression, Literal
 from millstream.engine.expressions.kernel import Compiler, both_valid
 from millstream.engine.expressions.signature import refuse_argument
-from millstream.engine.language.durations import duration_text
 
 ROWS_MAX = 16_384  # of one call, so that the time limit means the same for every train
 

@@ -13,8 +13,7 @@ import re
 from typing import Any
 
 import numpy as np
-from millstream.engine.data.types import DataType, Kind
-from millstream.engine.expressions.calendar import (
+from millstream.engine.data.calendar import (
     INT32_MAX,
     INT32_MIN,
     INT64_MAX,
@@ -27,8 +26,9 @@ from millstream.engine.expressions.calendar import (
     days_from_civil,
     days_in_month,
 )
-from millstream.engine.expressions.durations import format_duration, parse_duration
-from millstream.engine.expressions.zones import zone as named_zone
+from millstream.engine.data.calendar import zone as named_zone
+from millstream.engine.data.durations import format_duration, parse_duration
+from millstream.engine.data.types import DataType, Kind
 
 INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
 NUMBER_TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,6}))?")

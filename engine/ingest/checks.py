@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from millstream.engine.data.calendar import INT64_MIN
 from millstream.engine.data.column import Column
 from millstream.engine.data.event_time import US_PER_UNIT
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import TIMESTAMP, Kind
-from millstream.engine.expressions.calendar import INT64_MIN
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.ingest.units import OUT_OF_RANGE, beyond_range, unit_warning
 

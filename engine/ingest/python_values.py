@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, US_PER_S
+from millstream.engine.data.calendar import zone as named_zone
 from millstream.engine.data.column import Column, null_column, numpy_dtype
 from millstream.engine.data.types import BIGINT, INT, TIMESTAMP, DataType, Kind
-from millstream.engine.expressions.calendar import INT32_MAX, INT32_MIN, US_PER_S
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, parse_value
-from millstream.engine.expressions.zones import zone as named_zone
 from millstream.engine.ingest.arrays import Rules, convert_array, unfit
 from millstream.engine.ingest.outcome import Converted, Failed
 from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from millstream.engine.data.column import CELLS_MAX, CellColumn, Column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import DataType, Kind
-from millstream.engine.expressions.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from millstream.engine.ingest.checks import EVENT_TIME_MAX_US
 
 QUICK_ROWS_MAX = CELLS_MAX

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.calendar import INT64_MAX, days_from_civil
 from millstream.engine.data.column import Mask
 from millstream.engine.data.event_time import NS_PER_US, US_PER_DAY, US_PER_UNIT
-from millstream.engine.expressions.calendar import INT64_MAX, days_from_civil
 from millstream.engine.expressions.values import format_timestamp
 
 UNITS = ("s", "ms", "us", "ns")

@@ -6,22 +6,10 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
 
+from millstream.engine.data.durations import SINGULAR_US, parse_duration
 from millstream.engine.data.errors import SyntaxProblem
-from millstream.engine.expressions.durations import parse_duration
 
-US_PER_S = 1_000_000
-US_PER_DAY = 86_400 * US_PER_S
-
-_SINGULAR_US = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": US_PER_S,
-    "MINUTE": 60 * US_PER_S,
-    "HOUR": 3_600 * US_PER_S,
-    "DAY": US_PER_DAY,
-    "WEEK": 7 * US_PER_DAY,
-}
-UNITS_US: dict[str, int] = {**_SINGULAR_US, **{f"{unit}S": us for unit, us in _SINGULAR_US.items()}}
+UNITS_US: dict[str, int] = {**SINGULAR_US, **{f"{unit}S": us for unit, us in SINGULAR_US.items()}}
 _CALENDAR_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 MONTHS: dict[str, int] = {**_CALENDAR_MONTHS, **{f"{unit}S": months for unit, months in _CALENDAR_MONTHS.items()}}
 _CALENDAR_PART = re.compile(r"([+-]?[0-9]+)\s*((?:month|quarter|year)s?)\b", re.IGNORECASE)
@@ -69,13 +57,3 @@ def months_of(text: str) -> int | None:
     if not parts or _CALENDAR_PART.sub("", text).strip(" ,"):
         return None
     return sum(int(number) * MONTHS[unit.upper()] for number, unit in parts)
-
-
-def duration_text(us: int) -> str:
-    """Return the shortest spelling that reads back to the same microseconds, such as `10 SECONDS`."""
-    for unit in ("WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"):
-        size = _SINGULAR_US[unit]
-        if us % size == 0 and (us or unit == "SECOND"):
-            count = us // size
-            return f"{count} {unit}" if abs(count) == 1 else f"{count} {unit}S"
-    return f"{us} MICROSECONDS"

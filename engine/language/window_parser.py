@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.cursor import Cursor
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.recipes import WindowKind
 from millstream.engine.language.syntax import Name, Place, WindowClause
 from millstream.engine.language.time_rules import checked_zone

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from millstream.engine.aggregates.table import foldable
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
@@ -34,7 +35,6 @@ from millstream.engine.language.recipes import (
     WindowSpec,
 )
 from millstream.engine.operators.contract import Operator
-from millstream.engine.windows.folds import foldable
 
 Deliver = Callable[[Train], None]
 ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)
@@ -102,9 +102,9 @@ def prior_of(kind: str) -> tuple[float, float, float]:
 
 
 def load(place: str) -> Any:
-    """Return the class or function at `module:name` of this folder, or at `room.module:name` of the engine."""
+    """Return the class or function at `module:name` of this room."""
     module, _, name = place.partition(":")
-    return getattr(import_module(f"millstream.engine.{module if '.' in module else f'operators.{module}'}"), name)
+    return getattr(import_module(f"millstream.engine.operators.{module}"), name)
 
 
 def place_of_aggregate(recipe: AggregateRecipe) -> str:
@@ -150,14 +150,11 @@ def _build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
     return logic
 
 
-def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None, *, shared: bool = False) -> Operator:
-    """Return the logic that carries out a recipe over inputs of these schemas. Unsupported when there is none.
-
-    `shared`: an aggregate over panes that other queries may join.
-    """
+def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
+    """Return the logic that carries out a recipe over inputs of these schemas. Raises Unsupported when there is none."""
     kind, logic = type(recipe), None
     if isinstance(recipe, AggregateRecipe):
-        logic = load("synopses.shared_aggregate:SharedAggregate" if shared else place_of_aggregate(recipe))(recipe, inputs[0])
+        logic = load(place_of_aggregate(recipe))(recipe, inputs[0])
     elif isinstance(recipe, WindowRecipe):
         logic = _build_window(recipe, inputs[0])
     elif isinstance(recipe, SinkRecipe):

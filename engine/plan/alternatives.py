@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from millstream.engine.chains.fused_program import is_cheap
 from millstream.engine.data.records import dataclass
+from millstream.engine.expressions.bounds import is_cheap
 from millstream.engine.expressions.conjunctions import conjuncts
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.language.recipes import Recipe, SelectRecipe

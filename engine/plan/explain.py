@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.schema import Schema
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.recipes import EmitKind
 from millstream.engine.plan import logical
 from millstream.engine.plan.logical import Attributes, Node

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from millstream.engine.aggregates.table import is_aggregate
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.data.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
 from millstream.engine.expressions import build
-from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.chain import ChainBuilder
 from millstream.engine.expressions.functions import REFUSED
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, walk

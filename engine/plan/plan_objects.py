@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
-from millstream.engine.expressions.durations import parse_duration
 from millstream.engine.language.names import validate_name
 from millstream.engine.language.parse import parse_emit
 from millstream.engine.language.recipes import EmitKind, EmitSpec

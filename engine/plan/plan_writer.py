@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import EngineError
 from millstream.engine.expressions import build
 from millstream.engine.expressions.conjunctions import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.expressions.values import format_timestamp
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
 from millstream.engine.plan.emission import aggregate_emit
 from millstream.engine.plan.join_binder import moved

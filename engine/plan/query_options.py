@@ -6,8 +6,8 @@ import itertools
 import re
 from dataclasses import replace
 
+from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError, InvalidDefinition, UnknownName
-from millstream.engine.expressions.durations import parse_duration
 from millstream.engine.expressions.values import parse_timestamp
 from millstream.engine.language.names import did_you_mean, shown
 from millstream.engine.language.recipes import EmitKind, EmitSpec

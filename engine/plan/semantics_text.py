@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millstream.engine.data.calendar import US_PER_DAY
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.types import Kind
-from millstream.engine.language.durations import US_PER_DAY, duration_text
 from millstream.engine.language.recipes import EmitKind, JoinKind, WindowKind, WindowSpec
 from millstream.engine.plan.logical import (
     Aggregate,

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, Kind
 from millstream.engine.expressions.build import integer_literal
 from millstream.engine.expressions.chain import CHAIN
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
 from millstream.engine.expressions.values import format_date, format_decimal, format_timestamp
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.names import quote_name
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.plan.logical import Attributes

@@ -19,11 +19,11 @@ import numpy as np
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.flow.frontier import edge_frontier
+from millstream.engine.flow.queues import Cursor
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.operators.build import STATELESS_KINDS, kind_of
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.runtime.frontier import edge_frontier
-from millstream.engine.runtime.queues import Cursor
-from millstream.engine.runtime.running import RunningOperator
 
 Verdict = tuple[frozenset[str], Train]  # the streams that a late row may come from, and the row
 

@@ -15,14 +15,13 @@ from millstream.engine.data import limits
 from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.flow.frontier import is_blocked
+from millstream.engine.flow.queues import Cursor, LogNode, Taken
+from millstream.engine.flow.running import ALL_ROWS, Appended, Call, Made, RunningOperator, emitted, pass_to_sinks
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
-from millstream.engine.runtime.frontier import is_blocked
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.queues import Cursor, LogNode, Taken
-from millstream.engine.runtime.running import ALL_ROWS, Appended, Call, RunningOperator, emitted
 from millstream.engine.runtime.side_rows import pass_side_rows, settle_watchers, tell_watchers
-from millstream.engine.sharing.direct import Made, pass_to_sinks
 
 Clock = Callable[[], int]
 Receipts = list[StepReceipt | ChainReceipt | ChainRuns]
@@ -126,7 +125,7 @@ class Executor:
         if running.logic.sparse:
             trains = pass_to_sinks(trains, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
         counts.produced(running.finish(call, trains))
-        if running.watchers:
+        if running.watched:
             tell_watchers(self._network, running, inputs, out)
         if isinstance(running.logic, Sink) and inputs[0].rows:
             emissions.append(emission_of(running.id, inputs[0], clock_ns()))
@@ -151,7 +150,7 @@ class Executor:
         now = started
         done = False
         while rows_left > 0 or not done:
-            if tail.watchers:
+            if tail.watched:
                 tail.watch(1, 0)
             try:
                 outcome = chain.run(rows_left if rows_left < limits.TRAIN_ROWS_MAX else limits.TRAIN_ROWS_MAX, to_sinks)
@@ -159,7 +158,7 @@ class Executor:
                 self._fail(chain.operators[0], error)
                 return clock_ns()
             if outcome is None:
-                if tail.watchers:
+                if tail.watched:
                     tail.watch(-1, 0)
                 return now if done else None
             chain.runs += not done
@@ -193,7 +192,7 @@ class Executor:
         tail = chain.operators[-1]
         if outcome.side is not None and outcome.side.has_side_rows:
             pass_side_rows(self._network, tail, outcome.side)
-        if tail.watchers:
+        if tail.watched:
             self._tell_of_chain(tail, outcome)
         if not plain and chain.ends_in_sink and outcome.to_tail is not None and outcome.to_tail.rows:
             emissions.append(emission_of(chain.ids[-1], outcome.to_tail, now_ns))

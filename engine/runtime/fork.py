@@ -10,7 +10,7 @@ Of a query that gives changes the copy answers with the rows that stand: all tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
@@ -19,16 +19,14 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train, empty_train
 from millstream.engine.data.watermarks import TIME_MAX, jump_track
+from millstream.engine.flow.queues import Cursor, LogNode, OutputLog
+from millstream.engine.flow.running import ALL_ROWS, RunningOperator, emitted
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, Recipe, SinkRecipe, WindowRecipe
 from millstream.engine.operators.build import build_operator, kind_of
 from millstream.engine.operators.contract import SNAPSHOT_VERSION, Emitter, Operator
 from millstream.engine.operators.running_aggregate import RunningAggregate
-from millstream.engine.runtime.queues import Cursor, LogNode, OutputLog
-from millstream.engine.runtime.running import ALL_ROWS, RunningOperator, emitted
+from millstream.engine.runtime.blueprint import Blueprint
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
-
-if TYPE_CHECKING:
-    from millstream.engine.runtime.instantiator import Blueprint
 
 Deliver = Callable[[Train], None]
 
@@ -250,7 +248,11 @@ def _operator(
     piece: _Piece, logs: dict[LogId, OutputLog], cursors: dict[EdgeId, Cursor], deliver: Callable[[_Piece], Deliver | None]
 ) -> RunningOperator:
     """Build the operator with its state, its inputs and outputs."""
-    logic: Operator = build_operator(piece.recipe, [logs[i.log].schema for i in piece.inputs], deliver(piece), shared=piece.shared)
+    schemas = [logs[i.log].schema for i in piece.inputs]
+    if piece.shared and isinstance(piece.recipe, AggregateRecipe):
+        logic: Operator = SharedAggregate(piece.recipe, schemas[0])
+    else:
+        logic = build_operator(piece.recipe, schemas, deliver(piece))
     logic.restore(piece.state)
     operator = RunningOperator(piece.id, logic, piece.recipe)
     operator.inputs += [cursors[given.edge] for given in piece.inputs]

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.graph import OperatorId
+from millstream.engine.flow.frontier import edge_frontier
+from millstream.engine.flow.queues import Cursor
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.recipes import SinkRecipe, TableJoinRecipe
 from millstream.engine.operators.build import kind_of
-from millstream.engine.runtime.frontier import edge_frontier
-from millstream.engine.runtime.queues import Cursor
-from millstream.engine.runtime.running import RunningOperator
+from millstream.engine.runtime.blueprint import RunningQuery
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
-
-if TYPE_CHECKING:
-    from millstream.engine.runtime.network import RunningQuery
 
 
 class Handover:

@@ -10,31 +10,30 @@ force at an arrival number s: it sees every row with seq >= s. `remove_query` ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterator, Sequence
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
-from millstream.engine.data.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId, QueryNode
-from millstream.engine.data.records import dataclass
+from millstream.engine.data.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.flow.accounts import StreamAccount, StreamLedger
+from millstream.engine.flow.hooks import Hooks as Hooks
+from millstream.engine.flow.hooks import NoHooks as NoHooks
+from millstream.engine.flow.queues import OutputLog
+from millstream.engine.flow.relations import TableContent, change_schema
+from millstream.engine.flow.running import RunningOperator
+from millstream.engine.flow.shed_logs import ShedLogs
+from millstream.engine.flow.shedding import ShedKey, ShedLog
+from millstream.engine.flow.sources import Ingested, Ingress, Reservation, Source
+from millstream.engine.flow.utility import Utilities, UtilityOrder
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.plan.physical import PhysicalQuery, ShedBy
-from millstream.engine.runtime.accounts import StreamAccount, StreamLedger
-from millstream.engine.runtime.branches import Branches, branches_of
+from millstream.engine.runtime.blueprint import Blueprint, RunningQuery
+from millstream.engine.runtime.branches import branches_of
 from millstream.engine.runtime.handover import Handover
-from millstream.engine.runtime.hooks import Hooks as Hooks
-from millstream.engine.runtime.hooks import NoHooks as NoHooks
-from millstream.engine.runtime.instantiator import Blueprint, Ids, Instantiator
-from millstream.engine.runtime.queues import OutputLog
-from millstream.engine.runtime.relations import TableContent, change_schema
-from millstream.engine.runtime.running import RunningOperator
-from millstream.engine.runtime.shed_logs import ShedLogs
-from millstream.engine.runtime.shedding import ShedKey, ShedLog
-from millstream.engine.runtime.sources import Ingested, Ingress, Reservation, Source
-from millstream.engine.runtime.utility import Utilities, UtilityOrder
+from millstream.engine.runtime.instantiator import Ids, Instantiator
 from millstream.engine.sharing.periods import ChoosePeriods, regroup
 from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Registry, Shared, counts_of
@@ -43,25 +42,6 @@ from millstream.engine.synopses.late_runs import LateRule
 
 Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
-
-
-@dataclass(slots=True)
-class RunningQuery:
-    """A query with its operators (post-order, without sources) and the ledgers of its input streams.
-
-    It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
-    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came.
-    """
-
-    node: QueryNode
-    blueprint: Blueprint
-    shed_key: ShedKey
-    attached: bool = False
-    from_seq: int = 0
-    until_seq: int | None = None
-    ledgers: dict[str, StreamLedger] = field(default_factory=dict)
-    rows_before: dict[OperatorId, int] = field(default_factory=dict)
-    branches: Branches | None = None
 
 
 class Network:
@@ -90,6 +70,7 @@ class Network:
         self._ids = Ids()
         self._announced: set[OperatorId] = set()
         self._served: dict[OperatorId, list[RunningQuery]] = {}
+        self._watchers: dict[OperatorId, list[RunningQuery]] = {}
         self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
 
     # Streams -----------------------------------------------------------------------------------------------------------
@@ -305,7 +286,8 @@ class Network:
         query.branches = branches_of(query.blueprint.operators, outputs)
         if query.branches is not None:
             for running in query.blueprint.operators:
-                running.watchers.append(query)
+                self._watchers.setdefault(running.id, []).append(query)
+                running.watched += 1
 
     def _base_of(self, blueprint: Blueprint, shared: Shared) -> frozenset[str]:
         return frozenset[str]().union(*(p.base_streams for p in shared.ports)) or blueprint.base_streams
@@ -336,8 +318,10 @@ class Network:
                     take_out_of_force(subscription)
         for running in reversed(query.blueprint.operators):
             running.queries -= 1
-            if query in running.watchers:
-                running.watchers.remove(query)
+            watchers = self._watchers.get(running.id, [])
+            if query in watchers:
+                watchers.remove(query)
+                running.watched -= 1
             served = self._served.get(running.id, [])
             if query in served:
                 served.remove(query)
@@ -346,6 +330,7 @@ class Network:
                 self.registry.remove(running.id)
                 self.operators.pop(running.id, None)
                 self._served.pop(running.id, None)
+                self._watchers.pop(running.id, None)
                 for cursor in running.inputs:
                     cursor.log.close_cursor(cursor.edge)
         self.version += 1
@@ -392,10 +377,21 @@ class Network:
 
     def tick(self, now_us: int, *, arrival_ns: int) -> tuple[Ingested, ...]:
         """Let processing time pass: streams by ARRIVAL move W where an operator waits for it, silent inputs go idle (K14)."""
-        items: list[Ingested] = []
-        for source in list(self.sources.values()):
-            items.extend(self._tick_source(source, now_us, arrival_ns))
-        return tuple(items)
+        return tuple(item for source in list(self.sources.values()) for item in self.tick_source(source, now_us, arrival_ns=arrival_ns))
+
+    def tick_source(self, source: Source, now_us: int, *, arrival_ns: int) -> Iterator[Ingested]:
+        """Do the same for one source, and yield what it brings as soon as it stands in the log: a recorder may refuse the next."""
+        rule = source.definition.time
+        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
+            return
+        if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
+            yield self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us)
+        silent_since = source.last_arrival_us
+        if rule.idle_us is not None and not source.idle:
+            if silent_since is None:
+                source.last_arrival_us = now_us
+            elif now_us - silent_since >= rule.idle_us:
+                yield self.ingress.control(source, arrival_ns=arrival_ns, idle=True, flush=rule.idle_flush)
 
     def next_tick_us(self) -> int | None:
         """Return the processing time at which `tick` will next have something to do, None when only rows can bring that."""
@@ -425,20 +421,9 @@ class Network:
         """Return the queries that an operator serves."""
         return self._served.get(operator, [])
 
-    def _tick_source(self, source: Source, now_us: int, arrival_ns: int) -> list[Ingested]:
-        items: list[Ingested] = []
-        rule = source.definition.time
-        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
-            return items
-        if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
-            items.append(self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us))
-        silent_since = source.last_arrival_us
-        if rule.idle_us is not None and not source.idle:
-            if silent_since is None:
-                source.last_arrival_us = now_us
-            elif now_us - silent_since >= rule.idle_us:
-                items.append(self.ingress.control(source, arrival_ns=arrival_ns, idle=True, flush=rule.idle_flush))
-        return items
+    def watchers_of(self, operator: OperatorId) -> list[RunningQuery]:
+        """Return the queries that judge late rows across an operator and others (branches.py)."""
+        return self._watchers.get(operator, [])
 
     def _wanted(self, source: Source, now_us: int) -> bool:
         wakes = self._wakes(source)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from millstream.engine.data.train import Int64Array, Train, original_rows
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
-from millstream.engine.runtime.running import RunningOperator
-
-if TYPE_CHECKING:
-    from millstream.engine.runtime.network import Network, RunningQuery
+from millstream.engine.runtime.blueprint import RunningQuery
+from millstream.engine.runtime.network import Network
 
 
 def pass_side_rows(network: Network, running: RunningOperator, out: Emitter) -> None:
@@ -35,7 +33,7 @@ def pass_side_rows(network: Network, running: RunningOperator, out: Emitter) -> 
 
 def tell_watchers(network: Network, running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> None:
     """Tell the queries that judge late rows across their branches what a call did, after `pass_side_rows`."""
-    for query in running.watchers:
+    for query in network.watchers_of(running.id):
         assert query.branches is not None
         query.branches.observe(running, inputs, out)
     running.watch(0, 1)
@@ -44,7 +42,7 @@ def tell_watchers(network: Network, running: RunningOperator, inputs: Sequence[T
 
 def settle_watchers(network: Network, running: RunningOperator) -> None:
     """Count and hand on the late rows that all branches have passed; the rows behind an operator may have moved on."""
-    for query in running.watchers:
+    for query in network.watchers_of(running.id):
         assert query.branches is not None
         late, partly = query.branches.settle()
         for streams, row in late:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from millstream.engine.data.records import dataclass
-from millstream.engine.runtime.running import RunningOperator
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.synopses.late_runs import LateRule
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from millstream.engine.data.graph import EdgeId, OperatorId
 from millstream.engine.data.records import dataclass
+from millstream.engine.flow.queues import OutputLog
+from millstream.engine.flow.running import RunningOperator
+from millstream.engine.flow.sources import Source
 from millstream.engine.language.recipes import AggregateRecipe
-from millstream.engine.runtime.queues import OutputLog
-from millstream.engine.runtime.running import RunningOperator
-from millstream.engine.runtime.sources import Source
 from millstream.engine.synopses.answers import Shown
 
 

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from millstream.engine.data.graph import ClassId, LogId, OperatorId
 from millstream.engine.data.records import dataclass
+from millstream.engine.flow.queues import OutputLog
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.recipes import Recipe
-from millstream.engine.runtime.queues import OutputLog
-from millstream.engine.runtime.running import RunningOperator
 from millstream.engine.sharing.ports import Port
 
 Key = tuple[ClassId, Recipe, tuple[LogId, ...]]

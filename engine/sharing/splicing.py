@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millstream.engine.runtime.queues import OutputLog
-from millstream.engine.runtime.running import RunningOperator
+from millstream.engine.flow.queues import OutputLog
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.sharing.ports import Subscription
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 

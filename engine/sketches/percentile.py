@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.aggregates.ranked import exact_rank, interpolated
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import DataType
 from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
-from millstream.engine.windows.percentiles import exact_rank, interpolated
 
 VALUES_MAX = 1024
 LEVELS_PLANNED = 20  # runs that a thousand million values need; each is VALUES_MAX long

@@ -11,10 +11,10 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import OrderId, Step, WorkOrder
+from millstream.engine.flow.sources import Ingested
 from millstream.engine.ingest.coerce import coerce_batch
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import Event, PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed, Spliced
 from millstream.scheduler.instructions import Dispatch, Report, Splice
@@ -22,13 +22,14 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
-from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.assembly import assemble
+from millstream.server.host.contract import Context
+from millstream.server.host.held import KeptResults
+from millstream.server.host.measured import Measured
 from millstream.server.host.queries import Query
 from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
 from millstream.server.journal.store import Store
-from millstream.server.once.held import KeptResults
 from millstream.server.statements.selects import Submission, submit
-from millstream.server.watch.measured import Measured
 
 NO_COUNTS = SchedulerStatistics("", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, True)
 
@@ -40,6 +41,13 @@ class DirectRuntime:
         self._executor = executor
         self._network = network
         self._steps: dict[QueryId, tuple[Step, ...]] = {}
+
+    @property
+    def scheduler(self) -> None:
+        """There is none with threads."""
+
+    def record(self, recording: object) -> None:
+        """Nobody records here."""
 
     def now_us(self) -> int:
         """Return the system's clock."""
@@ -221,7 +229,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = EngineHost(self.results, Store(None), runtime, spec, rewrite=False, sharing=DEFAULT if sharing else OFF)
+        self.host = assemble(self.results, Store(None), runtime, spec, rewrite=False, sharing=DEFAULT if sharing else OFF)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 

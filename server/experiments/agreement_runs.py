@@ -18,7 +18,7 @@ from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.express import Charge
 from millstream.scheduler.simulation import recording
 from millstream.scheduler.simulation.arrivals import Times, poisson
-from millstream.scheduler.simulation.outcomes import AttributeDraws
+from millstream.scheduler.simulation.path_outcomes import AttributeDraws
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.server.experiments.rig import LiveEngine, SteppedEngine, quick_switching
 from millstream.server.host.recordings import ArrivalRecording
@@ -97,9 +97,10 @@ def _live(engine: LiveEngine, values: NDArray[np.float64], times: Times) -> tupl
     scheduler, rows = engine.scheduler, _rows(engine, values)
     engine.measure_anew()
     begin_ns = engine.clock_ns()
-    noted = engine.runtime.recording = ArrivalRecording(scheduler, engine.host.network, begin_ns)
+    noted = ArrivalRecording(scheduler, engine.host.network, begin_ns)
+    engine.runtime.record(noted)
     engine.play("s", rows, times.tolist(), begin_ns)
-    engine.runtime.recording = None
+    engine.runtime.record(None)
     measures = scheduler.measures()
     assert measures is not None
     report = measures.report(engine.clock_ns()).output

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from millstream.engine.data.graph import ClassId
-from millstream.engine.runtime.running import RunningOperator
+from millstream.engine.flow.running import RunningOperator
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.load.contract import CYCLE_NS, ClassLoad
 from millstream.server.experiments.rig import LiveEngine, SteppedEngine, quick_switching

@@ -15,18 +15,19 @@ from typing import Any
 from millstream.engine.data.column import Column
 from millstream.engine.data.graph import GraphDelta
 from millstream.engine.data.train import Train
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.ingest.coerce import coerce_batch
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.running import RunningOperator
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryAdded
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.assembly import assemble
 from millstream.server.benchmarks.embedding import Results
-from millstream.server.host.engine_host import Context, EngineHost
+from millstream.server.host.contract import Context
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.journal.store import Store
 from millstream.server.live import SWITCH_INTERVAL_S
@@ -42,9 +43,13 @@ class LiveEngine:
     def __init__(self, policy: str, *, workers: int = 1, fuse: bool = False, load: str | None = None) -> None:
         spec, self._load = PolicySpec.parse(policy), load
         self.results = Results()
-        self.host = EngineHost(
-            self.results, Store(None), lambda _, network, told: self._runtime(network, spec, workers, told, fuse), spec, rewrite=False
+        self.host = assemble(
+            self.results, Store(None), lambda _, network, told: self._made(network, spec, workers, told, fuse), spec, rewrite=False
         )
+
+    def _made(self, network: Network, spec: PolicySpec, workers: int, told: Any, fuse: bool) -> LiveRuntime:
+        self._live = self._runtime(network, spec, workers, told, fuse)
+        return self._live
 
     def _runtime(self, network: Network, spec: PolicySpec, workers: int, told: Any, fuse: bool) -> LiveRuntime:
         return LiveRuntime(Executor(network, fuse=fuse), network, spec, workers, told, load=self._load)
@@ -59,8 +64,7 @@ class LiveEngine:
     @property
     def runtime(self) -> LiveRuntime:
         """The live runtime."""
-        assert isinstance(self.host.runtime, LiveRuntime)
-        return self.host.runtime
+        return self._live
 
     @property
     def scheduler(self) -> LiveScheduler:

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.work import OrderId, Step, WorkOrder
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.runtime.executor import Executor
-from millstream.engine.runtime.running import RunningOperator
 from millstream.server.benchmarks.embedding import Embedded
 from millstream.server.experiments.rig import LiveEngine, quick_switching
 from millstream.server.statements.selects import Submission, submit

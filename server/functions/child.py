@@ -1,8 +1,10 @@
 """The process of one user's function: takes columns from its standard input, gives a column back.
 
-The first frame is JSON (name, file, source) and the second the schema of the answer; from then on each frame is a record batch of the
-arguments, and each answer a byte that says how it went and a record batch, or the reason as text. What the function prints goes to the
-server's standard error. The process ends with its input; a function that never comes back ends when the server closes the lifeline.
+It confines itself first (`sandbox.py`). The first frame is JSON (name, file, source) and the second the schema of the answer; the answer to
+them is a JSON list of the locks that this system lacks. From then on each frame is the number of a call and a batch of the arguments,
+and each answer a byte that says how it went, the number, and a bare record batch message or the reason as text. What the function prints
+goes to the server's standard error. The process ends with its input; a function that never comes back ends when the server closes the
+lifeline.
 """
 
 from __future__ import annotations
@@ -15,16 +17,22 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, BinaryIO
 
-from millstream.server.functions.frames import HEADER
+from millstream.server.functions.frames import HEADER, NUMBER
 
 DONE, FAILED = b"\x00", b"\x01"
-REASON_MAX = 300
+REASON_MAX = 300  # characters
 MODULE = "millstream_function_"
 
 
 def main() -> None:
-    """Serve until the input ends. The only argument is the number of the lifeline's descriptor."""
-    threading.Thread(target=_die_with_the_server, args=(int(sys.argv[1]),), daemon=True).start()
+    """Serve until the input ends. The only argument is JSON: lifeline (a descriptor), memory_bytes_max, confined, readable (folders)."""
+    from millstream.server.functions import sandbox  # the server imports this file for its constants alone
+
+    told = json.loads(sys.argv[1])
+    sandbox.limit(told["memory_bytes_max"])
+    sandbox.adopt_orphans()
+    missing = sandbox.confine(told["readable"]) if told["confined"] else []
+    threading.Thread(target=_die_with_the_server, args=(told["lifeline"],), daemon=True).start()
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -33,19 +41,21 @@ def main() -> None:
     from millstream.server.lean import keep_pandas_out
 
     keep_pandas_out()
+    first = NUMBER.pack(0)
     try:
         function, result = _load(_frame(requests), _frame(requests))
     except BaseException as error:  # the user's file may raise anything
-        _answer(answers, FAILED, _reason(error))
+        _answer(answers, FAILED + first, _reason(error))
         return
-    _answer(answers, DONE, b"")
+    _answer(answers, DONE + first, json.dumps(missing).encode())
     while payload := _frame(requests):
+        number = payload[: NUMBER.size]
         try:
-            _answer(answers, DONE, _called(function, result, payload))
+            _answer(answers, DONE + number, _called(function, result, payload[NUMBER.size :]))
         except (KeyboardInterrupt, BrokenPipeError):
             return
         except BaseException as error:  # SystemExit too: the function's own affair
-            _answer(answers, FAILED, _reason(error))
+            _answer(answers, FAILED + number, _reason(error))
 
 
 def _die_with_the_server(lifeline: int) -> None:
@@ -58,8 +68,8 @@ def _frame(requests: BinaryIO) -> bytes:
     return requests.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else b""
 
 
-def _answer(answers: BinaryIO, status: bytes, payload: bytes) -> None:
-    answers.write(HEADER.pack(len(payload) + 1) + status)
+def _answer(answers: BinaryIO, front: bytes, payload: bytes) -> None:
+    answers.write(HEADER.pack(len(front) + len(payload)) + front)
     answers.write(payload)
     answers.flush()
 
@@ -98,10 +108,7 @@ def _called(function: Callable[..., Any], schema: Any, payload: bytes) -> bytes:
 def _written(arrays: list[Any], schema: Any) -> bytes:
     import pyarrow as pa
 
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.record_batch(arrays, schema=schema))
-    return bytes(sink.getvalue())
+    return bytes(pa.record_batch(arrays, schema=schema).serialize())
 
 
 def _reason(error: BaseException) -> bytes:

@@ -8,7 +8,8 @@ import time
 from struct import Struct
 
 HEADER = Struct("<Q")
-FRAME_BYTES_MAX = 2**31
+NUMBER = Struct("<Q")  # of a call: begins its frame, and comes back with its answer behind the byte that says how it went
+FRAME_BYTES_MAX = 256 * 2**20  # of an answer: 16 KiB for each row of the longest call; read as it comes, so a lie about it costs nothing
 _PIECE = 2**20
 
 

@@ -1,6 +1,7 @@
 """A user's function as the engine calls it: a process that is started, asked, and killed when it takes too long.
 
-A call that fails costs its rows their values and nothing else: the next one finds a new process if it has to.
+A call that fails costs its rows their values and nothing else: the next one finds a new process if it has to. Nothing that the process
+answers is believed: what is no column of the declared type and length is a failed call, and its process is replaced.
 """
 
 from __future__ import annotations
@@ -8,34 +9,64 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Any, NoReturn
 
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type
+from millstream.engine.data.durations import duration_text
+from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.user_functions import FunctionFailed
-from millstream.engine.language.durations import duration_text
 from millstream.engine.language.statements import FunctionDefinition
-from millstream.server.functions.child import DONE
-from millstream.server.functions.frames import Gone, Overdue, read_frame, write_frame
+from millstream.protocol.errors import RemoteProtocolError
+from millstream.server.functions.child import DONE, REASON_MAX
+from millstream.server.functions.frames import NUMBER, Gone, Overdue, read_frame, write_frame
+from millstream.server.functions.processes import cpu_used_s, kill_whole
 
 START_S = 20.0  # for the interpreter, its imports and those of the user's file
 TRANSPORT_S = 5.0  # for a process that is alive to take its arguments
 END_S = 2.0
+FRONT = 1 + NUMBER.size  # of an answer: how it went, and to which call
+CPU_SPARE_S = 5  # of processor time that a process may use beyond the call's time on every processor: what it does between calls ends it
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONHOME")  # what an interpreter needs to start
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What functions may do. `hidden` are paths that no function may read, wherever its file stands: the data directory."""
+
+    memory_bytes_max: int = 2**30
+    confined: bool = True
+    hidden: tuple[str, ...] = field(default=())
+
+    def readable(self, file: str) -> list[str]:
+        """Return the folder of a function's file, unless what is hidden lies in it, or it in what is hidden."""
+        folder = os.path.realpath(os.path.dirname(os.path.abspath(file)))
+        for path in map(os.path.realpath, self.hidden):
+            if os.path.commonpath([folder, path]) in (folder, path):
+                return []
+        return [] if folder == os.path.sep else [folder]
 
 
 class FunctionProcess:
-    """See the module's text. May be called from any thread; calls take turns."""
+    """See the module's text. May be called from any thread; calls take turns. `missing` names the locks that this system lacks."""
 
-    def __init__(self, definition: FunctionDefinition, source: str) -> None:
+    def __init__(self, definition: FunctionDefinition, source: str, confinement: Confinement | None = None) -> None:
+        from millstream.protocol.batches import BatchDecoder  # a script without functions needs no protocol
+
         self.definition = definition
         self.calls = self.failed_calls = self.starts = 0
+        self.missing: list[str] = []
+        self._confinement = confinement or Confinement()
         self._source = source
         self._schema = pa.schema([("answer", arrow_type(definition.result))])
+        self._decoder = BatchDecoder(self._schema)
         self._arguments = pa.schema([(p.name, arrow_type(p.type)) for p in definition.parameters])
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,7 +79,7 @@ class FunctionProcess:
             self._make_ready()
 
     def __call__(self, columns: Sequence[Any]) -> Any:
-        """Return the function's answer over whole columns; FunctionFailed when it raises, ends, or takes longer than it may."""
+        """Return the function's answer over whole columns; FunctionFailed when it raises, ends, lies, or takes longer than it may."""
         with self._lock:
             self.calls += 1
             try:
@@ -65,21 +96,34 @@ class FunctionProcess:
 
     def _ask(self, columns: Sequence[Any]) -> Any:
         self._make_ready()
+        batch = pa.record_batch(list(columns), schema=self._arguments)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._arguments) as writer:
-            writer.write_batch(pa.record_batch(list(columns), schema=self._arguments))
-        payload = sink.getvalue()
+            writer.write_batch(batch)
         limit_us = self.definition.limit_us
-        self._send(payload)
+        self._bound_processor_time(limit_us / 1e6)
+        self._send(NUMBER.pack(self.calls) + sink.getvalue().to_pybytes())
         answer = self._receive(limit_us / 1e6, f"it took longer than {duration_text(limit_us)}")
-        with pa.ipc.open_stream(answer) as reader:
-            return reader.read_next_batch().column(0)
+        return self._column_of(answer, batch.num_rows)
+
+    def _column_of(self, answer: Any, rows: int) -> Any:
+        """Return the column in an answer, every value of it looked at: the process may have written anything."""
+        try:
+            column = self._decoder.decode(answer, rows).column(0)
+            column.validate(full=True)
+        except (RemoteProtocolError, pa.ArrowException, ValueError, MemoryError) as error:
+            self._replace()
+            reason = " ".join(str(error).split())[:REASON_MAX]
+            raise FunctionFailed(f"its answer is no column of {rows} values of the type {self.definition.result}: {reason}") from None
+        return column
 
     # -- the process ----------------------------------------------------------------------------------------------------------
 
     def _make_ready(self) -> None:
-        if self._is_ready:
+        if self._is_ready and self._process is not None and self._process.poll() is None:
             return
+        if self._is_ready:  # it ended between two calls, which is nothing to this one
+            self._kill()
         if self._is_closed:
             raise FunctionFailed("it was dropped")
         if self._process is None:
@@ -94,15 +138,37 @@ class FunctionProcess:
     def _introduce(self) -> None:
         definition = self.definition
         about = {"name": definition.name, "file": os.path.basename(definition.file), "source": self._source}
+        self._bound_processor_time(START_S)
         self._send(json.dumps(about).encode())
         self._send(self._schema.serialize())
-        self._receive(START_S, f"its file took longer than {START_S:g} seconds to load")
+        told = self._receive(START_S, f"its file took longer than {START_S:g} seconds to load")
+        try:
+            self.missing = [str(name)[:REASON_MAX] for name in json.loads(bytes(told))]
+        except (ValueError, TypeError, RecursionError):
+            raise FunctionFailed("its file wrote where its answers go") from None
 
     def _spawn(self) -> None:
-        ours, theirs = os.pipe()
-        command = [sys.executable, "-I", "-m", "millstream.server.functions.child", str(ours)]
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[ours], process_group=0)
+            ours, theirs = os.pipe()
+        except OSError as error:
+            raise FunctionFailed(f"its process cannot be started: {error}") from error
+        told = {
+            "lifeline": ours,
+            "memory_bytes_max": self._confinement.memory_bytes_max,
+            "confined": self._confinement.confined,
+            "readable": self._confinement.readable(self.definition.file),
+        }
+        command = [sys.executable, "-I", "-m", "millstream.server.functions.child", json.dumps(told)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[ours],
+                start_new_session=True,
+                env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
+                cwd=os.path.sep,
+            )
         except OSError as error:
             os.close(theirs)
             raise FunctionFailed(f"its process cannot be started: {error}") from error
@@ -113,6 +179,16 @@ class FunctionProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
+
+    def _bound_processor_time(self, call_s: float) -> None:
+        """Let the process use as much processor time as a call may take on all processors, and a little: then the system ends it."""
+        assert self._process is not None
+        if sys.platform != "linux":
+            return
+        pid = self._process.pid
+        with contextlib.suppress(OSError):  # it has ended, which the call will find
+            most = int(cpu_used_s(pid) + call_s * (os.cpu_count() or 1)) + CPU_SPARE_S
+            resource.prlimit(pid, resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
 
     def _send(self, payload: Any) -> None:
         assert self._process is not None
@@ -133,9 +209,12 @@ class FunctionProcess:
             raise FunctionFailed(overdue) from None
         except Gone:
             self._fail_ended("its process ended")
+        if answer[1:FRONT] != NUMBER.pack(self.calls if self._is_ready else 0):
+            self._replace()
+            raise FunctionFailed("it wrote where its answers go")
         if answer[:1] != DONE:
-            raise FunctionFailed(answer[1:].decode("utf-8", "replace"))
-        return pa.py_buffer(answer)[1:]
+            raise FunctionFailed(answer[FRONT : FRONT + 4 * REASON_MAX].decode("utf-8", "replace"))
+        return pa.py_buffer(answer)[FRONT:]
 
     def _fail_ended(self, what: str) -> NoReturn:
         assert self._process is not None
@@ -154,8 +233,9 @@ class FunctionProcess:
         process, self._process, self._is_ready = self._process, None, False
         if process is None:
             return
-        process.kill()
-        process.wait(END_S)
+        kill_whole(process)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel, dies when that lets go, and is collected then
+            process.wait(END_S)
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()

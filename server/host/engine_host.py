@@ -8,97 +8,59 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
-from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.flow.accounts import StreamAccount
+from millstream.engine.flow.frontier import edge_frontier
+from millstream.engine.flow.sources import Ingested, MergedPart
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.physical import QueryOptions
-from millstream.engine.runtime.accounts import StreamAccount
 from millstream.engine.runtime.executor import Executor
-from millstream.engine.runtime.frontier import edge_frontier
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested, MergedPart
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.functions.process import FunctionProcess
-from millstream.server.host import side_streams
-from millstream.server.host.fed_streams import base_streams
+from millstream.server.errors import StorageError
+from millstream.server.functions.process import Confinement, FunctionProcess
+from millstream.server.host.contract import Context, Durability, Observer, Optimising, Postponing, TargetWatch
 from millstream.server.host.feeding import DirectFeeder, Feeder
+from millstream.server.host.held import HeldRows, KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
-from millstream.server.host.queries import Query, QueryBook
-from millstream.server.host.rates import StreamRates
+from millstream.server.host.queries import Query, QueryBook, base_streams
 from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.host.runtime import Runtime, RuntimeFactory
 from millstream.server.host.sharing import late_rule, period_chooser
-from millstream.server.journal.checkpoints import key_of
-from millstream.server.journal.journaling import JournalBounds, Journaling
-from millstream.server.journal.recovery import Recovery
+from millstream.server.host.side_streams import error_columns, late_columns
 from millstream.server.journal.store import Store, StoredRun
-from millstream.server.once.held import HeldRows, KeptResults
 from millstream.server.results.outcome import Outcome
-from millstream.server.watch.watch import QosWatch
-
-if TYPE_CHECKING:
-    from millstream.server.watch.optimiser import RuntimeOptimiser
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001
 COUNTS = ("accepted", "processed", "late", "partly_late", "shed", "failed", "queued", "failed_results")
 
 
-class Observer(Protocol):
-    """Who is told what happens. Calls may come from any thread, must return soon and never raise."""
+class EngineHost:
+    """Catalogue, network and runtime, and the queries on them.
 
-    def query_began(self, query: Query) -> None:
-        """A run of a query is about to start: the next results of it belong to this run."""
-
-    def results(self, query: Query, train: Train) -> None:
-        """Rows of the answer, in order; perhaps none."""
-
-    def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
-        """No more results of this run: `finished`, `stopped`, `dropped`, `lifetime` or `failed`."""
-
-    def stream_dropped(self, name: str) -> None:
-        """A stream or table is gone."""
-
-    def reported(self, kind: str, message: str) -> None:
-        """Something for whoever operates the server."""
-
-    def kept(self, query: Query) -> KeptResults:
-        """The results of a query that are kept now."""
-
-    def is_pressed(self, stream: str) -> bool:
-        """Whether results that come from a stream wait for their readers, so that its publishers should too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
-
-    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there.
+    What stands in the first block of members is set by `server/assembly.py`, which puts the parts together.
     """
 
-    owner: object | None = None
-    text: str = ""
-    name: str | None = None
-    restoring: bool = False
-    number: int | None = None
-
-
-class EngineHost:
-    """See the module's text. Members are for the files of `statements/`; others use the methods."""
+    execute: Callable[[Statement | str, Context], Outcome]
+    """Execute one statement, parsed or as text. Raises the errors of the engine, the scheduler and the server."""
+    admit: Callable[[Query], None]
+    """Let a query that is to begin in, perhaps with warnings, or raise Refused."""
+    watch: TargetWatch
 
     def __init__(
         self,
@@ -118,11 +80,14 @@ class EngineHost:
         self.queries = QueryBook()
         self.derived: dict[str, Query] = {}
         self.functions: dict[str, FunctionProcess] = {}
+        self.confinement = Confinement()
+        """What functions may do, and what must stay hidden from them."""
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
-        self.journaling: Journaling | None = None
-        self.recovery: Recovery | None = None
+        self.journaling: Durability | None = None
+        self.recovery: Postponing | None = None  # while the journal is replayed
+        self.optimiser: Optimising | None = None
         self.is_durable = True  # False: nothing that happens here outlives it, so that DURABILITY promises nothing
         self.recordings: dict[Recorded, tuple[object | None, ArrivalRecording | DecisionRecording]] = {}
         self.policy = policy
@@ -131,30 +96,29 @@ class EngineHost:
         self.network = Network(self, sharing=sharing != OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
         self.network.choose_periods = period_chooser(sharing)
         self.sharing = sharing
-        self.rates = StreamRates()
-        self.admission = "off"
         self.executor = Executor(self.network)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))
-        self.watch = QosWatch(self)
-        self.optimiser: RuntimeOptimiser | None = None
         self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
         self.network.late_rule = late_rule(sharing, self.runtime.arrival_ns)
 
-    # --- statements ---
-
-    def execute(self, statement: Statement | str, context: Context) -> Outcome:
-        """Execute one statement, parsed or as text. Raises the errors of the engine, the scheduler and the server."""
-        from millstream.server.statements import language  # those files build on this one, and the server listens before it loads them
-
-        parsed = language.parse_statement(statement) if isinstance(statement, str) else statement
-        return language.EXECUTORS[type(parsed)](self, parsed, context)
+    # --- definitions ---
 
     def register_class(self, definition: ClassDefinition) -> None:
         """Give a class its node in the network."""
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
         node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
         self.class_nodes[definition.name] = node
+
+    def forget_class(self, name: str) -> None:
+        """Take a class that no query is of out of memory."""
+        self.catalog.drop_class(name)
+        del self.class_nodes[name]
+
+    def forget_function(self, name: str) -> None:
+        """Take a function that nobody calls out of memory, and end its process."""
+        self.catalog.drop_function(name)
+        self.functions.pop(name).close()
 
     def shed_by_class(self, stream: str, ingested: Ingested) -> dict[str, int]:
         """Return how many rows of a chunk were dropped before each class."""
@@ -190,15 +154,26 @@ class EngineHost:
             raise UnknownName(f"there is no class {options.class_name}", hint=did_you_mean(options.class_name, self.class_nodes))
         return found
 
-    def register_stream(self, definition: StreamDefinition) -> None:
-        """Open a stream for rows."""
-        self.network.create_stream(definition)
-        self.intakes[definition.name] = StreamIntake(self, definition)
-
-    def register_table(self, definition: TableDefinition) -> None:
-        """Open a table for changes."""
+    def make_relation(self, definition: StreamDefinition | TableDefinition) -> StreamIntake:
+        """Make a stream's or table's place in the network; rows enter by what this returns, which others find once it is opened."""
+        if isinstance(definition, StreamDefinition):
+            self.network.create_stream(definition)
+            return StreamIntake(self, definition)
         self.network.create_table(definition)
-        self.intakes[definition.name] = StreamIntake(self, self.network.sources[definition.name].definition, definition)
+        return StreamIntake(self, self.network.sources[definition.name].definition, definition)
+
+    def open_relation(self, intake: StreamIntake) -> None:
+        """Let publishers find a stream or table."""
+        self.intakes[intake.name] = intake
+
+    def close_relation(self, name: str) -> None:
+        """Take a stream or table out of memory, whether it was open or not."""
+        self.network.drop_stream(name)
+        intake = self.intakes.pop(name, None)
+        if intake is not None:
+            intake.is_gone = True
+        if self.journaling is not None:
+            self.journaling.forget(name)
 
     def intake(self, name: str) -> StreamIntake:
         """Return where rows of a stream enter; UnknownName when there is none such."""
@@ -208,6 +183,10 @@ class EngineHost:
                 raise UnknownName(f"{name} is a derived stream; rows come from its SELECT alone", token=name)
             raise UnknownName(f"there is no stream {name}", hint=did_you_mean(name, self.intakes), token=name)
         return found
+
+    def base_streams(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the streams that rows enter and that these names, derived streams among them, come from."""
+        return base_streams(self.derived, names)
 
     def is_pressed(self, stream: str) -> bool:
         """Whether publishers of a stream should wait for those who read results."""
@@ -233,16 +212,27 @@ class EngineHost:
         """Wait, SEEN_S at most, until a running query has seen all that has arrived."""
         at = self.network.ingress.next_seq - 1
         deadline = time.monotonic() + SEEN_S
-        streams = base_streams(self, query.reads)
+        streams = self.base_streams(query.reads)
         while query.state is QueryState.RUNNING and not all(self.have_seen(s, at) for s in streams) and time.monotonic() < deadline:
             time.sleep(SEEN_STEP_S)
 
     # --- time ---
 
     def tick(self) -> None:
-        """Let the processing time that has passed have its effect: arrival-time windows, idle inputs."""
-        for ingested in self.network.tick(self.runtime.now_us(), arrival_ns=self.runtime.arrival_ns()):
-            self.runtime.arrived(ingested)
+        """Let the processing time that has passed have its effect: arrival-time windows, idle inputs.
+
+        StorageError, once all streams had their tick, when the journal did not take a durable one's: its time stands still until then.
+        """
+        now_us, arrival_ns = self.runtime.now_us(), self.runtime.arrival_ns()
+        refused: StorageError | None = None
+        for source in list(self.network.sources.values()):
+            try:
+                for ingested in self.network.tick_source(source, now_us, arrival_ns=arrival_ns):
+                    self.runtime.arrived(ingested)
+            except StorageError as error:
+                refused = error
+        if refused is not None:
+            raise refused
 
     def end_stream(self, name: str) -> int | None:
         """End a stream; returns the arrival number of the end, None when it had ended before."""
@@ -290,10 +280,6 @@ class EngineHost:
 
     # --- durability ---
 
-    def open_journal(self, directory: Path, bounds: JournalBounds) -> None:
-        """Use the journal of a data directory. StoreError when it cannot be used or is corrupt."""
-        self.journaling = Journaling(self, directory, bounds)
-
     def check_durable(self, what: str, level: str) -> None:
         """Refuse what is to be durable when nothing is kept."""
         if level != "none" and self.is_durable and self.journaling is None:
@@ -310,7 +296,7 @@ class EngineHost:
         if self.journaling is None or not self.journaling.keeps_all_of(query):
             return
         query.identity = secrets.token_hex(6)
-        before = self.store.runs().get(key_of(query)) if recovering else None
+        before = self.store.runs().get(query.key) if recovering else None
         if before is not None:
             query.rows_out = query.rows_before = rows
             # A change log's rows depend on how trains were cut, so it is not continued in the middle.
@@ -318,13 +304,13 @@ class EngineHost:
 
     def remember_run(self, query: Query) -> None:
         """Keep where a run began; what was given under earlier identities is known to go as far as the results do now."""
-        before = self.store.runs().get(key_of(query))
+        before = self.store.runs().get(query.key)
         began_at = self.network.queries[query.id].from_seq if query.id is not None else 0
         if query.earlier and before is not None:
             began_at = before.began_at
             for identity, rows in query.earlier.items():
                 query.earlier[identity] = query.rows_out if rows < 0 else min(rows, query.rows_out)
-        self.store.set_run(key_of(query), StoredRun(began_at, query.identity, query.earlier))
+        self.store.set_run(query.key, StoredRun(began_at, query.identity, query.earlier))
 
     def order_of(self, query: str) -> int:
         """Return the place of a query among all that were ever made, to order what several of them feed to one stream."""
@@ -353,6 +339,18 @@ class EngineHost:
         """Return the accounts that do not balance now, by query; they all must once everything is quiescent."""
         return [(q.name, a) for q in self.queries for a in self.accounts(q) if not a.balances]
 
+    def failures_of_shed_by(self, query: Query) -> tuple[int, str]:
+        """Return at how many rows since the query's log was opened its `shed_by` failed, and why at the last; (0, "") where it did not.
+
+        It is computed where rows enter, before any operator could report an error.
+        """
+        running = None if query.id is None else self.network.queries.get(query.id)
+        for stream in () if running is None else running.blueprint.base_streams:
+            log = self.network.sources[stream].shed_logs.get(running.shed_key) if running is not None else None
+            if log is not None and log.utility is not None:
+                return log.utility.failures
+        return 0, ""
+
     # --- what the network and the scheduler tell ---
 
     def deliver(self, query: Query, run: int, train: Train) -> None:
@@ -367,11 +365,21 @@ class EngineHost:
 
     def late(self, query: str, stream: str, rows: Train) -> None:
         """Pass late rows on to the stream's late output, if it has one."""
-        side_streams.pass_late(self, query, stream, rows)
+        source = self.network.sources.get(stream)
+        name = None if source is None else source.definition.late_into
+        if name is not None and rows.rows:
+            self.feeder.feed(name, self.order_of(query), rows.seq.array(), late_columns(query, rows))
 
     def evaluation_errors(self, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-        """Pass evaluation errors on to the stream's error output, if it has one."""
-        side_streams.pass_errors(self, query, stream, errors)
+        """Pass evaluation errors on to the error output of the stream whose row failed, if it has one."""
+        intake = None if stream is None else self.intakes.get(stream)
+        name = None if intake is None else intake.definition.errors_into
+        if intake is None or name is None:
+            return
+        records = errors.records()
+        seqs = np.array([r.seq for r in records], dtype=np.int64)
+        columns = error_columns(query, intake.places_of(seqs), [r.reason for r in records], [r.raw for r in records])
+        self.feeder.feed(name, self.order_of(query), seqs, columns)
 
     def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
         """An operator raised. The scheduler halts the query; whoever subscribed is told."""

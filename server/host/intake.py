@@ -6,16 +6,16 @@ with it (ON ERROR FAIL).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import column_to_arrow
 from millstream.engine.data.column import Column
-from millstream.engine.data.errors import EngineError, UnknownName
+from millstream.engine.data.errors import EngineError, InvalidDefinition, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array
@@ -25,14 +25,22 @@ from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.ingest.plain_columns import PlainColumns
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
+from millstream.protocol.values import arrow_functions as pc
 from millstream.server.errors import BadInput
 from millstream.server.host.places import Places
 from millstream.server.host.side_streams import error_columns
 from millstream.server.results.outcome import spell
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import EngineHost
-    from millstream.server.net.publishing import Channel
+    from millstream.engine.flow.sources import Ingested
+    from millstream.engine.runtime.network import Network
+    from millstream.server.host.contract import Durability
+    from millstream.server.host.runtime import Runtime
+
+
+NS_PER_S = 1_000_000_000
+RATE_NOTES_MAX = 11
+"""Moments at which totals are remembered: with one each half second, the last five seconds."""
 
 
 @dataclass(slots=True)
@@ -50,13 +58,34 @@ class Taken:
     shed: Mapping[str, int] | None = None
 
 
+class Intakes(Protocol):
+    """What the way into a stream needs of the host: where rows go, and who else is concerned."""
+
+    network: Network
+    runtime: Runtime
+    intakes: dict[str, StreamIntake]
+    journaling: Durability | None
+
+    def shed_by_class(self, stream: str, ingested: Ingested) -> dict[str, int]:
+        """Return how many rows of a chunk were dropped before each class."""
+        ...
+
+    def lag_of(self, query: str, stream: str) -> int:
+        """Return how many rows of a stream a query has yet to take."""
+        ...
+
+    def is_pressed(self, stream: str) -> bool:
+        """Whether publishers of a stream should wait for those who read results."""
+        ...
+
+
 class StreamIntake:
     """The way into one stream or table. `accepted_total` and `refused_total` count rows since it was made; `channels` are its publishers.
 
     `definition` says how rows enter; `offered` what rows may look like: those of a table may carry `op`, where '-' deletes.
     """
 
-    def __init__(self, host: EngineHost, definition: StreamDefinition, table: TableDefinition | None = None) -> None:
+    def __init__(self, host: Intakes, definition: StreamDefinition, table: TableDefinition | None = None) -> None:
         self.host = host
         self.definition = definition
         self.name = definition.name
@@ -66,12 +95,26 @@ class StreamIntake:
             self.offered = replace(table, schema=Schema((*table.schema.fields, Field("op", TEXT))))
         self._coercer = coercer_for(self.offered, False)
         self.spelled_schema = spell(self.offered.schema)
-        self.channels: list[Channel] = []
+        self.channels: list[object] = []
         self.accepted_total = 0
         self.refused_total = 0
         self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
+        self.is_gone = False  # it was dropped
         self.is_ending = False  # its end was asked for; set under the ingress lock
         self._places = Places() if definition.errors_into is not None else None
+        self._totals: deque[tuple[int, int]] = deque(maxlen=RATE_NOTES_MAX)  # (time, rows accepted) at the last moments that were noted
+
+    def note_rate(self, now_ns: int) -> None:
+        """Note how many rows have come up to a moment later than the last noted."""
+        self._totals.append((now_ns, self.accepted_total))
+
+    def rate_per_s(self) -> float | None:
+        """Return the rows a second lately; None before two moments were noted. From any thread."""
+        noted = tuple(self._totals)
+        if len(noted) < 2:
+            return None
+        (first_ns, before), (last_ns, after) = noted[0], noted[-1]
+        return max(0.0, (after - before) * NS_PER_S / max(1, last_ns - first_ns))
 
     @property
     def durability(self) -> str:
@@ -123,7 +166,7 @@ class StreamIntake:
     def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int]]:
         """As `take_columns`; also what was shed, which is not known yet while the rows wait for the disk."""
         host = self.host
-        if host.intakes.get(self.name) is not self:  # dropped, and perhaps made anew with other columns
+        if self.is_gone:  # and perhaps made anew with other columns
             raise UnknownName(f"there is no stream {self.name}")
         if self.is_sync:
             found: dict[str, int] = {}
@@ -151,7 +194,9 @@ class StreamIntake:
     def _take_sync(self, columns: Sequence[Column], places: Int64Array | None, shed: dict[str, int]) -> int:
         assert self.host.journaling is not None
         with self.host.network.ingress.lock:
-            lo, hi = self.host.journaling.take_sync(self, columns, shed)
+            if self.is_ending:
+                raise InvalidDefinition(f"stream {self.name} has ended")
+            lo, hi = self.host.journaling.take_sync(self.name, columns, shed)
             self.note_accepted(np.arange(lo, hi, dtype=np.int64), places)
         return hi - 1
 

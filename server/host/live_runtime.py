@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import QueryPaused, QueryResumed
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
@@ -17,10 +17,11 @@ from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.host.arrival_clock import ArrivalClock
 from millstream.server.host.gate import Gate
+from millstream.server.host.measured import Measured
 from millstream.server.host.recordings import ArrivalRecording
-from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
-from millstream.server.watch.measured import Measured
+from millstream.server.host.runtime import arrivals, splicer
 
 
 class LiveRuntime:
@@ -35,14 +36,16 @@ class LiveRuntime:
         on_instruction: InstructionHandler,
         clock_ns: ClockNs = time.monotonic_ns,
         *,
+        arrival_clock: ArrivalClock | None = None,
         window: int = WINDOW_TUPLES,
         aging: float = AGING,
         load: str | None = None,
     ) -> None:
         self.clock_ns = clock_ns
-        self.recording: ArrivalRecording | None = None
+        self._arrival_clock = arrival_clock or ArrivalClock()
+        self._recording: ArrivalRecording | None = None
         self._gate = Gate(executor)
-        self.scheduler = LiveScheduler(
+        self._scheduler = LiveScheduler(
             self._gate,
             policy=policy,
             workers=workers,
@@ -55,20 +58,29 @@ class LiveRuntime:
         )
         self._home = 0  # the thread that started this one: the event loop's
 
+    @property
+    def scheduler(self) -> LiveScheduler:
+        """The scheduler with its threads."""
+        return self._scheduler
+
+    def record(self, recording: ArrivalRecording | None) -> None:
+        """Note arrivals in `recording` from now on."""
+        self._recording = recording
+
     def start(self) -> None:
         """Start the threads."""
         self._home = threading.get_ident()
-        self.scheduler.start()
+        self._scheduler.start()
 
     def stop(self, drain_s: float) -> bool:
         """Stop the threads, after at most `drain_s` for what is queued. Returns whether everything was worked off."""
-        drained = self.scheduler.quiesce(drain_s) if drain_s > 0 else False
-        self.scheduler.stop(drain=False)
+        drained = self._scheduler.quiesce(drain_s) if drain_s > 0 else False
+        self._scheduler.stop(drain=False)
         return drained
 
     def now_us(self) -> int:
-        """Return the system's clock."""
-        return time.time_ns() // NS_PER_US
+        """Return the arrival time (arrival_clock.py)."""
+        return self._arrival_clock.now_us()
 
     def arrival_ns(self) -> int:
         """Return the scheduler's clock, which is monotonic."""
@@ -77,29 +89,29 @@ class LiveRuntime:
     def arrived(self, ingested: Ingested) -> None:
         """Tell the scheduler; on the event loop's thread a few rows are run at once."""
         events = arrivals(ingested)
-        if self.recording is not None:
-            self.recording.note(events)
+        if self._recording is not None:
+            self._recording.note(events)
         if threading.get_ident() == self._home and not self._gate.is_closed:
-            self.scheduler.offer(events)
+            self._scheduler.offer(events)
             return
         for event in events:
-            self.scheduler.post(event)
+            self._scheduler.post(event)
 
     def add(self, delta: GraphDelta) -> None:
         """Splice in and wait."""
-        self.scheduler.add_query(delta)
+        self._scheduler.add_query(delta)
 
     def remove(self, query: QueryId, operators: tuple[OperatorId, ...]) -> None:
         """Splice out and wait."""
-        self.scheduler.remove_query(query, operators)
+        self._scheduler.remove_query(query, operators)
 
     def pause(self, query: QueryId) -> None:
         """Post it."""
-        self.scheduler.post(QueryPaused(query))
+        self._scheduler.post(QueryPaused(query))
 
     def resume(self, query: QueryId) -> None:
         """Post it."""
-        self.scheduler.post(QueryResumed(query))
+        self._scheduler.post(QueryResumed(query))
 
     def still(self) -> AbstractContextManager[None]:
         """Let the orders that run end, and the others wait."""
@@ -107,18 +119,18 @@ class LiveRuntime:
 
     def set_policy(self, spec: PolicySpec) -> None:
         """Check it here, post it, and return once it is in force."""
-        self.scheduler.set_policy(spec)
-        self.scheduler.ask(lambda core: core.policy)
+        self._scheduler.set_policy(spec)
+        self._scheduler.ask(lambda core: core.policy)
 
     def measures(self) -> Measured | None:
         """Return what was measured up to now."""
-        measures = self.scheduler.measures()
+        measures = self._scheduler.measures()
         return None if measures is None else Measured(measures, self.clock_ns())
 
     def loads(self) -> Mapping[ClassId, ClassLoad]:
         """Return how the classes stood at the end of the last cycle."""
-        return self.scheduler.ask(lambda core: {} if core.load is None else core.load.present)
+        return self._scheduler.ask(lambda core: {} if core.load is None else core.load.present)
 
     def statistics(self) -> SchedulerStatistics:
         """Return the counts as of the scheduler's last breath."""
-        return self.scheduler.statistics()
+        return self._scheduler.statistics()

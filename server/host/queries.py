@@ -7,7 +7,7 @@ never changed in place.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from millstream.server.results.trains import ResultShape
 from millstream.server.results.waiting_results import WaitingResults
 
 if TYPE_CHECKING:
+    from millstream.engine.data.train import Train
     from millstream.engine.plan.plan import PlannedQuery
 
 
@@ -44,7 +45,7 @@ class Query:
     `warnings` what admission had to say of it,
     `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
     `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
-    event loop has yet to take.
+    event loop has yet to take, `unfed` the results of an INSERT whose statement is not on disk yet (None once it is).
     """
 
     name: str
@@ -75,11 +76,17 @@ class Query:
     rows_before: int = 0
     complete_from_us: int | None = None
     waiting: WaitingResults = field(default_factory=WaitingResults)
+    unfed: list[Train] | None = None
 
     @property
     def is_durable(self) -> bool:
         """Whether it outlives its connection and the server's restart."""
         return self.owner is None
+
+    @property
+    def key(self) -> str:
+        """The name under which its run is remembered: derived streams have names of their own."""
+        return f"stream {self.name}" if self.kind is QueryKind.DERIVED else f"query {self.name}"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -158,3 +165,12 @@ class QueryBook:
     def owned_by(self, owner: object) -> list[Query]:
         """Return the temporary queries of a connection."""
         return [q for q in self._by_name.values() if q.owner is owner]
+
+
+def base_streams(derived: Mapping[str, Query], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the streams that rows enter and that these names, derived streams among them, come from, in order of appearance."""
+    found: dict[str, None] = {}
+    for name in names:
+        query = derived.get(name)
+        found.update(dict.fromkeys(base_streams(derived, query.reads) if query is not None else (name,)))
+    return tuple(found)

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Splice
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.watch.measured import Measured
+from millstream.server.host.measured import Measured
+
+if TYPE_CHECKING:
+    from millstream.scheduler.live import LiveScheduler
+    from millstream.server.host.recordings import ArrivalRecording
 
 NS_PER_US = 1_000
 
@@ -26,8 +30,17 @@ NS_PER_US = 1_000
 class Runtime(Protocol):
     """Runs the network. Times: `now_us` since 1970 for processing time, `arrival_ns` monotonic for response times."""
 
+    @property
+    def scheduler(self) -> LiveScheduler | None:
+        """The scheduler with its threads, None where no time passes: then nothing is measured, foreseen or recorded."""
+        ...
+
+    def record(self, recording: ArrivalRecording | None) -> None:
+        """Note in `recording` what arrives from now on, or with None note nothing any more."""
+        ...
+
     def now_us(self) -> int:
-        """Return the processing time."""
+        """Return the processing time, never less than before; live it is the arrival time of arrival_clock.py."""
         ...
 
     def arrival_ns(self) -> int:

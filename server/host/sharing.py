@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from millstream.engine.language.durations import duration_text
+from millstream.engine.data.durations import duration_text
 from millstream.engine.sharing.periods import ChoosePeriods, InForce, Periodic
 from millstream.engine.synopses.late_runs import LateRule
 from millstream.scheduler.sharing.catalog import assign, sharing_policy

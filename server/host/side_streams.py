@@ -9,9 +9,7 @@ there: several streams may share one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from millstream.engine.data.arrow import column_from_arrow
 from millstream.engine.data.column import Column, null_column
@@ -19,13 +17,7 @@ from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import Field, Schema, StreamDefinition
 from millstream.engine.data.train import Train
 from millstream.engine.data.types import BIGINT, TEXT
-from millstream.engine.ingest.outcome import Reasons
-from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.catalog import Catalog
-
-if TYPE_CHECKING:
-    from millstream.server.host.engine_host import EngineHost
-    from millstream.server.host.queries import Query
 
 ERROR_SCHEMA = Schema((Field("query", TEXT), Field("reason", TEXT, False), Field("position", BIGINT), Field("raw", TEXT)))
 
@@ -64,46 +56,15 @@ def _shape(schema: Schema) -> list[tuple[str, str]]:
     return [(f.name, str(f.type)) for f in schema.fields]
 
 
-def pass_late(host: EngineHost, query: str, stream: str, rows: Train) -> None:
-    """Let late rows into the late output of their stream."""
-    source = host.network.sources.get(stream)
-    name = None if source is None else source.definition.late_into
-    if name is None or rows.rows == 0:
-        return
-    host.feeder.feed(name, host.order_of(query), rows.seq.array(), [*rows.columns(), _texts([query] * rows.rows)])
-
-
-def pass_errors(host: EngineHost, query: str, stream: str | None, errors: EvaluationErrors) -> None:
-    """Let evaluation errors into the error output of the stream whose row failed."""
-    intake = None if stream is None else host.intakes.get(stream)
-    name = None if intake is None else intake.definition.errors_into
-    if intake is None or name is None:
-        return
-    records = errors.records()
-    seqs = np.array([r.seq for r in records], dtype=np.int64)
-    columns = error_columns(query, intake.places_of(seqs), [r.reason for r in records], [r.raw for r in records])
-    host.feeder.feed(name, host.order_of(query), seqs, columns)
+def late_columns(query: str, rows: Train) -> list[Column]:
+    """Return late rows of a query's input as rows of the late output."""
+    return [*rows.columns(), _texts([query] * rows.rows)]
 
 
 def error_columns(query: str | None, positions: Sequence[int | None], reasons: list[str], raws: list[str]) -> list[Column]:
     """Return rows of an error output."""
     queries = null_column(TEXT, len(reasons)) if query is None else _texts([query] * len(reasons))
     return [queries, _texts(reasons), column_from_arrow(pa.array(positions, pa.int64()), BIGINT), _texts(raws)]
-
-
-def forward(host: EngineHost, query: Query, run: int, train: Train) -> None:
-    """Let the results of INSERT INTO … SELECT into their target; columns that it does not name are NULL."""
-    intake = None if query.target is None else host.intakes.get(query.target)
-    if train.rows and intake is not None and query.assignment is not None:
-        reasons = Reasons(train.rows)
-        checked = intake.checked(query.assignment.columns(train, reasons), reasons)
-        seqs = train.seq.array()
-        if checked.rejected:
-            intake.note_refused(checked.rejected, intake.accepted_total + intake.refused_total)
-            seqs = np.delete(seqs, [r.index for r in checked.rejected])
-        if checked.rows:
-            host.feeder.feed(intake.name, host.order_of(query.name), seqs, checked.columns)
-    host.deliver(query, run, train)
 
 
 def _texts(values: list[str]) -> Column:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.sources import Ingested
 from millstream.scheduler import catalog
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.events import PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed
@@ -16,8 +16,8 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
+from millstream.server.host.measured import Measured
 from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
-from millstream.server.watch.measured import Measured
 
 
 class VirtualRuntime:
@@ -43,6 +43,13 @@ class VirtualRuntime:
         self.driver = VirtualDriver(
             self.core, executor, on_splice=splicer(network), on_instruction=on_instruction, start_ns=start_us * NS_PER_US
         )
+
+    @property
+    def scheduler(self) -> None:
+        """None: no time passes."""
+
+    def record(self, recording: object) -> None:
+        """Nothing is recorded in virtual time."""
 
     def run(self) -> None:
         """Run until nothing is left to do at this moment."""

@@ -10,7 +10,6 @@ Callers of `append` hold the ingress lock, so the file has the one arrival order
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -18,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millstream.server.errors import StoreError
+from millstream.server.journal.disk import Disk, write_all
 from millstream.server.journal.records import Record, encode
-from millstream.server.journal.segments import HEADER_BYTES, Segment, create_segment, find_segments, sync_directory
+from millstream.server.journal.segments import HEADER_BYTES, Segment, create_segment, find_segments
 
 FOLDER = "journal"
 RETRY_S = 1.0
@@ -28,7 +28,8 @@ RETRY_S = 1.0
 class Journal:
     """The open journal of a data directory. `report(kind, message)` is told what whoever runs the server must know."""
 
-    def __init__(self, directory: Path, *, fsync_s: float, report: Callable[[str, str], None]) -> None:
+    def __init__(self, directory: Path, disk: Disk, *, fsync_s: float, report: Callable[[str, str], None]) -> None:
+        self.disk = disk
         self.directory = directory / FOLDER
         self._fsync_s = fsync_s
         self._report = report
@@ -39,8 +40,8 @@ class Journal:
         self._idle = False  # the thread sleeps until something is written
         self._failed = False
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self.segments: list[Segment] = find_segments(self.directory)
+            disk.make_directory(self.directory)
+            self.segments: list[Segment] = find_segments(disk, self.directory)
             self._file = self._open_last()
         except OSError as error:
             raise StoreError(f"cannot use the journal in {self.directory}: {error}", hint="check the data directory") from error
@@ -48,10 +49,10 @@ class Journal:
 
     def _open_last(self) -> int:
         if not self.segments:
-            segment, file = create_segment(self.directory, 0)
+            segment, file = create_segment(self.disk, self.directory, 0)
             self.segments.append(segment)
             return file
-        return os.open(self.segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        return self.disk.open_append(self.segments[-1].path)
 
     def start(self) -> None:
         """Begin to force to disk."""
@@ -84,9 +85,9 @@ class Journal:
                     "the journal could not be forced to disk, so nothing more is accepted", hint="see the server's log; restart it"
                 )
             try:
-                _write(self._file, data)
+                write_all(self.disk, self._file, [data])
             except OSError as error:
-                os.ftruncate(self._file, segment.size)
+                self.disk.truncate(self._file, segment.size)
                 raise StoreError(f"the journal cannot be written: {error.strerror or error}", hint="make room on the disk") from error
             segment.size += len(data)
             segment.last_us, segment.end = record.now_us, record.hi
@@ -114,10 +115,10 @@ class Journal:
         with self._changed:
             if self.segments[-1].base == base:
                 return  # nothing has come since it began
-            os.fsync(self._file)
+            self.disk.sync(self._file)
             self._synced = self._written
-            segment, file = create_segment(self.directory, base)
-            os.close(self._file)
+            segment, file = create_segment(self.disk, self.directory, base)
+            self.disk.close(self._file)
             self._file = file
             self.segments = [*self.segments, segment]
 
@@ -127,9 +128,9 @@ class Journal:
             gone = [s for s in self.segments[:-1] if s.base < base]
             self.segments = [s for s in self.segments if s not in gone]
         for segment in gone:
-            segment.path.unlink()
+            self.disk.unlink(segment.path)
         if gone:
-            sync_directory(self.directory)
+            self.disk.sync_directory(self.directory)
         return sum(s.size - HEADER_BYTES for s in gone)
 
     # --- forcing ---
@@ -144,11 +145,11 @@ class Journal:
                     self._idle = False
                 if not self._waiting and not self._stopping:
                     self._changed.wait(self._fsync_s)
-                target, file = self._written, os.dup(self._file)
+                target, file = self._written, self.disk.duplicate(self._file)
                 stopping, dirty = self._stopping and not self._waiting, target > self._synced
             try:
                 if dirty:
-                    os.fsync(file)
+                    self.disk.sync(file)
             except OSError as error:
                 self._fail(error)
                 if self._stopping:
@@ -156,7 +157,7 @@ class Journal:
                 time.sleep(RETRY_S)
                 continue
             finally:
-                os.close(file)
+                self.disk.close(file)
             self._call_safe(target)
             if stopping:
                 return
@@ -186,10 +187,4 @@ class Journal:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
-        os.close(self._file)
-
-
-def _write(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
+        self.disk.close(self._file)

@@ -6,12 +6,12 @@ does not fit anywhere else means that the disk has changed what was written; the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from millstream.engine.data.records import dataclass
 from millstream.server.errors import StoreError
+from millstream.server.journal.disk import Disk, read, write_whole
 from millstream.server.journal.records import HEAD_BYTES, Corrupt, Record, Torn, decode
 
 FORMAT_VERSION = 1
@@ -30,11 +30,9 @@ class Segment:
     last_us: int = 0
     end: int = 0
 
-    def records(self, upto: int | None = None) -> Iterator[Record]:
-        """Yield the records in the first `upto` bytes, by default all that are known to be good."""
-        with self.path.open("rb") as file:
-            content = file.read(self.size if upto is None else upto)
-        yield from records_of(content)
+    def records(self, disk: Disk) -> Iterator[Record]:
+        """Yield the records that are known to be good."""
+        yield from records_of(read(disk, self.path, self.size))
 
 
 def records_of(content: bytes) -> Iterator[Record]:
@@ -51,36 +49,28 @@ def segment_path(directory: Path, base: int) -> Path:
     return directory / f"{base:020d}{_SUFFIX}"
 
 
-def create_segment(directory: Path, base: int) -> tuple[Segment, int]:
+def create_segment(disk: Disk, directory: Path, base: int) -> tuple[Segment, int]:
     """Make a new segment and return it with its open file; the directory's entry is on disk when this returns."""
     path = segment_path(directory, base)
-    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    if os.fstat(file).st_size == 0:
-        os.write(file, _MAGIC + FORMAT_VERSION.to_bytes(4, "little"))
-    os.fsync(file)
-    sync_directory(directory)
+    file = write_whole(disk, path, [_header()], keep_open=True)
+    assert file is not None
     return Segment(path, base, HEADER_BYTES, end=base), file
 
 
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory safe."""
-    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _header() -> bytes:
+    return _MAGIC + FORMAT_VERSION.to_bytes(4, "little")
 
 
-def find_segments(directory: Path) -> list[Segment]:
+def find_segments(disk: Disk, directory: Path) -> list[Segment]:
     """Return the segments in order, checked record by record; the torn tail of the last one is cut off. StoreError when one is corrupt."""
-    paths = sorted(p for p in directory.iterdir() if p.suffix == _SUFFIX)
-    return [_checked(path, is_last=path is paths[-1]) for path in paths]
+    paths = [directory / name for name in disk.names(directory) if name.endswith(_SUFFIX)]
+    return [_checked(disk, path, is_last=path is paths[-1]) for path in paths]
 
 
-def _checked(path: Path, *, is_last: bool) -> Segment:
-    content = path.read_bytes()
+def _checked(disk: Disk, path: Path, *, is_last: bool) -> Segment:
+    content = read(disk, path)
     if is_last and len(content) < HEADER_BYTES:
-        content = _begun_anew(path)
+        content = _begun_anew(disk, path)
     if content[:4] != _MAGIC:
         raise StoreError(f"{path} is no journal", hint=_mend(path))
     version = int.from_bytes(content[4:8], "little")
@@ -97,17 +87,24 @@ def _checked(path: Path, *, is_last: bool) -> Segment:
         except (Torn, Corrupt) as problem:
             if not is_last or (isinstance(problem, Corrupt) and not _is_tail(view, at)):
                 raise StoreError(f"{path} is corrupt at byte {at}: the record's checksum does not fit", hint=_mend(path)) from None
-            os.truncate(path, at)
+            _cut(disk, path, at)
             break
         segment.size, segment.last_us, segment.end = at, record.now_us, record.hi
     return segment
 
 
-def _begun_anew(path: Path) -> bytes:
+def _begun_anew(disk: Disk, path: Path) -> bytes:
     """The crash came before the file's first bytes."""
-    header = _MAGIC + FORMAT_VERSION.to_bytes(4, "little")
-    path.write_bytes(header)
-    return header
+    write_whole(disk, path, [_header()])
+    return _header()
+
+
+def _cut(disk: Disk, path: Path, size: int) -> None:
+    handle = disk.open_append(path)
+    try:
+        disk.truncate(handle, size)
+    finally:
+        disk.close(handle)
 
 
 def _is_tail(view: memoryview, at: int) -> bool:

@@ -1,25 +1,18 @@
-"""The asyncio end of a connection: hands the transport's bytes to the session, reads straight into the protocol's buffer.
-
-Also the sweep that is impatient: one timer for all connections, so that an idle one costs nothing.
-"""
+"""The asyncio end of a connection: hands the transport's bytes to the session, reads straight into the protocol's buffer."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from millstream.server.net.session import Session
-
-if TYPE_CHECKING:
-    from millstream.server.app import Application
-
-WRITE_BUFFER_BYTES_MAX = 1024 * 1024  # unsent bytes at which results wait; a frame larger than that is written whole
+from millstream.server.net.limits import WRITE_BUFFER_BYTES_MAX
+from millstream.server.net.session import Session, SessionServices
 
 
 class Listener(asyncio.BufferedProtocol):
     """One accepted connection."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: SessionServices) -> None:
         self._application = application
         self._session: Session | None = None
 
@@ -47,7 +40,7 @@ class Listener(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The peer does not read fast enough."""
         assert self._session is not None
-        self._session.writing_paused = True
+        self._session.pause_writing()
 
     def resume_writing(self) -> None:
         """The peer has read."""

@@ -6,52 +6,21 @@ stand at the last result of their query: `HeldRows.position` says where.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 from millstream.engine.data.arrow import column_from_arrow
-from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition
-from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition, TimeRule
 from millstream.engine.data.types import Kind
 from millstream.engine.plan.catalog import DerivedStream, TimeOffset
+from millstream.server.host.engine_host import EngineHost
+from millstream.server.host.held import HeldBlock, HeldRows, KeptResults
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.net_rows import net_rows
 
-if TYPE_CHECKING:
-    from millstream.server.host.engine_host import EngineHost
-
 NO_ROW_IS_LATE_US = 1 << 60  # a delay that keeps W below every row: a set of rows that stand has no late ones
 _UNITS = {1_000_000: "s", 1_000: "ms", 1: "us"}
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBlock:
-    """Rows that stand at the arrival number `seq`, or a control item of the stream (`columns` None): its end, or what a clock did."""
-
-    seq: int
-    columns: Sequence[Column] | None
-    control: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRows:
-    """The rows of one input. `missing` counts older ones that are held no longer."""
-
-    definition: StreamDefinition
-    position: int
-    blocks: Callable[[], Iterator[HeldBlock]]
-    missing: int = 0
-
-
-@dataclass(slots=True)
-class KeptResults:
-    """What a query's result log keeps: (position, batch) each, and the number of rows before the first of them."""
-
-    entries: list[tuple[int, Any]] = field(default_factory=list)
-    missing: int = 0
 
 
 def fetchable_queries(host: EngineHost) -> dict[str, Query]:
@@ -115,14 +84,3 @@ def results_held(query: Query, kept: KeptResults) -> HeldRows:
 def without_sides(definition: StreamDefinition) -> StreamDefinition:
     """Return a stream as a private copy needs it: late rows and errors are only counted."""
     return replace(definition, late_into=None, errors_into=None, time=replace(definition.time, skew_us=None, idle_us=None))
-
-
-def rows_in(columns: Sequence[Column]) -> int:
-    """Return the number of rows."""
-    return len(columns[0]) if columns else 0
-
-
-def slices(columns: Sequence[Column], rows_max: int) -> Iterator[list[Column]]:
-    """Cut columns into pieces of at most `rows_max` rows."""
-    for start in range(0, rows_in(columns), rows_max):
-        yield [c.slice(start, min(start + rows_max, rows_in(columns))) for c in columns]

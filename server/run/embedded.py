@@ -13,21 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
-from millstream.engine.expressions.durations import parse_duration
+from millstream.engine.flow.sources import MergedPart
 from millstream.engine.language.parse import parse_script, placed_in_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
-from millstream.engine.runtime.sources import MergedPart
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.sharing.names import DEFAULT
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.assembly import assemble
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
-from millstream.server.host.engine_host import Context, EngineHost
-from millstream.server.host.fed_streams import FedStreams
+from millstream.server.host.contract import Context
 from millstream.server.host.feeding import DeferredFeeder
+from millstream.server.host.inputs import InputFile, open_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
 from millstream.server.host.virtual_runtime import VirtualRuntime
@@ -36,7 +37,7 @@ from millstream.server.results.outcome import Outcome
 from millstream.server.results.outcome_table import outcome_result
 from millstream.server.results.render import NamedResult
 from millstream.server.run.collecting import Collector
-from millstream.server.run.inputs import InputFile, open_input
+from millstream.server.run.fed_streams import FedStreams
 from millstream.server.run.merge import merged_order
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 
@@ -89,7 +90,7 @@ class _Run:
         self.outcomes = outcomes
         self.collector = Collector()
         policy = PolicySpec.parse(replay.policy if replay.policy != "auto" else "fcfs")  # as a server without a load manager
-        self.host = EngineHost(
+        self.host = assemble(
             self.collector, Store(None), lambda e, n, told: self._runtime(e, n, told, policy), policy, sharing=replay.sharing
         )
         self.host.rules_off = replay.rules_off
@@ -150,7 +151,7 @@ class _Run:
     def _replay_inputs(self) -> None:
         rows_max = 1 if FedStreams(self.host).are_tangled() else self.replay.train or TRAIN_ROWS
         with ExitStack() as open_files:
-            files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
+            files = [open_files.enter_context(open_input(self.host.intake(name), path)) for name, path in self.replay.inputs]
             for table in [f for f in files if f.intake.table is not None]:
                 self._replay_one(table, rows_max)
             streams = [f for f in files if f.intake.table is None]

@@ -10,7 +10,8 @@ from millstream.server.results.outcome import Outcome, table
 from millstream.server.statements.functions import describe_function
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 _COLUMNS = [["column", "TEXT", False], ["type", "TEXT", False], ["nullable", "BOOLEAN", False], ["note", "TEXT", True]]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
+from millstream.engine.flow.running import RunningOperator
 from millstream.engine.language.statements import Explain, ExplainMode
 from millstream.engine.plan.explain import explain as plan_text
 from millstream.engine.plan.explain import explain_semantics
 from millstream.engine.plan.plan_writer import to_plan_object
-from millstream.engine.runtime.running import RunningOperator
 from millstream.server.host import running
 from millstream.server.host.queries import Query
 from millstream.server.results.outcome import Outcome, table
@@ -18,7 +18,8 @@ from millstream.server.statements.promises import promises
 from millstream.server.statements.surroundings import sharing_lines, source_lines
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 NS_PER_US = 1_000
 

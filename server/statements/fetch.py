@@ -16,10 +16,10 @@ from millstream.engine.language.statements import Fetch
 from millstream.engine.plan.finite import check_times, table_of_rows
 from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.runtime import fork
+from millstream.server.host.held import HeldRows
 from millstream.server.host.queries import Query
 from millstream.server.once.answering import PrivateEngine
 from millstream.server.once.held import (
-    HeldRows,
     as_relation,
     fetchable_queries,
     results_held,
@@ -33,7 +33,8 @@ from millstream.server.results.render import NamedResult
 from millstream.server.results.trains import ResultShape
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 Answer = Callable[[], Outcome]
 

@@ -9,7 +9,8 @@ from millstream.engine.plan.insert import bind_rows
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 
 def insert_values(host: EngineHost, statement: InsertValues, context: Context) -> Outcome:
@@ -18,6 +19,6 @@ def insert_values(host: EngineHost, statement: InsertValues, context: Context) -
     columns = bind_rows(statement, intake.table or intake.definition)
     position = intake.take_columns(columns)
     if intake.is_sync and host.journaling is not None:
-        host.journaling.journal.wait_safe()
+        host.journaling.wait_safe()
     rows = len(statement.rows)
     return said(f"{rows} row{'' if rows == 1 else 's'} inserted", accepted=rows, position=position)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.plan.physical import QueryOptions
 from millstream.engine.plan.plan import PlannedQuery
-from millstream.scheduler.measure_reports import OutputReport
+from millstream.scheduler.measures import OutputReport
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT
 from millstream.server.host.queries import Query
-from millstream.server.host.worths import failures_of_shed_by
 from millstream.server.results.outcome import Outcome, table
 from millstream.server.watch import admission
 
@@ -58,7 +57,7 @@ def _measured(host: EngineHost, query: Query) -> dict[str, str]:
     counts = host.counts(query)
     if counts.get("accepted"):
         found["shedding"] = f"{counts['shed']} of {counts['accepted']} rows shed"
-        failed, reason = failures_of_shed_by(host, query)
+        failed, reason = host.failures_of_shed_by(query)
         if failed:
             found["shedding"] += f"; shed_by failed at {failed} rows, which are worth least ({reason})"
     if query.id is not None:

@@ -13,14 +13,14 @@ from millstream.engine.language.statements import CreateQuery, InsertSelect, Sel
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.server.host import running
 from millstream.server.host.assignment import Assignment
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.journal.store import StoredQuery
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,10 @@ def create_query(host: EngineHost, statement: CreateQuery, context: Context) -> 
     planned = running.plan(host, statement.query, options, statement.text)
     query = Query(name, planned, text=statement.text, options=options)
     _take_times(query, planned)
-    outcome = _entered(host, query, planned)
     host.store.add_query(
         StoredQuery(name, text=statement.text, options=options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
     )
-    return outcome
+    return _entered(host, query, planned)
 
 
 def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -> Outcome:
@@ -66,9 +65,12 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     assignment = Assignment(target.table or target.definition, [c.text for c in statement.columns], planned.physical.schema)
     name = context.name or host.queries.next_name("insert")
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, target=target.name, assignment=assignment)
-    outcome = _entered(host, query, planned)
     if not context.restoring:
         host.store.add_query(StoredQuery(name, text=context.text.strip()))
+        query.unfed = []
+    outcome = _entered(host, query, planned)
+    with host.store.change() as change:
+        change.after(lambda: running.let_feed(host, query))
     return outcome
 
 
@@ -107,12 +109,13 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
         lifetime_us=submission.lifetime_us,
     )
     _take_times(query, planned)
-    outcome = _entered(host, query, planned)
-    if query.is_durable:
-        host.store.add_query(
-            StoredQuery(query.name, text, submission.plan, query.options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
-        )
-    return outcome
+    with host.store.change():
+        if query.is_durable:
+            start_at_us, lifetime_us = query.start_at_us, query.lifetime_us
+            host.store.add_query(
+                StoredQuery(query.name, text, submission.plan, query.options, start_at_us=start_at_us, lifetime_us=lifetime_us)
+            )
+        return _entered(host, query, planned)
 
 
 def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
@@ -155,7 +158,7 @@ def _take_times(query: Query, planned: PlannedQuery) -> None:
 def _not_rebuilt(host: EngineHost, query: Query) -> list[str]:
     """Say when some of what a durable query reads is journaled and some is not: then a restart cannot rebuild it."""
     kept = {} if host.journaling is None or not query.is_durable else host.journaling.numbers
-    names = base_streams(host, query.reads)
+    names = host.base_streams(query.reads)
     lost = [name for name in names if name not in kept]
     if not kept or not 0 < len(lost) < len(names):
         return []

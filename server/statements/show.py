@@ -9,21 +9,52 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.statements import Show, ShowWhat
-from millstream.engine.sharing.bill import bills
+from millstream.engine.runtime.bill import bills
 from millstream.scheduler import catalog as policies
+from millstream.scheduler.load.contract import ClassLoad
+from millstream.scheduler.measures import MeasuresReport, OutputReport
+from millstream.scheduler.optimiser.contract import Decision, Observation
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.results.outcome import Outcome, table
-from millstream.server.statements.decisions import show_decisions
 from millstream.server.statements.describe import time_rule
 from millstream.server.statements.functions import show_functions
-from millstream.server.watch import loads, measured
-
-NS_PER_MS = 1_000_000
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import Context, EngineHost
+    from millstream.server.host.contract import Context
+    from millstream.server.host.engine_host import EngineHost
 
+NS_PER_MS = 1_000_000
+NS_PER_US = 1_000
 COUNTED = ("accepted", "processed", "late", "failed", "shed", "queued")  # of a query's input rows (K10)
+OUTPUT_COLUMNS = (
+    ("results", "BIGINT"),
+    ("latency_ms", "DOUBLE"),
+    ("latency_p99_ms", "DOUBLE"),
+    ("slowdown", "DOUBLE"),
+    ("utility", "DOUBLE"),
+)
+"""Columns beside a query or a class."""
+
+MEASURE_COLUMNS = (
+    ("results", "outputs", "BIGINT"),
+    ("latency_ms", "response_ms_mean", "DOUBLE"),
+    ("latency_p50_ms", "response_ms_p50", "DOUBLE"),
+    ("latency_p95_ms", "response_ms_p95", "DOUBLE"),
+    ("latency_p99_ms", "response_ms_p99", "DOUBLE"),
+    ("latency_max_ms", "response_ms_max", "DOUBLE"),
+    ("latency_l2_ms", "response_ms_norm", "DOUBLE"),
+    ("slowdown", "slowdown_mean", "DOUBLE"),
+    ("slowdown_max", "slowdown_max", "DOUBLE"),
+    ("slowdown_l2", "slowdown_norm", "DOUBLE"),
+    ("tardiness_ms", "tardiness_ms_mean", "DOUBLE"),
+    ("tardiness_max_ms", "tardiness_ms_max", "DOUBLE"),
+    ("staleness", "staleness", "DOUBLE"),
+    ("utility", "utility", "DOUBLE"),
+    ("missed_deadlines", "missed_deadlines", "BIGINT"),
+)
+"""Column, field of a report, type: everything that is measured of outputs."""
+LOAD_COLUMNS = (("load", "DOUBLE"), ("headroom", "DOUBLE"), ("quota", "DOUBLE"), ("drop_percent", "DOUBLE"), ("response_ms", "DOUBLE"))
+"""Load and headroom in seconds of work a second, quota as a share of the processor, drop and response as of the last cycle."""
 
 
 def show(host: EngineHost, statement: Show, context: Context) -> Outcome:
@@ -68,7 +99,7 @@ def _queries(host: EngineHost) -> Outcome:
     found = host.runtime.measures()
     for query in host.queries:
         counts = host.counts(query)
-        outputs = measured.short(None if found is None else found.of_query(query))
+        outputs = _outputs(None if found is None else found.of_query(query))
         rows.append(
             (query.name, query.state.value, query.planned.physical.options.class_name, query.is_durable,
              *(counts.get(name) for name in COUNTED), *outputs, query.complete_from_us, *host.watch.shown(query),
@@ -76,7 +107,7 @@ def _queries(host: EngineHost) -> Outcome:
         )  # fmt: skip
     columns = [("name", "TEXT"), ("state", "TEXT"), ("class", "TEXT"), ("durable", "BOOLEAN")]
     columns += [(name, "BIGINT") for name in COUNTED]
-    columns += [*measured.SHORT, ("complete_from", "TIMESTAMP"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
+    columns += [*OUTPUT_COLUMNS, ("complete_from", "TIMESTAMP"), ("target", "TEXT"), ("target_since", "TIMESTAMP")]
     return table([*columns, ("failure", "TEXT"), ("text", "TEXT")], rows)
 
 
@@ -87,14 +118,14 @@ def _classes(host: EngineHost) -> Outcome:
     rows = []
     for one in host.catalog.classes():
         node = host.class_nodes[one.name]
-        outputs = measured.short(None if found is None else found.of_class(node.id))
+        outputs = _outputs(None if found is None else found.of_class(node.id))
         shed, accepted = shares.get(one.name, (0, 0))
         loss = 100.0 * shed / accepted if accepted else None
-        standing = loads.cells(standings.get(node.id))
+        standing = _load_cells(standings.get(node.id))
         rows.append((one.name, one.priority, one.target_us, one.may_shed, accepted, shed, loss, *outputs, *standing))
     columns = [("name", "TEXT"), ("priority", "DOUBLE"), ("target", "INTERVAL"), ("may_shed", "BOOLEAN")]
     columns += [("accepted", "BIGINT"), ("shed", "BIGINT"), ("loss_percent", "DOUBLE")]
-    return table([*columns, *measured.SHORT, *loads.COLUMNS], rows)
+    return table([*columns, *OUTPUT_COLUMNS, *LOAD_COLUMNS], rows)
 
 
 def _losses(host: EngineHost) -> dict[str, tuple[int, int]]:
@@ -176,12 +207,89 @@ def _scheduler(host: EngineHost) -> Outcome:
     statistics = asdict(host.runtime.statistics())
     rows = [(name, str(value)) for name, value in statistics.items()]
     if found is not None:
-        rows += [(name, f"{value:.6g}") for name, value in measured.system(found.report)]
+        rows += [(name, f"{value:.6g}") for name, value in _system(found.report)]
     return table([("measure", "TEXT"), ("value", "TEXT")], rows)
 
 
 def _measures(host: EngineHost) -> Outcome:
-    return table([("scope", "TEXT"), ("name", "TEXT"), *((name, kind) for name, _, kind in measured.LONG)], measured.rows(host))
+    return table([("scope", "TEXT"), ("name", "TEXT"), *((name, kind) for name, _, kind in MEASURE_COLUMNS)], _measure_rows(host))
+
+
+def _outputs(report: OutputReport | None) -> tuple[object, ...]:
+    """Return the values of `OUTPUT_COLUMNS`; NULL where nothing was measured."""
+    if report is None:
+        return (None,) * len(OUTPUT_COLUMNS)
+    if not report.outputs:
+        return (0, *(None,) * (len(OUTPUT_COLUMNS) - 1))
+    return (report.outputs, report.response_ms_mean, report.response_ms_p99, report.slowdown_mean, report.utility)
+
+
+def _measure_rows(host: EngineHost) -> list[tuple[object, ...]]:
+    """Return the rows of SHOW MEASURES: all outputs, those of each class, those of each query, with the values of `MEASURE_COLUMNS`."""
+    measured = host.runtime.measures()
+    if measured is None:
+        return []
+    found: list[tuple[object, ...]] = [("all", None, *_measured(measured.report.output))]
+    for name, node in host.class_nodes.items():
+        report = measured.of_class(node.id)
+        if report is not None:
+            found.append(("class", name, *_measured(report)))
+    for query in host.queries:
+        report = measured.of_query(query)
+        if report is not None:
+            found.append(("query", query.name, *_measured(report)))
+    return found
+
+
+def _measured(report: OutputReport) -> tuple[object, ...]:
+    return tuple(getattr(report, field) for _, field, _ in MEASURE_COLUMNS)
+
+
+def _system(report: MeasuresReport) -> list[tuple[str, float]]:
+    """Return what is measured of the system as a whole, by name: for SHOW SCHEDULER."""
+    return [
+        ("memory_bytes_mean", report.memory_bytes_mean),
+        ("memory_bytes_max", report.memory_bytes_max),
+        ("results_per_s", report.throughput_mean),
+        ("results_per_s_deviation", report.throughput_deviation),
+        ("staleness_weighted", report.staleness_weighted),
+        ("utility_per_application", report.utility_per_application),
+        ("deciding_share", report.scheduling_share),
+    ]
+
+
+def _load_cells(found: ClassLoad | None) -> tuple[object, ...]:
+    """Return the values of `LOAD_COLUMNS`; NULL for a class that has no query, or where nobody looks."""
+    if found is None:
+        return (None,) * len(LOAD_COLUMNS)
+    response_ms = None if found.response_ns is None else found.response_ns / NS_PER_MS
+    return (found.load, found.headroom, found.share, 100.0 * found.drop, response_ms)
+
+
+def _decisions(host: EngineHost) -> Outcome:
+    """A row a decision, the oldest first. Latencies and memory are those of the query for whose sake it was taken."""
+    columns = [("number", "BIGINT"), ("time", "TIMESTAMP"), ("query", "TEXT"), ("action", "TEXT"), ("reason", "TEXT")]
+    columns += [("latency_ms_before", "DOUBLE"), ("memory_bytes_before", "DOUBLE"), ("distance_before", "DOUBLE")]
+    columns += [("latency_ms_after", "DOUBLE"), ("memory_bytes_after", "DOUBLE"), ("distance_after", "DOUBLE")]
+    columns += [("outcome", "TEXT"), ("undone", "BOOLEAN"), ("note", "TEXT")]
+    runtime, optimiser = host.runtime, host.optimiser
+    if optimiser is None:
+        return table(columns, [])
+    shift_us = runtime.now_us() - runtime.arrival_ns() // NS_PER_US
+    return table(columns, [_decision_row(one, shift_us) for one in optimiser.decisions])
+
+
+def _decision_row(one: Decision, shift_us: int) -> tuple[object, ...]:
+    before, after = _observed(one.observed_before), _observed(one.observed_after)
+    undone = one.outcome.value == "undone"
+    head = (one.number, one.at_ns // NS_PER_US + shift_us, one.query, str(one.action), one.reason)
+    return (*head, *before, one.distance_before, *after, one.distance_after, one.outcome.value, undone, one.note or None)
+
+
+def _observed(seen: Observation | None) -> tuple[float | None, float | None]:
+    if seen is None:
+        return None, None
+    return None if seen.latency_ns is None else seen.latency_ns / NS_PER_MS, seen.memory_bytes
 
 
 _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
@@ -193,7 +301,7 @@ _SHOWN: dict[ShowWhat, Callable[[EngineHost], Outcome]] = {
     ShowWhat.POLICIES: _policies,
     ShowWhat.SHARING: _sharing,
     ShowWhat.WATERMARKS: _watermarks,
-    ShowWhat.DECISIONS: show_decisions,
+    ShowWhat.DECISIONS: _decisions,
     ShowWhat.SCHEDULER: _scheduler,
     ShowWhat.MEASURES: _measures,
 }

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.durations import duration_text
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.expressions.values import format_timestamp
-from millstream.engine.language.durations import duration_text
 from millstream.engine.plan.physical import PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.state import operator_name, state_bound
-from millstream.engine.sharing.bill import memberships
-from millstream.server.host.fed_streams import base_streams
+from millstream.engine.runtime.bill import memberships
 from millstream.server.host.queries import Query
 from millstream.server.statements.describe import time_rule
 
@@ -20,15 +19,20 @@ if TYPE_CHECKING:
     from millstream.server.host.engine_host import EngineHost
 
 NAMES_SHOWN_MAX = 8
+ARRIVAL_TIME = (
+    "arrival time never runs back; it follows the system's clock at most 10% faster or slower, and a jump of more than a second after 10 s"
+)
 
 
 def source_lines(host: EngineHost, planned: PlannedQuery) -> list[str]:
     """Return the lines of the section Sources."""
     lines = ["Sources"]
-    for name in base_streams(host, planned.streams):
+    for name in host.base_streams(planned.streams):
         definition = host.catalog.find(name)
         if isinstance(definition, StreamDefinition):
             lines.append(f"  {name}: {time_rule(definition)}; {_silence(definition)}")
+            if definition.time.column is None:
+                lines.append(f"  {name}: {ARRIVAL_TIME}")
     return lines
 
 

@@ -10,11 +10,11 @@ from millstream.scheduler.events import SumsWanted
 from millstream.scheduler.optimiser.admission import Admission, Answer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
 from millstream.scheduler.optimiser.prediction import AddedLoad, added_load, class_loads
 from millstream.server.errors import Refused
-from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
     from millstream.engine.plan.plan import PlannedQuery
+    from millstream.scheduler.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
 
 NS_PER_S = 1_000_000_000
@@ -25,20 +25,27 @@ PROTECTING = ("class", "dilos")
 MEND = "give it a class of lower priority, select less, drop another query, or start the server with --admission warn"
 
 
-def check(host: EngineHost, query: Query) -> None:
-    """Refuse a query that would push a class below its target, or let it in with a warning, as the setting says.
+class AdmissionControl:
+    """The door for new queries. `mode` is off, warn or refuse."""
 
-    Where nobody stated a target nothing can be missed, and nothing is asked of the scheduler. Raises Refused.
-    """
-    query.warnings = ()
-    if host.admission == "off" or not _any_target(host, query):
-        return
-    found = asked(host, query.planned)
-    if found is None or found.answer is not Answer.REFUSED:
-        return
-    if host.admission == "refuse":
-        raise Refused(f"query {query.name} was refused: {'; '.join(found.reasons)}", hint=MEND)
-    query.warnings = tuple(f"warning: {reason}" for reason in found.reasons)
+    def __init__(self, host: EngineHost, mode: str) -> None:
+        self._host = host
+        self._mode = mode
+
+    def check(self, query: Query) -> None:
+        """Refuse a query that would push a class below its target, or let it in with a warning, as the setting says.
+
+        Where nobody stated a target nothing can be missed, and nothing is asked of the scheduler. Raises Refused.
+        """
+        query.warnings = ()
+        if self._mode == "off" or not _any_target(self._host, query):
+            return
+        found = asked(self._host, query.planned)
+        if found is None or found.answer is not Answer.REFUSED:
+            return
+        if self._mode == "refuse":
+            raise Refused(f"query {query.name} was refused: {'; '.join(found.reasons)}", hint=MEND)
+        query.warnings = tuple(f"warning: {reason}" for reason in found.reasons)
 
 
 def _any_target(host: EngineHost, query: Query) -> bool:
@@ -48,16 +55,16 @@ def _any_target(host: EngineHost, query: Query) -> bool:
 
 def asked(host: EngineHost, planned: PlannedQuery) -> Admission | None:
     """Return what would become of a query; None where no time passes."""
-    if not isinstance(host.runtime, LiveRuntime):
+    scheduler = host.runtime.scheduler
+    if scheduler is None:
         return None
     options = planned.physical.options
-    return _answer(host, planned, host.network.sketch("asked", planned.physical, host.class_node(options)))
+    return _answer(host, scheduler, planned, host.network.sketch("asked", planned.physical, host.class_node(options)))
 
 
-def _answer(host: EngineHost, planned: PlannedQuery, delta: GraphDelta) -> Admission:
+def _answer(host: EngineHost, scheduler: LiveScheduler, planned: PlannedQuery, delta: GraphDelta) -> Admission:
     """Return the answer for a query that was planned and does not run yet."""
-    runtime, options = host.runtime, planned.physical.options
-    assert isinstance(runtime, LiveRuntime)
+    options = planned.physical.options
     rates = source_rates(host)
     node = host.class_node(options)
 
@@ -65,12 +72,12 @@ def _answer(host: EngineHost, planned: PlannedQuery, delta: GraphDelta) -> Admis
         loads = class_loads(core.network, core.estimates, rates)
         return added_load(core.network, core.estimates, rates, delta), {int(one): load for one, load in loads.items()}
 
-    runtime.scheduler.post(SumsWanted())
-    added, loads = runtime.scheduler.ask(look)
+    scheduler.post(SumsWanted())
+    added, loads = scheduler.ask(look)
     classes = [ClassFacts(c.id, c.name, c.priority, c.target_ns, loads.get(int(c.id), 0.0)) for c in host.class_nodes.values()]
     candidate = Candidate(node.id, added, options.qos, _target_ns(options.latency_target_ns, node))
-    protected = runtime.scheduler.settings.load in PROTECTING
-    return admit(float(runtime.scheduler.workers), classes, _running(host), candidate, protected=protected)
+    protected = scheduler.settings.load in PROTECTING
+    return admit(float(scheduler.workers), classes, _running(host), candidate, protected=protected)
 
 
 def _target_ns(own: int | None, node: ClassNode) -> int | None:
@@ -94,7 +101,8 @@ def source_rates(host: EngineHost) -> dict[OperatorId, float]:
     """Return tuples per ns by source: measured lately, else as declared by RATE, else none."""
     found: dict[OperatorId, float] = {}
     for name, source in list(host.network.sources.items()):
-        per_s = host.rates.per_s(name)
+        intake = host.intakes.get(name)
+        per_s = None if intake is None else intake.rate_per_s()
         if not per_s:
             per_s = source.definition.rate_per_second_max or 0.0
         found[source.id] = per_s / NS_PER_S

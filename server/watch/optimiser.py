@@ -32,14 +32,14 @@ from millstream.scheduler.optimiser.contract import (
 )
 from millstream.scheduler.optimiser.optimiser import Optimiser, OptimiserSettings, ToDo
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.host.fed_streams import base_streams
-from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query
 from millstream.server.logs import logger
 from millstream.server.watch.replanning import change_plan
 
 if TYPE_CHECKING:
+    from millstream.scheduler.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
+    from millstream.server.watch.watch import QosWatch
 
 LOOKS_REMEMBERED = 10
 """Looks back over which operators are measured: what they did long ago says little of now."""
@@ -58,8 +58,9 @@ class _Plans:
 class RuntimeOptimiser:
     """See the module's text. `settle_s` is the settling time; all other times follow from it."""
 
-    def __init__(self, host: EngineHost, settle_s: float) -> None:
+    def __init__(self, host: EngineHost, watch: QosWatch, settle_s: float) -> None:
         self.host = host
+        self.watch = watch
         self._optimiser = Optimiser(OptimiserSettings.of_settling(settle_s))
         self._plans: dict[str, _Plans] = {}
         self._before: tuple[int, int] | None = None
@@ -72,15 +73,16 @@ class RuntimeOptimiser:
 
     def step(self) -> None:
         """Look, judge, and do what is to be done."""
-        runtime = self.host.runtime
-        assert isinstance(runtime, LiveRuntime)
-        self.host.watch.look()
-        now_ns = runtime.clock_ns()
-        todo = self._optimiser.step(self._facts(runtime), now_ns)
+        scheduler = self.host.runtime.scheduler
+        if scheduler is None:
+            return
+        self.watch.look()
+        now_ns = self.host.runtime.arrival_ns()
+        todo = self._optimiser.step(self._facts(scheduler), now_ns)
         if todo is None:
             return
         try:
-            self._do(runtime, todo)
+            self._do(scheduler, todo)
         except (EngineError, SchedulerError) as problem:
             self._optimiser.failed(todo, problem.message, now_ns)
             self._log.info("optimiser_failed", query=todo.decision.query, action=str(todo.action), reason=problem.message)
@@ -90,20 +92,19 @@ class RuntimeOptimiser:
 
     # ---- facts
 
-    def _facts(self, runtime: LiveRuntime) -> Facts:
-        policy = PolicySpec.parse(runtime.statistics().policy)
+    def _facts(self, scheduler: LiveScheduler) -> Facts:
+        policy = PolicySpec.parse(scheduler.statistics().policy)
         queries = [q for q in self.host.queries if q.id is not None]
         self._plans = {q.name: self._plans_of(q) for q in queries}
-        return Facts(policy, self._busy(runtime), tuple(self._subject(q) for q in queries))
+        return Facts(policy, self._busy(scheduler), tuple(self._subject(q) for q in queries))
 
-    def _busy(self, runtime: LiveRuntime) -> float:
+    def _busy(self, scheduler: LiveScheduler) -> float:
         """Return the share of the time since the last look in which something was done.
 
         One worker runs on the scheduler's thread, which then decides, runs or waits. With several it is the time in operators by theirs.
         """
-        scheduler = runtime.scheduler
         now = scheduler.spent()
-        waited_ns = now.waiting_ns if scheduler.workers == 1 else -runtime.statistics().busy_ns
+        waited_ns = now.waiting_ns if scheduler.workers == 1 else -scheduler.statistics().busy_ns
         before, self._before = self._before, (now.at_ns, waited_ns)
         if before is None or now.at_ns <= before[0]:
             return 0.0
@@ -114,7 +115,7 @@ class RuntimeOptimiser:
         plans = self._plans.get(query.name)
         if plans is None or plans.run != query.run:
             plans = _Plans(query.run, roots={"": query.planned.logical.root})
-        if query.name in self.host.watch.verdicts and query.id is not None:
+        if query.name in self.watch.verdicts and query.id is not None:
             done = [(o.id, o.statistics) for o in self.host.network.queries[query.id].blueprint.operators]
             plans.did.append({one: Did(did.rows_in, did.rows_out, did.cost_ns) for one, did in done})
         return plans
@@ -124,8 +125,8 @@ class RuntimeOptimiser:
         assert query.id is not None
         options = query.planned.physical.options
         node = host.class_node(options)
-        target = host.watch.target(query)
-        verdict = host.watch.verdicts.get(query.name) or Verdict(State.NONE, 0)
+        target = self.watch.target(query)
+        verdict = self.watch.verdicts.get(query.name) or Verdict(State.NONE, 0)
         choices = self._choices(query, plans) if verdict.state is State.MISSED else ()
         weight = self._weight(query)
         drop = self._drop_ratio(query, node.id)
@@ -135,15 +136,15 @@ class RuntimeOptimiser:
     @property
     def _sheds_alone(self) -> bool:
         """Whether no load manager sheds, so that the optimiser may."""
-        runtime = self.host.runtime
-        return isinstance(runtime, LiveRuntime) and runtime.scheduler.settings.load in (None, "none")
+        scheduler = self.host.runtime.scheduler
+        return scheduler is not None and scheduler.settings.load in (None, "none")
 
     def _weight(self, query: Query) -> float:
         assert query.id is not None
         return self.host.network.queries[query.id].node.weight
 
     def _drop_ratio(self, query: Query, class_id: ClassId) -> float:
-        sources = [self.host.network.sources[name] for name in base_streams(self.host, query.reads)]
+        sources = [self.host.network.sources[name] for name in self.host.base_streams(query.reads)]
         return max((log.ratio for source in sources for log in source.shed_logs_of(class_id)), default=0.0)
 
     def _choices(self, query: Query, plans: _Plans) -> tuple[PlanChoice, ...]:
@@ -168,14 +169,14 @@ class RuntimeOptimiser:
 
     # ---- deeds
 
-    def _do(self, runtime: LiveRuntime, todo: ToDo) -> None:
+    def _do(self, scheduler: LiveScheduler, todo: ToDo) -> None:
         action = todo.action
         if isinstance(action, SetPolicy):
-            runtime.set_policy(action.after)
+            self.host.runtime.set_policy(action.after)
             self.host.policy = action.after
         elif isinstance(action, SetWeight):
             weight, query = action.after, action.query
-            runtime.scheduler.post(QueryReweighed(query, weight))
+            scheduler.post(QueryReweighed(query, weight))
             running = self.host.network.queries[query]
             running.node = replace(running.node, weight=weight)
         elif isinstance(action, Shed):
@@ -192,7 +193,7 @@ class RuntimeOptimiser:
         assert query.id is not None
         plans.in_force = action.after
         plans.did.clear()
-        self.host.watch.moved(action.query, query.id)
+        self.watch.moved(action.query, query.id)
         self._optimiser.moved(action.query, query.id)
 
     def _shed(self, action: Shed) -> None:

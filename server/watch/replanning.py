@@ -14,12 +14,11 @@ from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.handover import Handover
 from millstream.scheduler.events import TimerDue
 from millstream.server.host import running
-from millstream.server.host.fed_streams import base_streams
 from millstream.server.host.lifecycle import QueryState
-from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
 
 if TYPE_CHECKING:
+    from millstream.scheduler.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
 
 DRAIN_S = 5.0  # how long the old plan may take for what waits before it
@@ -28,8 +27,9 @@ STEP_S = 0.001
 
 def change_plan(host: EngineHost, query: Query, root: Node) -> None:
     """Answer a query by the plan with this root; returns once it is in force. Raises Unsupported, and nothing has changed then."""
-    runtime = host.runtime
-    assert isinstance(runtime, LiveRuntime)
+    runtime, scheduler = host.runtime, host.runtime.scheduler
+    if scheduler is None:
+        raise Unsupported("plans change while time passes, and here none does")
     before = _may_change(host, query)
     physical = physical_of(query.planned.logical, root)
     _must_fit(query, physical)
@@ -56,7 +56,7 @@ def change_plan(host: EngineHost, query: Query, root: Node) -> None:
         raise
     handover = host.network.handover(after)
     if not _drained(query, handover):
-        _wake(runtime, handover.give_up())
+        _wake(scheduler, handover.give_up())
         runtime.remove(after, running.operators_alone(host, after))
         raise Unsupported(f"what waited before the old plan was not done within {DRAIN_S:g} s")
     with runtime.still():
@@ -64,8 +64,8 @@ def change_plan(host: EngineHost, query: Query, root: Node) -> None:
         query.id = query.last_id = after
         query.planned = planned
     # Before the new plan gives its first result, so that all results are measured together.
-    runtime.scheduler.ask(lambda core: None if core.measures is None else core.measures.take_over(before, after))
-    _wake(runtime, handover.open())
+    scheduler.ask(lambda core: None if core.measures is None else core.measures.take_over(before, after))
+    _wake(scheduler, handover.open())
     runtime.remove(before, running.operators_alone(host, before))
 
 
@@ -74,7 +74,7 @@ def _may_change(host: EngineHost, query: Query) -> QueryId:
         raise Unsupported(f"query {query.name} is {query.state.value}")
     if query.kind is QueryKind.DERIVED:
         raise Unsupported(f"others may read {query.name}")
-    names = [name for name in base_streams(host, query.reads) if host.network.sources[name].open_reservations]
+    names = [name for name in host.base_streams(query.reads) if host.network.sources[name].open_reservations]
     if names:
         raise Unsupported(f"rows of {', '.join(names)} wait for the disk")
     return query.id
@@ -101,6 +101,6 @@ def _drained(query: Query, handover: Handover) -> bool:
     return True
 
 
-def _wake(runtime: LiveRuntime, operators: tuple[OperatorId, ...]) -> None:
+def _wake(scheduler: LiveScheduler, operators: tuple[OperatorId, ...]) -> None:
     for operator in operators:
-        runtime.scheduler.post(TimerDue(operator))
+        scheduler.post(TimerDue(operator))

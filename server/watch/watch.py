@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import ClassNode, QueryId
 from millstream.engine.data.records import dataclass
+from millstream.engine.flow.queues import Cursor
 from millstream.engine.plan.physical import QueryOptions
-from millstream.engine.runtime.queues import Cursor
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, Observation, State, Target, Verdict
 from millstream.scheduler.optimiser.monitor import Monitor
 from millstream.server.host.lifecycle import QueryState
-from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
@@ -57,14 +56,14 @@ class QosWatch:
     def look(self) -> dict[str, Verdict]:
         """Judge every running query that has a target, and return the verdicts."""
         host, found = self.host, dict[str, Verdict]()
-        runtime = host.runtime
+        scheduler = host.runtime.scheduler
         judged = [(q, q.id, target) for q in host.queries if q.id is not None and (target := self.target(q)).is_any]
-        if not judged or not isinstance(runtime, LiveRuntime):
+        if not judged or scheduler is None:
             self._sums, self.verdicts = {}, found
             return found
         ids = [one for _, one, _ in judged]
-        sums = runtime.scheduler.ask(lambda core: {} if core.measures is None else core.measures.latency_sums(ids))
-        now_ns = runtime.clock_ns()
+        sums = scheduler.ask(lambda core: {} if core.measures is None else core.measures.latency_sums(ids))
+        now_ns = host.runtime.arrival_ns()
         for query, one, target in judged:
             if query.state is QueryState.PAUSED:
                 continue  # what waits meanwhile waits because somebody wants it to
@@ -103,8 +102,8 @@ class QosWatch:
         """Return what SHOW QUERIES says: the state, and since when (µs since 1970); nothing of a query without a target."""
         verdict = self.verdicts.get(query.name)
         runtime = self.host.runtime
-        if query.id is None or verdict is None or not isinstance(runtime, LiveRuntime):
+        if query.id is None or verdict is None:
             return None, None
         if verdict.state is State.UNKNOWN:
             return verdict.state.value, None
-        return verdict.state.value, runtime.now_us() - (runtime.clock_ns() - verdict.since_ns) // NS_PER_US
+        return verdict.state.value, runtime.now_us() - (runtime.arrival_ns() - verdict.since_ns) // NS_PER_US

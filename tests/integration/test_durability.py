@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.server.durability.journaling import Journaling
 from millstream.server.errors import StoreError
-from millstream.server.journal.journaling import Journaling
+from millstream.server.journal.disk import SystemDisk
 
 from tests.support.live_server import Harness, running
 
@@ -101,17 +102,16 @@ def test_after_restarts_every_result_comes_once_to_whoever_resumes_with_a_token(
 
 
 def test_an_ack_of_a_sync_stream_comes_after_the_disk_has_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    from millstream.server.journal import journal
-
     forced: list[int] = []
-    real = os.fsync
+
+    def counted(disk: SystemDisk, file: int, real: Any = SystemDisk.sync) -> None:
+        forced.append(file)
+        real(disk, file)
 
     async def test() -> None:
         async with running(data_dir=str(tmp_path), journal_fsync_s=60.0) as harness:
             client = await define(harness, "sync")
-            monkeypatch.setattr(journal.os, "fsync", lambda file: (forced.append(file), real(file))[1])
+            monkeypatch.setattr(SystemDisk, "sync", counted)
             before = len(forced)
             subscription = await client.subscribe("plain")
             await client.publish("s", rows(0, 2))

@@ -58,4 +58,4 @@ def test_the_example_frame_in_the_reference_is_true() -> None:
     data = bytes.fromhex("".join(line[:29].strip() for line in example.splitlines()).replace(" ", ""))
     length, header_length = struct.unpack("<II", data[:8])
     assert (length, header_length) == (len(data) - 4, len(data) - 8)
-    assert msgpack.unpackb(data[8:]) == {"kind": "hello", "versions": [1]}
+    assert msgpack.unpackb(data[8:]) == {"kind": "hello", "versions": [1, 2]}

@@ -18,8 +18,8 @@ BATCH_PAYLOAD = joined(BatchEncoder(SCHEMA).encode(BATCH))
 COLUMNS = [["k", "BIGINT", True], ["v", "DOUBLE", True]]
 
 CONVERSATION: list[tuple[Role, Message]] = [
-    (C, m.Hello([1], client_id="c1", token="secret", agent="tests")),
-    (S, m.Welcome(1, server="millstream 0.1.0", server_id="s", role="writer", limits={"frame_bytes_max": 1_000_000})),
+    (C, m.Hello([1, 2], client_id="c1", token="secret", agent="tests")),
+    (S, m.Welcome(2, server="millstream 0.1.0", server_id="s", role="writer", limits={"frame_bytes_max": 1_000_000})),
     (C, m.Statement(1, "CREATE STREAM s (k BIGINT, v DOUBLE)")),
     (S, m.Reply(1, notices=["stream s created"])),
     (C, m.Submit(2, sql="SELECT * FROM s", name="q", start_at_us=5, lifetime_us=7, options={"class": "gold"})),

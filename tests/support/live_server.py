@@ -11,6 +11,8 @@ from typing import Any
 from millstream.client import connect_async
 from millstream.client.connection import AsyncClient
 from millstream.server.config import Config
+from millstream.server.host.arrival_clock import ArrivalClock, Report
+from millstream.server.journal.disk import Disk
 from millstream.server.live import LiveServer
 from millstream.server.logs import configure_logs, finish_logs
 
@@ -39,9 +41,11 @@ class Harness:
 
 
 @asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[Harness]:
+async def running(
+    *, disk: Disk | None = None, clock: Callable[[Report], ArrivalClock] = ArrivalClock, **settings: Any
+) -> AsyncIterator[Harness]:
     configure_logs("error", "json")
-    server = LiveServer(replace(TEST_CONFIG, **settings))
+    server = LiveServer(replace(TEST_CONFIG, **settings), disk, clock)
     await server.start()
     harness = Harness(server)
     try:
@@ -54,11 +58,17 @@ async def running(**settings: Any) -> AsyncIterator[Harness]:
         finish_logs()
 
 
-def run(test: Callable[[Harness], Awaitable[None]], *, within_s: float = WAIT_S, **settings: Any) -> None:
+def run(
+    test: Callable[[Harness], Awaitable[None]],
+    *,
+    within_s: float = WAIT_S,
+    clock: Callable[[Report], ArrivalClock] = ArrivalClock,
+    **settings: Any,
+) -> None:
     """Run an async test against a server of its own; it fails when it takes longer than `within_s`."""
 
     async def whole() -> None:
-        async with running(**settings) as harness:
+        async with running(clock=clock, **settings) as harness:
             await asyncio.wait_for(test(harness), within_s)
 
     asyncio.run(whole())

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from millstream.protocol.connection import Connection, Event
 from millstream.protocol.messages import BytesLike, Hello, Message, Welcome
 from millstream.protocol.states import Role
+from millstream.protocol.version import VERSION, VERSIONS
 
 
 def joined(buffers: Iterable[BytesLike]) -> bytes:
@@ -17,12 +18,12 @@ def joined(buffers: Iterable[BytesLike]) -> bytes:
 class Pair:
     """A client and a server. `client_says` and `server_says` send messages across and return what the other end heard."""
 
-    def __init__(self, *, greeted: bool = True) -> None:
+    def __init__(self, *, greeted: bool = True, version: int | None = None) -> None:
         self.client = Connection(Role.CLIENT)
         self.server = Connection(Role.SERVER)
         if greeted:
-            self.client_says(Hello([1]))
-            self.server_says(Welcome(1))
+            self.client_says(Hello(list(VERSIONS) if version is None else [version]))
+            self.server_says(Welcome(version or VERSION))
 
     def client_says(self, *messages: Message) -> list[Event]:
         """Send as one read."""

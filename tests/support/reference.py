@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 from millstream.protocol import limits
 from millstream.protocol.codec import FORMS, Encoder
-from millstream.protocol.errors import CODES
+from millstream.protocol.errors import CODES, OLDER_CODES
 from millstream.protocol.framing import build_frame
 from millstream.protocol.messages import Message
 from millstream.protocol.states import CLIENT_WORDS, SERVER_WORDS, diagram
@@ -110,11 +110,17 @@ def protocol_text(text: str) -> str:
 def errors_text() -> str:
     """Return docs/errors.md as it should be."""
     rows = "\n".join(f"| `{code}` | {meaning} | {mend} |" for code, (meaning, mend) in CODES.items())
+    newer = " ".join(
+        f"`{code}` came with version {since} of the protocol; a client of an older version is told `{older}`."
+        for code, (since, older) in OLDER_CODES.items()
+    )
     return f"""# Error codes
 
 Every error that the server reports, and every `MillstreamError` of the Python client, has one of these codes. The list is closed: a
 new code is a new protocol version. Beside the code there is a sentence that says what is wrong, and where it can be known the
 line, column and token of the statement, and a hint how to mend it.
+
+{newer}
 
 | code | meaning | what to do |
 |---|---|---|

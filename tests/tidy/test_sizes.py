@@ -6,11 +6,11 @@ import ast
 
 from tests.support.tree import ROOT, files, parse
 
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 
 
-def test_no_file_is_longer_than_500_lines() -> None:
+def test_no_file_is_longer_than_600_lines() -> None:
     lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in files(".py")}
     assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
 

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.data.calendar import civil_from_days, days_from_civil, zone
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import BIGINT, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP, decimal
 from millstream.engine.expressions.build import call, text_constant
-from millstream.engine.expressions.calendar import civil_from_days, days_from_civil
 from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.ir import Call, Literal
 from millstream.engine.expressions.values import format_timestamp, parse_timestamp
-from millstream.engine.expressions.zones import zone
 
 DAY = 86_400_000_000
 YEAR_1 = -62_135_596_800_000_000

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from millstream.engine.data.errors import InvalidDefinition, UnknownName, Unsupported
 from millstream.engine.data.graph import ClassId, ClassNode
+from millstream.engine.flow.shedding import uniform_of
 from millstream.engine.language.statements import ClassDefinition
 from millstream.engine.plan.plan import plan_select
-from millstream.engine.runtime.shedding import uniform_of
 
 from tests.support.engine_run import SECOND, SqlEngine
 

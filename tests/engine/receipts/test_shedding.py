@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data import limits
 from millstream.engine.data.graph import ClassId, ClassNode
+from millstream.engine.flow.utility import HISTORY_ROWS_MIN
 from millstream.engine.language.statements import ClassDefinition
 from millstream.engine.runtime.network import Network
-from millstream.engine.runtime.utility import HISTORY_ROWS_MIN
 
 from tests.support.engine_run import SECOND, SqlEngine
 

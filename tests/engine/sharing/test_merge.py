@@ -8,7 +8,7 @@ from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.engine.data.types import BIGINT, BOOLEAN
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 from millstream.engine.plan.plan import plan_select
-from millstream.engine.sharing.bill import bills, divided
+from millstream.engine.runtime.bill import bills, divided
 from millstream.engine.sharing.containment import implies
 from millstream.engine.sharing.normal_form import normal_expression
 from millstream.engine.synopses.shared_aggregate import SharedAggregate

@@ -1,0 +1,209 @@
+"""A running operator: the logic with its input cursors, its output logs, and the order in which its calls take effect.
+
+Taking input and handing out a ticket is one atomic act, and output is pushed in the order of the tickets; so a stateless operator
+may work on two trains at once and its log still grows in order. Nobody waits: a call that finishes early leaves its output for
+the call before it to push.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Protocol
+
+from millstream.engine.data.graph import OperatorId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.train import Train
+from millstream.engine.flow.frontier import edge_frontier, interval_end
+from millstream.engine.flow.queues import Cursor, LogNode, OutputLog, Taken
+from millstream.engine.language.recipes import Recipe
+from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.receipts.keepers import Keeper
+
+
+class Settling(Protocol):
+    """What runs an operator along with others, and tells it later what it did there (chains/fused.py)."""
+
+    def settle(self) -> None:
+        """Count what was done in the statistics of all of them."""
+
+
+Appended = tuple[OutputLog, LogNode]
+ALL_ROWS = 1 << 62  # no limit; where an interval was chosen by row count already
+
+
+@dataclass(slots=True)
+class OperatorStatistics:
+    """What an operator has done so far. `cost_ns` includes apportioned costs of fused runs."""
+
+    calls: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    cost_ns: int = 0
+
+    def add(self, rows_in: int, rows_out: int, cost_ns: int, calls: int = 1) -> None:
+        """Count one call, or several together."""
+        self.calls += calls
+        self.rows_in += rows_in
+        self.rows_out += rows_out
+        self.cost_ns += cost_ns
+
+
+@dataclass(slots=True)
+class Call:
+    """One call under way: its ticket and what it took from each input."""
+
+    ticket: int
+    taken: list[Taken]
+
+    @property
+    def rows(self) -> int:
+        """Rows taken from all inputs."""
+        return sum([t.rows for t in self.taken])
+
+
+@dataclass(slots=True, eq=False)
+class RunningOperator:
+    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised, `held` while its query is paused.
+
+    `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
+    `raw` tells that its input rows still are the stream's rows, one by one. `watched` counts the queries that judge late rows across it
+    (branches.py); for them calls are counted from before they take anything until they have been told. `keeper` states what part of the
+    input its answers saw, where load may be shed (receipts/keepers.py).
+    """
+
+    id: OperatorId
+    logic: Operator
+    recipe: Recipe
+    inputs: list[Cursor] = field(default_factory=list)
+    outputs: list[OutputLog] = field(default_factory=list)
+    port_streams: list[frozenset[str]] = field(default_factory=list)
+    raw: bool = True
+    queries: int = 1
+    failed: bool = False
+    held: bool = False
+    counted: OperatorStatistics = field(default_factory=OperatorStatistics)
+    chains: list[Settling] = field(default_factory=list)
+    started: int = 0
+    finished: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    external: list[tuple[str, Cursor]] = field(default_factory=list)
+    watched: int = 0
+    watch_begun: int = 0
+    watch_done: int = 0
+    keeper: Keeper | None = None
+    _early: dict[int, list[Appended]] = field(default_factory=dict)
+
+    @property
+    def statistics(self) -> OperatorStatistics:
+        """What it has done so far, by itself and within fused chains."""
+        for chain in self.chains:
+            chain.settle()
+        return self.counted
+
+    def watch(self, begun: int, done: int) -> None:
+        """Count calls that are about to begin, and calls of which the watchers know."""
+        if self.watched:
+            with self.lock:
+                self.watch_begun += begun
+                self.watch_done += done
+
+    def begin(self, rows_max: int) -> Call | None:
+        """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""
+        with self.lock:
+            # `started` moves before anything is taken: see the argument in frontier.py.
+            self.started += 1
+            taken = self._take(rows_max)
+            if taken is None:
+                self.started -= 1
+                return None
+            return Call(self.started - 1, taken)
+
+    def _take(self, rows_max: int) -> list[Taken] | None:
+        if len(self.inputs) == 1:
+            one = self.inputs[0].take(rows_max)
+            return None if one is None else [one]
+        upto = interval_end(self.inputs, rows_max)
+        if upto is None:
+            return None
+        return [t for t in (cursor.take(ALL_ROWS, upto) for cursor in self.inputs) if t is not None]
+
+    def finish(self, call: Call, trains: list[tuple[OutputLog, Train]]) -> list[Appended]:
+        """Push what the call emitted, at most one train per output, in ticket order; return what was or will be appended."""
+        nodes = [(log, LogNode(train, log)) for log, train in trains]
+        with self.lock:
+            if call.ticket == self.finished and not self._early:
+                _push(nodes)
+                self.finished += 1
+                return nodes
+            self._early[call.ticket] = nodes
+            while (ready := self._early.pop(self.finished, None)) is not None:
+                _push(ready)
+                self.finished += 1
+        return nodes
+
+    def frontier(self, log: OutputLog) -> int:
+        """Return the seq below which nothing more can come into an output (the argument is in frontier.py)."""
+        started = self.started
+        if started != self.finished:
+            return log.hi
+        bound = min(edge_frontier(cursor) for cursor in self.inputs)
+        if self.started != started:
+            return log.hi
+        return max(bound, log.hi)
+
+
+def emitted(running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> list[tuple[OutputLog, Train]]:
+    """Return what a call put out, by log. Only a sparse operator may leave outputs without a train."""
+    if running.keeper is not None:
+        running.keeper.mark(inputs, out)
+    if running.logic.sparse:
+        return [(running.outputs[port], train) for port in out.ports if (train := out.trains[port]) is not None]
+    if len(out.trains) == 1 and (only := out.trains[0]) is not None:
+        return [(running.outputs[0], only)]
+    made = [(log, train) for log, train in zip(running.outputs, out.trains, strict=True) if train is not None]
+    assert len(made) == len(out.trains), f"{type(running.logic).__name__} put nothing on an output"
+    return made
+
+
+def _push(nodes: list[Appended]) -> None:
+    for log, node in nodes:
+        log.push(node)
+
+
+Made = list[tuple[OutputLog, Train]]
+Left = Callable[[RunningOperator, Train], None]
+
+
+def pass_to_sinks(made: Made, left: Left, failed: Callable[[RunningOperator, Exception], None]) -> Made:
+    """Hand trains from a shared aggregate straight to the sinks that can take them; return the others, for their logs.
+
+    Hundreds of queries' answers need no order each, where nothing stands in between: the sink reads the output alone, nothing waits before
+    it, it is neither running nor held (PAUSE). What goes this way is in no log and so in no receipt but the aggregate's. `left` hears of
+    each train with rows that left, `failed` of a sink that raised.
+    """
+    rest: Made = []
+    nothing = Emitter(0)
+    for log, train in made:
+        sink = log.sink
+        if not isinstance(sink, RunningOperator) or sink.held or len(log.cursors) != 1 or not sink.lock.acquire(blocking=False):
+            rest.append((log, train))
+            continue
+        try:
+            cursor = sink.inputs[0]
+            if sink.failed or sink.started != sink.finished or cursor.is_pending:
+                rest.append((log, train))
+                continue
+            try:
+                sink.logic.process((train,), nothing)
+            except Exception as error:
+                failed(sink, error)
+                continue
+            log.bypass(cursor, train, train.rows)
+            sink.counted.add(train.rows, 0, 0)
+            if train.rows:
+                left(sink, train)
+        finally:
+            sink.lock.release()
+    return rest

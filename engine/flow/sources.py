@@ -1,0 +1,369 @@
+"""Where rows enter: one ingress gives every accepted row its server-wide arrival number and puts it in its stream's log.
+
+Arrival numbers are given and published under one lock, so arrival order is one order for the whole server (K11). `next_seq` moves
+after the rows below it are in their logs; frontier.py relies on that. With a journal, numbers may be reserved first and the rows
+pushed later; the source's frontier then stays at its oldest open reservation.
+
+Control items (end of stream, clock ticks, idle marks, flushes) take an arrival number of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from millstream.engine.data import limits
+from millstream.engine.data.column import CellColumn, Column
+from millstream.engine.data.event_time import event_times, moving_times, time_position
+from millstream.engine.data.graph import ClassId, LogId, OperatorId
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import StreamDefinition
+from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
+from millstream.engine.data.types import Kind
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, RowsTrack, RowTrack, StepTrack, WatermarkTrack, jump_track
+from millstream.engine.flow.queues import LogNode, OutputLog
+from millstream.engine.flow.relations import TableContent
+from millstream.engine.flow.shedding import ShedKey, ShedLog
+
+NOTHING_RESERVED = 1 << 62
+_NO_TIMES: Int64Array = np.empty(0, dtype=np.int64)
+Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None], None]
+"""Writes down (lo, hi, rows or None, a control item's arguments or None) before they enter; what it raises keeps them out."""
+
+
+@dataclass(slots=True)
+class LogArrival:
+    """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know.
+
+    `total` are the rows ever appended to the log, these included; `shed` were offered and dropped before it.
+    """
+
+    log: LogId
+    rows: int
+    bytes: int
+    arrival_ns: int
+    controls: int
+    total: int | None = None
+    shed: int = 0
+
+
+@dataclass(slots=True)
+class Ingested:
+    """What became of one chunk: its arrival numbers [lo, hi), what went into which log, rows too far ahead of the clock (SKEW)."""
+
+    stream: str
+    lo: int
+    hi: int
+    arrivals: tuple[LogArrival, ...]
+    watermark_us: int
+    future_skew: int = 0
+
+    @property
+    def accepted(self) -> int:
+        """Rows let in; a control item has none."""
+        return sum(a.rows for a in self.arrivals[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Arrival numbers [lo, hi) given out before their rows are pushed (a journal that must be on disk first)."""
+
+    stream: str
+    lo: int
+    hi: int
+
+
+@dataclass(slots=True)
+class Source:
+    """One stream's entry. `log` is what classes that are never shed read; `shed_logs` has more for classes that may be.
+
+    `watermark_us` and what follows it change under the ingress lock only. `idle` True after its IDLE timeout.
+    """
+
+    id: OperatorId
+    definition: StreamDefinition
+    log: OutputLog
+    ingress: Ingress
+    shed_logs: dict[ShedKey, ShedLog] = field(default_factory=dict)
+    watermark_us: int = TIME_MIN
+    last_arrival_us: int | None = None
+    idle: bool = False
+    ended: bool = False
+    future_skew: int = 0
+    keep_origin: bool = False
+    table: TableContent | None = None
+    time_position: int | None = None
+    by_timestamp: bool = False
+    open_reservations: deque[int] = field(default_factory=deque)
+    reserved_lo: int = NOTHING_RESERVED
+    recorder: Recorder | None = None
+
+    def __post_init__(self) -> None:
+        self.time_position = time_position(self.definition)
+        if self.time_position is not None:
+            self.by_timestamp = self.definition.schema.fields[self.time_position].type.kind is Kind.TIMESTAMP
+        self.keep_origin = self.definition.late_into is not None or self.definition.errors_into is not None
+
+    def frontier(self, log: OutputLog) -> int:
+        """Return the seq below which nothing more comes: read before the log is looked into (frontier.py)."""
+        published = self.ingress.next_seq
+        return max(log.hi, min(published, self.reserved_lo))
+
+    def shed_logs_of(self, class_id: ClassId) -> list[ShedLog]:
+        """Return the logs of one class; with several its queries rank rows differently."""
+        return [shed for (known, _), shed in list(self.shed_logs.items()) if known == class_id]
+
+    @property
+    def logs(self) -> list[OutputLog]:
+        """All logs that a push goes to."""
+        return [self.log, *(s.log for s in self.shed_logs.values())]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPart:
+    """One source's rows of a merged push: `positions` (rising, from 0) are their places among all of its rows."""
+
+    source: Source
+    columns: Sequence[Column]
+    positions: Int64Array
+
+
+class Ingress:
+    """The one door for rows. See the module's text."""
+
+    def __init__(self, seed: int = 0, next_seq: int = 0) -> None:
+        self.next_seq = next_seq
+        self.seed = seed
+        self.lock = threading.RLock()
+        self._reserved = next_seq
+        self._ranges: deque[tuple[int, str]] = deque(maxlen=limits.ARRIVAL_RANGES_REMEMBERED_MAX)
+
+    def reserve(self, source: Source, rows: int) -> Reservation:
+        """Give out arrival numbers now; `push` must follow, in order per stream."""
+        with self.lock:
+            lo = self._reserved
+            self._reserved = lo + rows
+            source.open_reservations.append(lo)
+            source.reserved_lo = source.open_reservations[0]  # before it is published
+            self._publish()
+            return Reservation(source.definition.name, lo, lo + rows)
+
+    def withdraw(self, source: Source, reservation: Reservation) -> None:
+        """Give up the newest reservation of a source: its rows will not come. The numbers stay unused."""
+        with self.lock:
+            taken = source.open_reservations.pop()
+            assert taken == reservation.lo
+            source.reserved_lo = source.open_reservations[0] if source.open_reservations else NOTHING_RESERVED
+            self._publish()
+
+    def advance_to(self, seq: int) -> None:
+        """Leave out the arrival numbers below `seq` that were not given: a replay gives rows the numbers that they had."""
+        with self.lock:
+            self._reserved = max(self._reserved, seq)
+            self._publish()
+
+    def push(
+        self,
+        source: Source,
+        columns: Sequence[Column],
+        *,
+        arrival_ns: int,
+        now_us: int,
+        reservation: Reservation | None = None,
+    ) -> Ingested:
+        """Let rows in: give them arrival numbers, unless reserved, and append them to the source's logs."""
+        rows = len(columns[0])
+        instant = _one_instant(source, columns[source.time_position]) if rows == 1 and source.time_position is not None else None
+        if instant is not None:
+            times: Int64Array | None = None
+            skewed = _is_ahead(source, instant, now_us)
+        else:
+            times, moving, skewed = _given_times(source, columns, now_us)
+        with self.lock:
+            woken = self._wake(source, now_us, arrival_ns) if source.idle and reservation is None else ()
+            lo, hi = self._numbers(rows, reservation)
+            if source.recorder is not None and reservation is None:
+                source.recorder(lo, hi, columns, None)
+            start, watermark_us, delay_us = source.log.hi, source.watermark_us, source.definition.time.delay_us
+            if instant is not None:
+                track: WatermarkTrack = RowTrack(start, hi, watermark_us, TIME_MIN if skewed else instant, delay_us, lo)
+                time = Numbers(1, start=instant)
+            else:
+                if times is None:
+                    times, moving = _arrival_times(source, rows, now_us)
+                track, time = RowsTrack(start, hi, watermark_us, moving, delay_us, first=lo), Numbers(rows, array=times)
+            train = _rows_train(source, columns, rows, lo, hi, time, arrival_ns, track)
+            arrivals = self._append(source, train, arrival_ns)
+            source.watermark_us = track.end
+            source.last_arrival_us = now_us
+            source.future_skew += skewed
+            if reservation is not None:
+                self._close(source, reservation)
+            self.next_seq = self._reserved
+        return Ingested(source.definition.name, lo, hi, (*arrivals, *woken), track.end, skewed)
+
+    def push_merged(self, parts: Sequence[MergedPart], rows: int, *, arrival_ns: int, now_us: int) -> list[Ingested]:
+        """Let in `rows` rows of several sources that take turns row by row: a train a source over the same arrival interval."""
+        with self.lock:
+            woken = {p.source.id: self._wake(p.source, now_us, arrival_ns) for p in parts if p.source.idle}
+            lo, hi = self._numbers(rows, None)
+            ingested = [self._push_part(part, lo, hi, arrival_ns, now_us, woken.get(part.source.id, ())) for part in parts]
+            self._remember_turns(parts, lo)
+            self._publish()
+        return ingested
+
+    def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[LogArrival, ...]) -> Ingested:
+        source, rule, skewed = part.source, part.source.definition.time, 0
+        if source.time_position is not None:
+            times = event_times(part.columns[source.time_position], rule)
+            moving, skewed = moving_times(times, rule.skew_us, now_us)
+        else:
+            times, moving = _arrival_times(source, len(part.positions), now_us)
+        seqs = part.positions + lo
+        reached = np.maximum.accumulate(np.maximum(moving, TIME_MIN + rule.delay_us)) - rule.delay_us
+        track = StepTrack(source.log.hi, hi, source.watermark_us, seqs, np.maximum(reached, source.watermark_us))
+        train = _rows_train(source, part.columns, len(seqs), lo, hi, Numbers(len(seqs), array=times), arrival_ns, track)
+        train.seq = Numbers(len(seqs), array=seqs)
+        arrivals = self._append_to_logs(source, train, arrival_ns)
+        source.watermark_us = track.end
+        source.last_arrival_us = now_us
+        source.future_skew += skewed
+        return Ingested(source.definition.name, lo, hi, (*arrivals, *woken), track.end, skewed)
+
+    def _remember_turns(self, parts: Sequence[MergedPart], lo: int) -> None:
+        firsts: list[tuple[int, str]] = []
+        for part in parts:
+            turns = part.positions[np.flatnonzero(np.diff(part.positions, prepend=-2) > 1)]
+            firsts.extend((lo + at, part.source.definition.name) for at in turns.tolist())
+        self._ranges.extend(sorted(firsts))
+
+    def control(
+        self,
+        source: Source,
+        *,
+        arrival_ns: int,
+        watermark_us: int | None = None,
+        ended: bool = False,
+        idle: bool | None = None,
+        flush: bool = False,
+    ) -> Ingested:
+        """Append a control item: W moved by a clock, the end of the stream, an idle mark, a flush."""
+        with self.lock:
+            seq, hi = self._numbers(1, None)
+            if source.recorder is not None:
+                said = {"watermark_us": watermark_us, "ended": ended, "idle": idle, "flush": flush}
+                source.recorder(seq, hi, None, said)
+            start = source.log.hi
+            target = TIME_MAX if ended else source.watermark_us if watermark_us is None else watermark_us
+            track = jump_track(start, hi, source.watermark_us, seq, target)
+            train = empty_train(source.definition.schema, start, hi, track, arrival_ns=arrival_ns, ended=ended)
+            train.idle, train.flush = idle, flush
+            arrivals = self._append(source, train, arrival_ns)
+            source.watermark_us = track.end
+            source.ended = source.ended or ended
+            if idle is not None:
+                source.idle = idle
+            self._publish()
+        return Ingested(source.definition.name, seq, hi, tuple(arrivals), track.end)
+
+    def stream_of(self, seqs: Int64Array) -> list[str | None]:
+        """Return which stream each arrival number belongs to; None when that is no longer remembered."""
+        with self.lock:
+            ranges = list(self._ranges)
+        starts = np.array([r[0] for r in ranges], dtype=np.int64)
+        places = np.searchsorted(starts, seqs, side="right") - 1
+        return [ranges[p][1] if p >= 0 else None for p in places.tolist()]
+
+    def _numbers(self, rows: int, reservation: Reservation | None) -> tuple[int, int]:
+        if reservation is not None:
+            assert reservation.hi - reservation.lo == rows
+            return reservation.lo, reservation.hi
+        lo = self._reserved
+        self._reserved = lo + rows
+        return lo, lo + rows
+
+    def _close(self, source: Source, reservation: Reservation) -> None:
+        opened = source.open_reservations.popleft()
+        assert opened == reservation.lo, "reservations of a stream are pushed in order"
+        source.reserved_lo = source.open_reservations[0] if source.open_reservations else NOTHING_RESERVED
+
+    def _publish(self) -> None:
+        self.next_seq = self._reserved
+
+    def _wake(self, source: Source, now_us: int, arrival_ns: int) -> tuple[LogArrival, ...]:
+        return self.control(source, arrival_ns=arrival_ns, idle=False).arrivals
+
+    def _append(self, source: Source, train: Train, arrival_ns: int) -> list[LogArrival]:
+        if not self._ranges or self._ranges[-1][1] != source.definition.name:
+            self._ranges.append((train.hi - max(1, train.rows), source.definition.name))
+        return self._append_to_logs(source, train, arrival_ns)
+
+    def _append_to_logs(self, source: Source, train: Train, arrival_ns: int) -> list[LogArrival]:
+        arrivals = [_push(source.log, train, arrival_ns)]
+        if source.table is not None:
+            source.table.changed(train)
+        for shed in source.shed_logs.values() if source.shed_logs else ():
+            kept = shed.kept(train, self.seed)
+            arrivals.append(_push(shed.log, kept, arrival_ns, train.rows - kept.rows))
+        return arrivals
+
+
+def _push(log: OutputLog, train: Train, arrival_ns: int, shed: int = 0) -> LogArrival:
+    node = LogNode(train if train.lo == log.hi else train.over(log.hi, train.hi), log)
+    log.push(node)
+    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed)
+
+
+def _one_instant(source: Source, column: Column) -> int | None:
+    """Return the event time of a row that came alone, None where it has to be made out of the column."""
+    return column.cells[0] if source.by_timestamp and type(column) is CellColumn else None
+
+
+def _is_ahead(source: Source, instant_us: int, now_us: int) -> int:
+    skew_us = source.definition.time.skew_us
+    return int(skew_us is not None and instant_us > now_us + skew_us)
+
+
+def _given_times(source: Source, columns: Sequence[Column], now_us: int) -> tuple[Int64Array | None, Int64Array, int]:
+    """Return the rows' event times (None: by arrival), those that may move W, and how many may not."""
+    if source.time_position is None:
+        return None, _NO_TIMES, 0
+    times = event_times(columns[source.time_position], source.definition.time)
+    return times, *moving_times(times, source.definition.time.skew_us, now_us)
+
+
+def _arrival_times(source: Source, rows: int, now_us: int) -> tuple[Int64Array, Int64Array]:
+    """TIMESTAMP BY ARRIVAL: all rows of a chunk have the time it came, never below W."""
+    now = max(now_us, source.watermark_us) if source.watermark_us != TIME_MAX else now_us
+    times = np.full(rows, now, dtype=np.int64)
+    return times, times
+
+
+def _rows_train(
+    source: Source,
+    columns: Sequence[Column],
+    rows: int,
+    lo: int,
+    hi: int,
+    time: Numbers,
+    arrival_ns: int,
+    track: WatermarkTrack,
+) -> Train:
+    train = Train(
+        source.definition.schema,
+        columns,
+        rows=rows,
+        lo=track.lo,
+        hi=hi,
+        seq=Numbers(rows, start=lo, step=1),
+        time=time,
+        arrival=Numbers(rows, start=arrival_ns),
+        track=track,
+    )
+    if source.keep_origin:
+        train.origin = (train,)
+    return train

@@ -1,0 +1,121 @@
+"""All that one query needs, as planned (`Blueprint`) and in force (`RunningQuery`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+
+from millstream.engine.data.graph import Edge, EdgeId, LogId, OperatorId, OperatorNode, QueryNode
+from millstream.engine.data.records import dataclass
+from millstream.engine.flow.accounts import StreamLedger
+from millstream.engine.flow.queues import Cursor, OutputLog
+from millstream.engine.flow.running import RunningOperator
+from millstream.engine.flow.shedding import ShedKey
+from millstream.engine.language.recipes import SinkRecipe
+from millstream.engine.operators.window_aggregate import WindowAggregate
+from millstream.engine.runtime.branches import Branches
+from millstream.engine.sharing.ports import Port, Subscription, Wire
+from millstream.engine.sharing.registry import Shared
+from millstream.engine.sharing.splicing import awaken, put_in_force
+
+
+@dataclass(slots=True)
+class Blueprint:
+    """All that one query needs, ready to be attached.
+
+    `operators` are all that serve it, children before parents; `used` those among them that run already. `subscriptions` are its outputs
+    of shared aggregates, `offers` what others may share once it is in force, `awaken` logs that must carry progress from now on.
+    """
+
+    query: QueryNode
+    root: Port
+    operators: list[RunningOperator]
+    wires: list[Wire]
+    nodes: tuple[OperatorNode, ...]
+    edges: tuple[Edge, ...]
+    source_nodes: tuple[OperatorNode, ...]
+    streams: frozenset[str]
+    base_streams: frozenset[str]
+    used: list[RunningOperator] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
+    offers: list[Shared] = field(default_factory=list)
+    awaken: list[OutputLog] = field(default_factory=list)
+    with_state: list[Shared] = field(default_factory=list)
+    history: bool = False
+
+    @property
+    def external_logs(self) -> list[OutputLog]:
+        """Logs of streams that the query reads."""
+        return [w.port.log for w in self.wires if w.stream is not None] + [c.log for _, c in self.stream_cursors()]
+
+    @property
+    def ports(self) -> tuple[tuple[OperatorId, LogId], ...]:
+        """New outputs of operators that run already."""
+        return tuple((s.running.id, s.log.id) for s in self.subscriptions if s.running in self.used)
+
+    def attach(self, at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None = None) -> tuple[tuple[EdgeId, int], ...]:
+        """Open all cursors at the arrival number `at`; return for each edge on a log that existed before its rows ever appended.
+
+        `newest_us` is the greatest event time that its base streams have seen, `is_idle` tells of base streams whether all of them are
+        idle at `at`: logs that this query shares may not have come so far, and what they still hold from before is not for it.
+        """
+        before: list[tuple[EdgeId, int]] = []
+        for log in self.awaken:
+            awaken(log)
+        for running in self.operators:
+            if running not in self.used:
+                before.extend(self._attach_operator(running, at, is_idle, newest_us))
+            for subscription in self.subscriptions:
+                if subscription.running is running:
+                    readers = [w.consumer for w in self.wires if w.port.log is subscription.log]
+                    subscription.log.sink = readers[0] if len(readers) == 1 and isinstance(readers[0].recipe, SinkRecipe) else None
+                    put_in_force(subscription, at, newest_us)
+        return tuple(before)
+
+    def _attach_operator(
+        self, running: RunningOperator, at: int, is_idle: Callable[[frozenset[str]], bool], newest_us: int | None
+    ) -> list[tuple[EdgeId, int]]:
+        before: list[tuple[EdgeId, int]] = []
+        wires = [w for w in self.wires if w.consumer is running]
+        for wire in wires:
+            cursor = wire.port.log.open_cursor(wire.edge, from_seq=at)
+            running.inputs.append(cursor)
+            if wire.stream is not None:
+                running.external.append((wire.stream, cursor))
+            if wire.stream is not None or any(wire.port.producer == u.id for u in self.used):
+                before.append((wire.edge, wire.port.log.rows_total))
+        idle = [is_idle(w.port.base_streams) for w in wires]
+        watermark = running.logic.attached([w.port.log.watermark_us for w in wires], idle)
+        if isinstance(running.logic, WindowAggregate):
+            running.logic.began(newest_us, only_whole=self.history)
+        for place, wire in enumerate(wires):
+            source = wire.port.source
+            if source is not None and source.table is not None:
+                running.logic.preload(place, source.table.content(at))
+        for log in running.outputs:
+            log.hi, log.watermark_us = at, watermark
+            log.idle = is_idle(frozenset[str]().union(*(w.port.base_streams for w in wires)))
+        return before
+
+    def stream_cursors(self) -> list[tuple[str, Cursor]]:
+        """Return the cursors on external logs with the stream's name."""
+        return [pair for running in self.operators for pair in running.external]
+
+
+@dataclass(slots=True)
+class RunningQuery:
+    """A query with its operators (post-order, without sources) and the ledgers of its input streams.
+
+    It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
+    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came.
+    """
+
+    node: QueryNode
+    blueprint: Blueprint
+    shed_key: ShedKey
+    attached: bool = False
+    from_seq: int = 0
+    until_seq: int | None = None
+    ledgers: dict[str, StreamLedger] = field(default_factory=dict)
+    rows_before: dict[OperatorId, int] = field(default_factory=dict)
+    branches: Branches | None = None

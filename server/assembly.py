@@ -1,0 +1,116 @@
+"""The one place where the parts of a server's engine are put together: host, statements, admission, watch, optimiser, journal.
+
+Each of them knows those below it alone. The live server, `millstream run`, benchmarks and experiments all begin here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.engine.data.errors import EngineError
+from millstream.scheduler.errors import SchedulerError
+from millstream.scheduler.sharing.names import DEFAULT
+from millstream.scheduler.spec import PolicySpec
+from millstream.server.errors import ServerError
+from millstream.server.host.contract import Context, Observer
+from millstream.server.host.engine_host import EngineHost
+from millstream.server.host.runtime import RuntimeFactory
+from millstream.server.journal.store import POLICY_NOTE, Store
+from millstream.server.watch.admission import AdmissionControl
+from millstream.server.watch.watch import QosWatch
+
+if TYPE_CHECKING:
+    from millstream.engine.language.statements import Statement
+    from millstream.server.durability.journaling import JournalBounds, Journaling
+    from millstream.server.results.outcome import Outcome
+
+
+def assemble(
+    observer: Observer,
+    store: Store,
+    runtime: RuntimeFactory,
+    policy: PolicySpec,
+    *,
+    rewrite: bool = True,
+    sharing: str = DEFAULT,
+    shed_seed: int = 0,
+    sheds_when_full: bool = False,
+    admission: str = "off",
+    optimise_settle_s: float | None = None,
+) -> EngineHost:
+    """Return a host that executes statements and watches targets.
+
+    `admission` is off, warn or refuse; `optimise_settle_s` is the settling time of the run-time optimiser, None for none.
+    """
+    host = EngineHost(
+        observer, store, runtime, policy, rewrite=rewrite, sharing=sharing, shed_seed=shed_seed, sheds_when_full=sheds_when_full
+    )
+    host.execute = partial(_execute, host)
+    host.watch = watch = QosWatch(host)
+    if optimise_settle_s is not None:
+        from millstream.server.watch.optimiser import RuntimeOptimiser
+
+        host.optimiser = RuntimeOptimiser(host, watch, optimise_settle_s)
+    host.admit = AdmissionControl(host, admission).check
+    return host
+
+
+def _execute(host: EngineHost, statement: Statement | str, context: Context) -> Outcome:
+    from millstream.server.statements import language  # a third of the start goes into it, and the server listens before it loads it
+
+    parsed = language.parse_statement(statement) if isinstance(statement, str) else statement
+    with host.store.change():
+        return language.EXECUTORS[type(parsed)](host, parsed, context)
+
+
+def open_journal(host: EngineHost, directory: Path, bounds: JournalBounds) -> Journaling:
+    """Have a host use the journal of a data directory. StoreError when it cannot be used or is corrupt."""
+    from millstream.server.durability.journaling import Journaling
+
+    host.journaling = journaling = Journaling(host, directory, bounds, host.store.disk)
+    return journaling
+
+
+def restore(host: EngineHost, journaling: Journaling | None, *, policy_too: bool = True) -> list[str]:
+    """Bring the stored catalogue back (case C37): definitions in their order, then queries in the state their user wants.
+
+    `policy_too`: the policy that was set last is used again; whoever starts the server with one means that one.
+    Returns a sentence for each thing that could not be brought back, which stays stored.
+    """
+    problems: list[str] = []
+    recovery = None
+    if journaling is not None:
+        from millstream.server.durability.recovery import Recovery
+
+        host.recovery = recovery = Recovery(host, journaling)
+    for definition in host.store.definitions():
+        try:
+            host.execute(definition.statement, Context(text=definition.statement, restoring=True, number=definition.position))
+        except (EngineError, ServerError, SchedulerError) as error:
+            problems.append(f"{definition.kind} {definition.name}: {error}")
+    for query in host.store.queries():
+        from millstream.server.statements import language
+
+        try:
+            language.restore_query(host, query, Context(name=query.name, text=query.text or "", restoring=True))
+        except (EngineError, ServerError, SchedulerError) as error:
+            problems.append(f"query {query.name}: {error}")
+    if recovery is not None:
+        problems += recovery.run()
+    if policy_too:
+        _restore_policy(host, problems)
+    return problems
+
+
+def _restore_policy(host: EngineHost, problems: list[str]) -> None:
+    remembered = host.store.note(POLICY_NOTE)
+    if remembered is None:
+        return
+    try:
+        spec = PolicySpec.parse(remembered)
+        host.runtime.set_policy(spec)
+        host.policy = spec
+    except SchedulerError as error:
+        problems.append(f"policy {remembered}: {error}")

@@ -1,0 +1,118 @@
+"""What stands at one arrival number: states of streams, contents of tables, and what durable queries hold. A place to replay from.
+
+A checkpoint is taken where a segment of the journal begins, so that the segments before it can be let go of. Nothing runs while it is
+copied; what waits in the queues is worked off in the copy (engine/runtime/fork.py), so that it says what the queries hold once they have
+seen all that arrived before.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.data.records import dataclass
+from millstream.engine.runtime import fork
+from millstream.engine.runtime.fork import OperatorState
+from millstream.server.errors import StoreError
+from millstream.server.journal.disk import PART_SUFFIX, Disk, write_whole
+from millstream.server.journal.disk import read as read_file
+
+if TYPE_CHECKING:
+    from millstream.engine.flow.sources import Source
+    from millstream.server.host.engine_host import EngineHost
+    from millstream.server.host.queries import Query
+
+VERSION = 1
+_MAGIC = b"MSTC"
+_SUFFIX = ".checkpoint"
+
+
+@dataclass(slots=True)
+class QueryState:
+    """What a query held: its operators' states in the order of its plan, and how many result rows it had given."""
+
+    rows: int
+    operators: list[OperatorState]
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`)."""
+
+    at: int
+    sources: dict[int, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[int, list[Any]] = field(default_factory=dict)
+    queries: dict[str, QueryState] = field(default_factory=dict)
+    version: int = VERSION
+
+
+def checkpoint_path(directory: Path, at: int) -> Path:
+    """Return the file of the checkpoint at an arrival number."""
+    return directory / f"{at:020d}{_SUFFIX}"
+
+
+def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: Any) -> Checkpoint | None:
+    """Copy what stands now and begin a new segment there; None when rows wait for the disk, so that this is no place to stand."""
+    with host.runtime.still(), host.network.ingress.lock:
+        sources = {name: host.network.sources[name] for name in numbers if name in host.network.sources}
+        if any(s.open_reservations for s in sources.values()):
+            return None
+        at = host.network.ingress.next_seq
+        made = Checkpoint(at)
+        for name, source in sources.items():
+            made.sources[numbers[name]] = _source_state(source)
+            if source.table is not None:
+                content = source.table.content(at)
+                made.tables[numbers[name]] = content.columns()
+        running = [q for q in queries if q.id is not None]
+        rows = {q.name: q.rows_out for q in running}
+        copied = fork.take([host.network.queries[q.id].blueprint for q in running], at)  # type: ignore[index]
+        roll(at)
+    states, delivered = copied.advance()
+    for query, operators in zip(running, states, strict=True):
+        made.queries[query.key] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
+    return made
+
+
+def _source_state(source: Source) -> dict[str, Any]:
+    return {
+        "watermark_us": source.watermark_us,
+        "last_arrival_us": source.last_arrival_us,
+        "idle": source.idle,
+        "ended": source.ended,
+        "future_skew": source.future_skew,
+    }
+
+
+def write(disk: Disk, directory: Path, checkpoint: Checkpoint) -> None:
+    """Put a checkpoint on disk, whole or not at all."""
+    body = pickle.dumps(checkpoint, protocol=5)
+    head = _MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    write_whole(disk, checkpoint_path(directory, checkpoint.at), [head, body])
+
+
+def read(disk: Disk, directory: Path, at: int) -> Checkpoint | None:
+    """Return the checkpoint at an arrival number, None when there is none. StoreError when it is corrupt or of another version."""
+    path = checkpoint_path(directory, at)
+    if not disk.exists(path):
+        return None
+    content = read_file(disk, path)
+    body = content[12:]
+    if content[:4] != _MAGIC or zlib.crc32(body).to_bytes(4, "little") != content[8:12]:
+        raise StoreError(f"{path} is corrupt", hint="move it away: the queries whose state it holds then begin anew")
+    version = int.from_bytes(content[4:8], "little")
+    if version != VERSION:
+        raise StoreError(f"{path} has version {version} and this server reads {VERSION}", hint="start the release that wrote it")
+    found: Checkpoint = pickle.loads(body)
+    return found
+
+
+def forget_before(disk: Disk, directory: Path, at: int) -> None:
+    """Remove checkpoints before an arrival number, and what a crash left half written."""
+    for name in disk.names(directory):
+        path = directory / name
+        if path.suffix == PART_SUFFIX or (path.suffix == _SUFFIX and int(path.stem) < at):
+            disk.unlink(path)

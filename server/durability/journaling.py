@@ -1,0 +1,231 @@
+"""The journal as the host sees it: which streams it keeps, how their rows get in, what of them is held, how long it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.data.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema, StreamDefinition
+from millstream.server.durability import checkpoints
+from millstream.server.host.held import HeldBlock, HeldRows
+from millstream.server.journal.disk import Disk
+from millstream.server.journal.journal import Journal
+from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data
+from millstream.server.journal.segments import records_of
+
+if TYPE_CHECKING:
+    from millstream.engine.data.column import Column
+    from millstream.engine.flow.sources import Reservation, Source
+    from millstream.server.host.engine_host import EngineHost
+    from millstream.server.host.queries import Query
+
+Said = Mapping[str, Any]  # the arguments of a control item
+US_PER_S = 1_000_000
+SEGMENTS = 8  # into which the bound is divided: what is let go of at a time
+TRIES = 8  # to find a moment at which no row waits for the disk
+SEGMENT_BYTES_MIN = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JournalBounds:
+    """How much the journal keeps, of all streams together, how long, and how soon it is forced to disk."""
+
+    bytes_max: int = 1 << 30
+    kept_s: float = 86_400.0
+    fsync_s: float = 0.1
+
+
+class Journaling:
+    """See the module's text. `numbers` has the durable streams and tables by name, with their numbers in the catalogue."""
+
+    def __init__(self, host: EngineHost, directory: Path, bounds: JournalBounds, disk: Disk) -> None:
+        self.host = host
+        self.bounds = bounds
+        self.disk = disk
+        self.journal = Journal(directory, disk, fsync_s=bounds.fsync_s, report=host.observer.reported)
+        self.numbers: dict[str, int] = {}
+        self._began_us = host.runtime.now_us()
+        self.journal.start()
+
+    @property
+    def directory(self) -> Path:
+        """Where journal and checkpoints are."""
+        return self.journal.directory
+
+    @property
+    def last_time_us(self) -> int:
+        """The latest arrival time that is kept, 0 when none is."""
+        segments = self.journal.segments
+        found = max(segment.last_us for segment in segments)
+        if found == 0:  # the checkpoint at which the journal begins is all there is
+            checkpoint = checkpoints.read(self.disk, self.directory, segments[0].base)
+            times = [] if checkpoint is None else [state["last_arrival_us"] or 0 for state in checkpoint.sources.values()]
+            found = max(times, default=0)
+        return found
+
+    def add(self, name: str, number: int, *, record: bool = True) -> None:
+        """Keep a stream or table from now on, under its number in the catalogue."""
+        self.numbers[name] = number
+        if record:
+            self.record(name)
+
+    def record(self, name: str) -> None:
+        """Begin to write down what enters a stream."""
+        source = self.host.network.sources[name]
+        source.recorder = partial(self._record, name, source.definition.schema)
+
+    def forget(self, name: str) -> None:
+        """Keep a dropped stream no longer; its records go with their segments."""
+        self.numbers.pop(name, None)
+
+    def keeps_all_of(self, query: Query) -> bool:
+        """Whether a query can be rebuilt after a crash: it is durable, and so is all that it reads, and nothing is shed before it."""
+        durable = query.is_durable and not self._may_lose(query)
+        return durable and all(name in self.numbers for name in self.host.base_streams(query.reads))
+
+    def _may_lose(self, query: Query) -> bool:
+        """Whether load may be shed before the query, or before a derived stream that it reads."""
+        node = self.host.class_nodes.get(query.planned.physical.options.class_name)
+        if node is not None and node.may_shed:
+            return True
+        return any(self._may_lose(self.host.derived[name]) for name in query.reads if name in self.host.derived)
+
+    # --- in ---
+
+    def _record(
+        self, name: str, schema: Schema, lo: int, hi: int, columns: Sequence[Column] | None, said: Mapping[str, Any] | None
+    ) -> None:
+        now_us, number = self.host.runtime.now_us(), self.numbers[name]
+        if columns is None:
+            self.journal.append(Record(CONTROL, number, lo, hi, now_us, dict(said or {})))
+            return
+        intake = self.host.intakes.get(name)  # None while a table that is being made is loaded
+        fed = None if intake is None else intake.fed
+        self.journal.append(Record(ROWS, number, lo, hi, now_us, {} if fed is None else {"fed": list(fed)}, rows_data(schema, columns)))
+
+    def take_sync(self, name: str, columns: Sequence[Column], shed: dict[str, int]) -> tuple[int, int]:
+        """Write rows that may enter only once the disk has them; returns their arrival numbers. To be called under the ingress lock.
+
+        `shed` is told, when they enter, how many are dropped before each class.
+        """
+        host = self.host
+        source = host.network.sources.get(name)
+        if source is None:
+            raise UnknownName(f"there is no stream {name}")
+        if source.ended:
+            raise InvalidDefinition(f"stream {name} has ended")
+        if source.table is not None:
+            columns = source.table.with_op(columns)
+        if source.idle:
+            host.runtime.arrived(host.network.ingress.control(source, arrival_ns=host.runtime.arrival_ns(), idle=False))
+        reservation = host.network.reserve(name, len(columns[0]))
+        try:
+            self._record(name, source.definition.schema, reservation.lo, reservation.hi, columns, None)
+        except BaseException:
+            host.network.ingress.withdraw(source, reservation)
+            raise
+        enter = partial(self._let_in, source, columns, reservation, shed, host.runtime.arrival_ns(), host.runtime.now_us())
+        self.journal.when_safe(self.journal.written, enter)
+        return reservation.lo, reservation.hi
+
+    def _let_in(
+        self,
+        source: Source,
+        columns: Sequence[Column],
+        reservation: Reservation,
+        shed: dict[str, int],
+        arrival_ns: int,
+        now_us: int,
+    ) -> None:
+        host, name = self.host, source.definition.name
+        if host.network.sources.get(name) is source:
+            ingested = host.network.ingest(name, columns, arrival_ns=arrival_ns, now_us=now_us, reservation=reservation)
+            host.runtime.arrived(ingested)
+            shed.update(host.shed_by_class(name, ingested))
+
+    def when_safe(self, call: Callable[[], None]) -> None:
+        """Have `call` called once all that was written before is on disk and has entered."""
+        self.journal.when_safe(self.journal.written, call)
+
+    def wait_safe(self) -> None:
+        """Return once all that was written before is on disk and has entered."""
+        self.journal.wait_safe()
+
+    # --- what is held ---
+
+    def held(self, definition: StreamDefinition) -> HeldRows:
+        """Return the rows of a stream that the journal keeps. To be called under the ingress lock."""
+        number = self.numbers[definition.name]
+        upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
+        parts = [(self.disk.open_read(segment.path), segment.size) for segment in self.journal.segments]
+
+        def blocks() -> Iterator[HeldBlock]:
+            for file, size in parts:
+                with file:
+                    for record in records_of(file.read(size)):
+                        if record.lo >= upto:
+                            continue
+                        if record.stream == number and record.kind == ROWS:
+                            yield HeldBlock(record.lo, record.columns(definition.schema))
+                        elif record.stream == number:
+                            yield HeldBlock(record.lo, None, record.meta)
+
+        return HeldRows(definition, self.host.network.ingress.next_seq - 1, blocks)
+
+    # --- how long ---
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the present segment is big or old enough to end."""
+        last = self.journal.segments[-1]
+        if not self.numbers or last.end == last.base:
+            return False
+        age_us = self.host.runtime.now_us() - self._began_us
+        return last.size >= self._segment_bytes or age_us > self.bounds.kept_s * US_PER_S / SEGMENTS
+
+    @property
+    def _segment_bytes(self) -> int:
+        return max(SEGMENT_BYTES_MIN, self.bounds.bytes_max // SEGMENTS)
+
+    def checkpoint(self) -> bool:
+        """Take a checkpoint, begin a new segment there, and let go of what is beyond the bounds. False when it is no time to."""
+        host = self.host
+        queries = [q for q in (*host.derived.values(), *host.queries) if self.keeps_all_of(q)]
+        made = None
+        for _ in range(TRIES):
+            self.journal.wait_safe()
+            made = checkpoints.take(host, queries, dict(self.numbers), self.journal.roll)
+            if made is not None:
+                break
+        if made is None:
+            return False
+        checkpoints.write(self.disk, self.directory, made)
+        self._began_us = host.runtime.now_us()
+        self._let_go()
+        return True
+
+    def _let_go(self) -> None:
+        """Drop segments from the oldest on while there are more bytes, or older ones, than are kept."""
+        segments = self.journal.segments
+        now_us = self.host.runtime.now_us()
+        floor = segments[0].base
+        kept = self.journal.bytes
+        for segment, following in pairwise(segments):
+            too_old = now_us - segment.last_us > self.bounds.kept_s * US_PER_S
+            if kept <= self.bounds.bytes_max and not too_old:
+                break
+            kept -= segment.size
+            if self.disk.exists(checkpoints.checkpoint_path(self.directory, following.base)):
+                floor = following.base
+        if floor > segments[0].base:
+            self.journal.drop_before(floor)
+            checkpoints.forget_before(self.disk, self.directory, floor)
+
+    def stop(self) -> None:
+        """Force everything to disk."""
+        self.journal.stop()

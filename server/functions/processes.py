@@ -1,0 +1,67 @@
+"""Processes as Linux shows them under /proc: how much processor time one has used, and how one is ended with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+
+ROUNDS_MAX = 100  # looks for processes that were started meanwhile: each stops what it finds, so only those of the last moment are left
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_used_s(pid: int) -> float:
+    """Return the processor time that a process has used, in seconds, by all its threads. OSError when it is gone."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def kill_whole(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, its group, and whatever it has started, also in sessions of their own. The caller waits for it.
+
+    A process that adopts orphans (`sandbox.adopt_orphans`) keeps all of them below itself as long as it lives. So each is stopped before
+    the next look, until a look finds no other; then nobody is left who could start another.
+    """
+    if process.poll() is None:
+        _signal(process.pid, signal.SIGSTOP)
+        found: dict[int, None] = {}
+        for _ in range(ROUNDS_MAX):
+            fresh = [pid for pid in descendants(process.pid) if pid not in found]
+            if not fresh:
+                break
+            for pid in fresh:
+                _signal(pid, signal.SIGSTOP)
+                found[pid] = None
+        for pid in found:
+            _signal(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # the group outlives its first process
+    process.kill()
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, children before their children. Nothing where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir("/proc"):
+            if name.isdigit() and (parent := _parent_of(int(name))) is not None:
+                children.setdefault(parent, []).append(int(name))
+    found = list(children.get(pid, ()))
+    for one in found:  # grows meanwhile
+        found += children.get(one, ())
+    return found
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

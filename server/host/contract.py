@@ -1,0 +1,146 @@
+"""What the host takes from the rooms above it, and whom it tells: each is set once, where the parts are put together.
+
+The host knows queries, rows and results. How they outlive the process (`server/journal`), what statements do (`server/statements`) and
+whether targets are met (`server/watch`) is the work of others, of whom it uses no more than this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from millstream.engine.data.column import Column
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import StreamDefinition
+from millstream.engine.data.train import Train
+from millstream.server.host.held import HeldRows, KeptResults
+from millstream.server.host.queries import Query
+
+if TYPE_CHECKING:
+    from millstream.scheduler.optimiser.contract import Decision, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
+
+    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there.
+    """
+
+    owner: object | None = None
+    text: str = ""
+    name: str | None = None
+    restoring: bool = False
+    number: int | None = None
+
+
+class Observer(Protocol):
+    """Who is told what happens. Calls may come from any thread, must return soon and never raise."""
+
+    def query_began(self, query: Query) -> None:
+        """A run of a query is about to start: the next results of it belong to this run."""
+
+    def results(self, query: Query, train: Train) -> None:
+        """Rows of the answer, in order; perhaps none."""
+
+    def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
+        """No more results of this run: `finished`, `stopped`, `dropped`, `lifetime` or `failed`."""
+
+    def stream_dropped(self, name: str) -> None:
+        """A stream or table is gone."""
+
+    def reported(self, kind: str, message: str) -> None:
+        """Something for whoever operates the server."""
+
+    def kept(self, query: Query) -> KeptResults:
+        """The results of a query that are kept now."""
+
+    def is_pressed(self, stream: str) -> bool:
+        """Whether results that come from a stream wait for their readers, so that its publishers should too."""
+
+
+class Durability(Protocol):
+    """Rows that outlive the process. Calls come from the thread that executes statements where nothing else is said."""
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The durable streams and tables by name, with their numbers in the catalogue."""
+        ...
+
+    def add(self, name: str, number: int, *, record: bool = True) -> None:
+        """Keep a stream or table from now on; with `record` False its rows are written down only once that is asked for."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Keep a dropped stream no longer."""
+        ...
+
+    def keeps_all_of(self, query: Query) -> bool:
+        """Whether a query can be rebuilt after a crash."""
+        ...
+
+    def held(self, definition: StreamDefinition) -> HeldRows:
+        """Return the rows of a stream that are kept. To be called under the ingress lock."""
+        ...
+
+    def take_sync(self, name: str, columns: Sequence[Column], shed: dict[str, int]) -> tuple[int, int]:
+        """Write rows that enter once the disk has them, and return their arrival numbers [lo, hi). Under the ingress lock, from any thread.
+
+        `shed` is told, when they enter, how many are dropped before each class. Raises UnknownName, InvalidDefinition or StoreError.
+        """
+        ...
+
+    def when_safe(self, call: Callable[[], None]) -> None:
+        """Have `call` called, from another thread, once all that was written before is on disk and has entered."""
+        ...
+
+    def wait_safe(self) -> None:
+        """Return once all that was written before is on disk and has entered. From any thread but the loop's."""
+        ...
+
+
+class Postponing(Protocol):
+    """The replay of a journal, which begins queries at their places in it."""
+
+    def defer(self, query: Query) -> None:
+        """Begin a query when its place has come."""
+        ...
+
+    def pause(self, query: Query) -> None:
+        """Pause a query once it has caught up."""
+        ...
+
+
+class TargetWatch(Protocol):
+    """Whether queries keep their targets; read from any thread."""
+
+    @property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """The verdicts of the last look, by the query's name."""
+        ...
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any running query has a target."""
+        ...
+
+    def look(self) -> object:
+        """Judge every running query that has a target, on the thread that executes statements."""
+        ...
+
+    def shown(self, query: Query) -> tuple[str | None, int | None]:
+        """Return the state of a query's targets and since when (µs since 1970), None for both where it has none."""
+        ...
+
+
+class Optimising(Protocol):
+    """What changes plans, weights, policy and shedding while queries run."""
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """The last decisions, the oldest first."""
+        ...
+
+    def step(self) -> None:
+        """Look, judge, and do what is to be done, on the thread that executes statements."""
+        ...

@@ -1,0 +1,118 @@
+"""Files read into streams and tables in blocks, bad rows refused alone and remembered for the message."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import numpy as np
+from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.event_time import event_times, time_position
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import OnError
+from millstream.engine.data.train import Int64Array
+from millstream.engine.ingest.readers import file_format, read_stream
+from millstream.server.errors import BadInput
+from millstream.server.host.intake import refuse_unknown_op
+
+if TYPE_CHECKING:
+    from millstream.server.host.intake import StreamIntake
+
+REFUSALS_REMEMBERED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Accepted rows: columns, their number, and each row's number among all rows of the file, from 1."""
+
+    columns: list[Column]
+    rows: int
+    places: Int64Array
+
+    def slice(self, start: int, stop: int) -> tuple[list[Column], Int64Array]:
+        """Return the columns and places of some rows."""
+        return [c.slice(start, stop) for c in self.columns], self.places[start:stop]
+
+
+class InputFile:
+    """One file for one stream. `rows` were offered, `refused` of them refused; `first_refusals` are (place, reason)."""
+
+    def __init__(self, intake: StreamIntake, path: Path, file: BinaryIO, form: str) -> None:
+        self.intake = intake
+        self.rows = 0
+        self.refused = 0
+        self.first_refusals: list[tuple[str, str]] = []
+        self._reader = read_stream(file, path.name, form, intake.offered)
+        self._warnings: dict[str, None] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the file as a whole, once it has been read."""
+        return [*self._reader.notes, *self._warnings]
+
+    def chunks(self) -> Iterator[Block]:
+        """Yield blocks of accepted rows. BadInput at the first bad row of a stream that says ON ERROR FAIL."""
+        for coerced in self._reader.chunks():
+            before = self.rows
+            self.rows += coerced.rows + len(coerced.rejected)
+            if self.intake.table is not None and coerced.rows:
+                refuse_unknown_op(coerced)
+            self._warnings.update(dict.fromkeys(coerced.warnings))
+            if coerced.rejected:
+                places = [(self._reader.place(r.index), r.reason) for r in coerced.rejected]
+                if self.intake.definition.on_error is OnError.FAIL:
+                    raise BadInput(f"{self.intake.name}: {places[0][0]}: {places[0][1]}", hint="the stream says ON ERROR FAIL")
+                self.refused += len(places)
+                self.first_refusals += places[: REFUSALS_REMEMBERED_MAX - len(self.first_refusals)]
+                self.intake.note_refused(coerced.rejected, 0)
+            if coerced.rows:
+                index = coerced.index if coerced.index is not None else np.arange(before, before + coerced.rows, dtype=np.int64)
+                yield Block(coerced.columns, coerced.rows, index + 1)
+
+    def told(self) -> list[str]:
+        """Return what is to be said of the file once it has been read: notes, and how many rows were refused and why."""
+        messages = self.notes
+        if self.refused:
+            reasons = "; ".join(f"{place}: {reason}" for place, reason in self.first_refusals)
+            more = "" if self.refused <= len(self.first_refusals) else "; …"
+            messages.append(
+                f"{self.intake.name}: {self.refused} of {self.rows} row{'' if self.rows == 1 else 's'} refused: {reasons}{more}"
+            )
+        return messages
+
+    def read_all(self) -> Block:
+        """Return all accepted rows as one block."""
+        blocks = list(self.chunks())
+        if not blocks:
+            return Block([], 0, np.empty(0, dtype=np.int64))
+        columns = [concat_columns([block.columns[i] for block in blocks]) for i in range(len(blocks[0].columns))]
+        return Block(columns, sum(block.rows for block in blocks), np.concatenate([block.places for block in blocks]))
+
+    def event_times(self, block: Block, now_us: int) -> Int64Array:
+        """Return the event times of rows; a stream by ARRIVAL has the present."""
+        position = time_position(self.intake.definition)
+        if position is None or not block.rows:
+            return np.full(block.rows, now_us, dtype=np.int64)
+        return event_times(block.columns[position], self.intake.definition.time)
+
+
+@contextmanager
+def open_input(intake: StreamIntake, path: Path) -> Iterator[InputFile]:
+    """Open a file for a stream; BadInput or the engine's errors when that cannot be."""
+    form = file_format(path)
+    if form is None:
+        raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
+    try:
+        with _opened(path) as file:
+            yield InputFile(intake, path, file, form)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.suffix.lower() in (".gz", ".gzip"):
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")

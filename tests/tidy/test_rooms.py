@@ -1,0 +1,57 @@
+"""Inside a folder imports go down from room to room, and few files stand in a circle."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.rooms import FOLDERS, Picture, code_lines, pictures
+
+FOLDERS_WITH_FLOORS = ("engine",)  # those whose rooms have a contract
+CIRCLE_FILES_MAX = 5
+FILES_MAX = 716  # of the product; a new idea may have a new file, a crumb may not
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Picture]:
+    return pictures()
+
+
+@pytest.mark.parametrize("folder", FOLDERS_WITH_FLOORS)
+def test_no_import_goes_up(found: dict[str, Picture], folder: str) -> None:
+    assert found[folder].layers
+    assert found[folder].up == []
+
+
+@pytest.mark.parametrize("folder", [f for f in FOLDERS if f != "server"])
+def test_no_more_than_five_files_import_each_other_in_a_circle(found: dict[str, Picture], folder: str) -> None:
+    assert [circle for circle in found[folder].circles if len(circle) > CIRCLE_FILES_MAX] == []
+
+
+def test_the_product_has_no_more_files_than_it_needs(found: dict[str, Picture]) -> None:
+    assert sum(len(picture.sources) for picture in found.values()) <= FILES_MAX
+
+
+def test_imports_at_any_depth_count() -> None:
+    sources = {
+        "low.a": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from millstream.house.high import b\n",
+        "low.c": "import millstream.house.low.a\n",
+        "high.b": "def f():\n    from millstream.house.low.c import x\n    return x\n",
+        "low": "",
+        "high": "",
+    }
+    picture = Picture("house", sources, frozenset(("low", "high")), (("high",), ("low",)))
+    assert picture.up == [("low.a", "high.b")]
+    assert picture.circles == [["high.b", "low.a", "low.c"]]
+    assert picture.between == {("low", "high"): 1, ("high", "low"): 1}
+
+
+def test_rooms_without_a_contract_stand_so_that_few_imports_go_up() -> None:
+    sources = {"x.a": "import millstream.house.y.b", "y.b": "import millstream.house.z.c", "z.c": "", "x": "", "y": "", "z": ""}
+    picture = Picture("house", sources, frozenset("xyz"))
+    assert picture.floors == [("x",), ("y",), ("z",)]
+    assert picture.up == []
+
+
+def test_lines_of_code_are_those_without_blanks_comments_and_docstrings() -> None:
+    source = '"""Text."""\n\n# why\ndef f(x):\n    """Return it.\n\n    Always.\n    """\n    return [\n        x,\n\n    ]\n'
+    assert code_lines(source) == 4
