@@ -27,7 +27,6 @@ from millstream.engine.ingest.plain_columns import PlainColumns
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.values import arrow_functions as pc
 from millstream.server.errors import BadInput
-from millstream.server.host.places import Places
 from millstream.server.host.side_streams import error_columns
 from millstream.server.results.outcome import spell
 
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     from millstream.server.host.contract import Durability
     from millstream.server.host.runtime import Runtime
 
-
 NS_PER_S = 1_000_000_000
 RATE_NOTES_MAX = 11
 """Moments at which totals are remembered: with one each half second, the last five seconds."""
+PUSHES_REMEMBERED_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -272,11 +271,15 @@ class StreamIntake:
     def is_pressed(self) -> bool:
         """Whether what was let in is not worked off fast enough, so that publishers should wait."""
         source = self.host.network.sources.get(self.name)
-        return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
+        if source is None:
+            return False
+        return source.log.is_full or self.name in self.host.network.memory.pressed or self.host.is_pressed(self.name)
 
     def pressed_by(self) -> str:
         """Say what its publishers wait for."""
         source = self.host.network.sources.get(self.name)
+        if source is not None and self.name in self.host.network.memory.pressed:
+            return "queries hold nearly as much memory as they may (SHOW QUERIES tells what each holds)"
         if source is None or not source.log.is_full:
             return "results wait for those who read them"
         behind = [q for q in self.host.network.readers(self.name) if self.host.lag_of(q, self.name)]
@@ -309,3 +312,35 @@ def _shown(columns: Sequence[Column], index: int) -> str:
 def _text(raw: str | bytes) -> str:
     """Return a refused row as text; bytes that are none are shown as escapes, so that nothing of them is lost."""
     return raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class _Push:
+    seqs: Int64Array
+    places: Int64Array
+
+
+class Places:
+    """The last pushes of one stream."""
+
+    def __init__(self) -> None:
+        self._pushes: deque[_Push] = deque(maxlen=PUSHES_REMEMBERED_MAX)
+
+    def note(self, seqs: Int64Array, places: Int64Array) -> None:
+        """Remember that the rows offered at `places` got the arrival numbers `seqs`; both rise."""
+        self._pushes.append(_Push(seqs, places))
+
+    def of(self, seqs: Int64Array) -> list[int | None]:
+        """Return the place of each arrival number (rising), None for one that is no longer remembered."""
+        found: dict[int, int] = {}
+        wanted = np.asarray(seqs)
+        for push in reversed(self._pushes):
+            if not len(wanted) or wanted[-1] < push.seqs[0]:
+                continue
+            at = np.searchsorted(push.seqs, wanted)
+            inside = (at < len(push.seqs)) & (push.seqs[np.minimum(at, len(push.seqs) - 1)] == wanted)
+            found.update(zip(wanted[inside].tolist(), push.places[at[inside]].tolist(), strict=True))
+            wanted = wanted[~inside]
+            if not len(wanted):
+                break
+        return [found.get(seq) for seq in seqs.tolist()]
