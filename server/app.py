@@ -222,9 +222,9 @@ class Application:
         if self.stopping:
             return
         if self.host.recordings:
-            from millstream.server.statements.recording import release
+            from millstream.server.statements.control import release_recordings
 
-            await self.call(release, self.host, session)
+            await self.call(release_recordings, self.host, session)
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)
