@@ -48,7 +48,9 @@ cases = [
     ExperimentCase("carney_runs:chains", {**network, "policy": "bucketing:schedule=5"}),
     ExperimentCase("carney_runs:chains", {**network, "policy": "slope-slack-push-through:schedule=5"}),
     ExperimentCase("carney_walks:memory", {"walk": "min-memory", "tuples": 100, "seed": 1}),
-    ExperimentCase("pham_runs:classes", {"load": "dilos", "rates": [[1300.0], [1500.0], [2600.0]], "seconds": 4.0, "slow": 20.0, "seed": 1}),
+    ExperimentCase(
+        "pham_runs:classes", {"load": "dilos", "rates": [[1300.0], [1500.0], [2600.0]], "seconds": 4.0, "slow": 20.0, "seed": 1}
+    ),
 ]
 for case in cases:
     print(json.dumps(case.run(), sort_keys=True))
