@@ -22,7 +22,7 @@ FAULTS = tuple(SQL_FAULTS)
 
 
 class FailingDisk(SystemDisk):
-    """The system's disk, which counts every write and fails those that `wanted` picks, from the `skip`-th on, `times` of them or until it is mended.
+    """The system's disk, which counts every write and fails those that `wanted` picks: `times` of them from the `skip`-th on.
 
     `wanted(operation, name)` gets the operation's name and the file's (for SQL the statement's first word). `failed` are those that failed.
     """
