@@ -13,6 +13,7 @@ import pytest
 from millstream.client.errors import MillstreamError
 from millstream.server.errors import StorageError
 
+from tests.support.clocks import Clocks
 from tests.support.failing_disk import FAULTS, FailingDisk
 from tests.support.live_server import Harness, running, until
 
@@ -123,7 +124,8 @@ def test_durable_publishes_are_refused_and_all_else_goes_on_until_the_disk_is_me
             disk.is_mended()
             for stream in DURABLE:
                 await driver.accepted(stream)
-            await until(lambda: not harness.server.application.host.unfed, "what the query fed is kept")
+            await until(lambda: not harness.server.application.host.unfed, "what the query fed is written")
+            await asyncio.to_thread(harness.server.application.journaling.wait_safe)  # type: ignore[union-attr]
             assert {s: await driver.held(s) for s in (*DURABLE, "fed")} == {
                 **{s: driver.acked[s] for s in DURABLE},
                 "fed": driver.acked["plain"],
@@ -165,3 +167,44 @@ def test_every_write_point_fails_once_in_turn_and_nothing_acked_is_lost(tmp_path
     acked = asyncio.run(test())
     assert {"write", "sync", "rename", "create", "sync_directory", "sql"} <= {operation for operation, _ in points}
     assert asyncio.run(found(tmp_path, DURABLE)) == acked
+
+
+def test_a_stream_whose_end_the_disk_refused_has_not_ended(tmp_path: Path) -> None:
+    disk = FailingDisk()
+
+    async def test() -> None:
+        async with running(disk=disk, data_dir=str(tmp_path)) as harness:
+            driver = await begin(harness)
+            for stream in DURABLE:
+                disk.breaks(errno.EIO, wanted=journal_writes)
+                with pytest.raises(MillstreamError) as refused:
+                    await driver.client.finish(stream)
+                assert refused.value.code == "storage"
+                disk.is_mended()
+                await driver.accepted(stream)
+                await driver.client.finish(stream)
+                assert (await driver.client.publish(stream, [{"v": 0}])).rejected_rows == 1
+
+    asyncio.run(test())
+
+
+def test_windows_of_other_streams_go_on_by_the_clock_while_the_journal_refuses_the_time_of_a_durable_one(tmp_path: Path) -> None:
+    disk, clocks = FailingDisk(), Clocks()
+
+    async def test() -> None:
+        async with running(disk=disk, data_dir=str(tmp_path), clock=clocks.arrival_clock) as harness:
+            driver = await begin(harness)
+            subscriptions = {}
+            for stream in ("kept", "plain"):
+                await driver.client.submit(f"SELECT COUNT(*) AS n FROM {stream} [RANGE 1 SECOND SLIDE 1 SECOND]", name=f"of_{stream}")
+                subscriptions[stream] = await driver.client.subscribe(f"of_{stream}")
+                assert await driver.publish(stream) is None
+            disk.breaks(errno.ENOSPC, wanted=journal_writes)
+            clocks.passes(2)
+            batch = await asyncio.wait_for(subscriptions["plain"].next_item(), 10)
+            assert batch.to_pylist() == [{"n": 1}]
+            disk.is_mended()
+            batch = await asyncio.wait_for(subscriptions["kept"].next_item(), 10)
+            assert batch.to_pylist() == [{"n": 1}]
+
+    asyncio.run(test())

@@ -30,6 +30,7 @@ class FailingDisk(SystemDisk):
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
         self.failed: list[tuple[str, str]] = []
+        self.at_point: Callable[[str, str], object] = lambda operation, name: None  # called before each write
         self._names: dict[int, str] = {}
         self._lock = threading.Lock()
         self._fault: int | None = None
@@ -56,6 +57,7 @@ class FailingDisk(SystemDisk):
 
     def point(self, operation: str, name: str) -> int | None:
         """Pass a write point; returns the fault when it is to fail."""
+        self.at_point(operation, name)
         with self._lock:
             self.seen.append((operation, name))
             if self._fault is None or not self._wanted(operation, name):
