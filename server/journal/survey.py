@@ -283,7 +283,7 @@ class _Surveyor:
             )
             self._say(Verdict.REFUSED, numbers[0].path, text)
         if made.segments and made.segments[0].previous != NO_SEGMENT:
-            path = checkpoint_path(self.directory, made.segments[0].base)
+            path = checkpoint_path(self.directory, made.segments[0].stands_at)
             if not self.disk.exists(path):
                 self._say(
                     Verdict.REFUSED, path, "the file is missing; it holds tables and what queries made of rows that are kept no longer"
