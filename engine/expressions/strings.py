@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import mask_from_arrow, validity_of
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import TEXT, DataType, Kind
@@ -20,6 +19,7 @@ from millstream.engine.expressions import text_functions as by_row
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call, Expression
 from millstream.engine.expressions.kernel import Compiler, always_null, constant_value, is_constant, is_null_literal
+from millstream.protocol.values import arrow_functions as pc
 
 ArrowFunction = Callable[[Any], Any]
 # From the constant arguments to a function of the Arrow array of the first one; None: these constants need the way row by row.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from millstream.engine.aggregates.table import is_aggregate
 from millstream.engine.data.errors import InvalidDefinition, NameTaken
 from millstream.engine.data.schema import Field
-from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.functions import is_function
 from millstream.engine.language.column_types import TypeParser
 from millstream.engine.language.statements import CreateFunction, FunctionDefinition

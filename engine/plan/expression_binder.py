@@ -7,10 +7,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from millstream.engine.aggregates.table import is_aggregate
 from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.data.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
 from millstream.engine.expressions import build
-from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.functions import REFUSED
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
 from millstream.engine.expressions.user_functions import call_user_function
