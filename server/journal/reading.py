@@ -12,8 +12,30 @@ from millstream.server.journal import durable_end, first_format
 from millstream.server.journal.catalogue_copy import CatalogueCopy
 from millstream.server.journal.disk import Disk, read
 from millstream.server.journal.known import FOLDER
-from millstream.server.journal.records import DEFINITION, ROWS, Corrupt, Head, Record, Torn, find, find_behind, record_of, seed_of
-from millstream.server.journal.segments import HEADER_BYTES, NO_SEGMENT, Header, NoHeader, OtherVersion, base_of, read_header, segment_path
+from millstream.server.journal.records import (
+    DEFINITION,
+    HEAD_BYTES,
+    ROWS,
+    Corrupt,
+    Head,
+    Record,
+    Torn,
+    find,
+    find_behind,
+    record_of,
+    seed_of,
+)
+from millstream.server.journal.segments import (
+    HEADER_BYTES,
+    NO_SEGMENT,
+    Ending,
+    Header,
+    NoHeader,
+    OtherVersion,
+    base_of,
+    read_header,
+    segment_path,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +95,22 @@ class JournalFiles:
 
     def readings(self) -> Iterator[Reading]:
         """Read the files one after the other; what is missing between two of them is a hole of the later one."""
-        end: int | None = None
+        before: Reading | None = None
         for base in self.bases:
             reading = self._read(base)
-            before = None if reading.header is None else reading.header.previous
-            if end is not None and before is not None and before.base not in self.bases:
-                path = segment_path(self.directory, before.base)
-                reading.holes.insert(0, Hole(path, 0, end, base, text="the file is missing"))
-            end = reading.end
+            if before is not None and reading.header is not None:
+                reading.holes[:0] = self._between(before, reading, reading.header.previous)
+            before = reading
             yield reading
+
+    def _between(self, before: Reading, reading: Reading, named: Ending) -> list[Hole]:
+        """Return what is missing before a file by what its head says of the one before it."""
+        if named.base not in self.bases:
+            return [Hole(segment_path(self.directory, named.base), 0, before.end, reading.base, text="the file is missing")]
+        if named.base == before.base and named.size > before.bytes:
+            text = f"the file ends here, and {reading.path.name} says that it had {named.size} bytes"
+            return [Hole(before.path, before.bytes, before.end, reading.base, text=text)]
+        return []
 
     def _read(self, base: int) -> Reading:
         path = segment_path(self.directory, base)
@@ -164,12 +193,13 @@ def _read_records(reading: Reading, content: bytes, at: int, seed: int) -> None:
 
 def _skip(reading: Reading, content: bytes, at: int, seed: int, head: Head | None, is_torn: bool) -> int:
     """Note a hole and return the place of the next whole record."""
-    behind = None if is_torn else next(find_behind(content, at + 1, seed), None)
+    behind = next(find_behind(content, at + 1, seed), None)
     lo = reading.end
     rows = {head.stream: head.rows} if head is not None and head.rows else {}
-    hi = behind.head.lo if behind is not None else head.hi if head is not None else None
     stop = len(content) if behind is None else behind.at
-    what = "a record is cut off" if is_torn else f"{stop - at} bytes are damaged"
+    is_last = head is not None and at + HEAD_BYTES + head.length >= stop  # else the bytes behind it do not say what they were
+    hi = behind.head.lo if behind is not None else head.hi if head is not None and is_last else None
+    what = "a record is cut off" if is_torn and behind is None else f"{stop - at} bytes are damaged"
     reading.holes.append(Hole(reading.path, at, lo, None if hi is None else max(hi, lo), rows, what))
     return stop
 

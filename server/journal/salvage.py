@@ -1,8 +1,8 @@
 """`millstream journal salvage`: what is readable of a damaged data directory becomes a new one that a server opens.
 
-The new directory has an identity of its own. Streams keep their numbers, rows their arrival numbers, segments their bases. Of the checkpoints
-the one is kept at which a restart does best: after the damage where there is one, so that what tables and queries hold is right again.
-Results before and after are not the same rows, so no token of the damaged directory is good for the new one.
+The new directory has an identity of its own. Streams keep their numbers, rows their arrival numbers, segments their bases. A restart
+begins at the first checkpoint behind the damage where there is one: then what tables and queries hold is right again. Results before and
+after are not the same rows, so no token of the damaged directory is good for the new one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from millstream.server.journal import first_format
 from millstream.server.journal.catalogue_copy import CatalogueCopy, read_catalogue
 from millstream.server.journal.checkpoint_files import checked_body, checkpoint_bases, checkpoint_path, write_body
 from millstream.server.journal.disk import Disk, read
+from millstream.server.journal.durable_end import DurableEnd
 from millstream.server.journal.known import FOLDER, Known
 from millstream.server.journal.reading import Hole, JournalFiles, Reading, files_of, missing_at_the_ends
 from millstream.server.journal.records import CONTROL, DEFINITION, ROWS
@@ -185,6 +186,7 @@ class _Salvage:
             endings.append(self._write_segment(folder, identity, endings[-1] if endings else first, reading))
         for at, body in checkpoints.items():
             write_body(self.disk, folder, identity, at, body)
+        DurableEnd(self.disk, folder, identity, endings[-1]).close()
         self.disk.sync_directory(self.target)
         return Known(endings[0].base, endings[-1].base, endings[-1].size)
 
@@ -204,5 +206,3 @@ class _Salvage:
         for counts, into in ((self.rows, self.made.rows), (self.rows_lost, self.made.rows_lost)):
             for number, rows in sorted(counts.items()):
                 into[names.get(number, f"a dropped stream (number {number})")] += rows
-        for name in names.values():
-            self.made.rows[name] += 0
