@@ -31,16 +31,16 @@ from millstream.server.errors import ServerError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
 from millstream.server.host.arrival_clock import ArrivalClock, Report
-from millstream.server.host.contract import Context
-from millstream.server.host.held import KeptResults
+from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net import handlers
-from millstream.server.net.bridge import Bridge
-from millstream.server.net.outbox import Outbox
+from millstream.server.net.loop import Bridge, Outbox
+from millstream.server.net.pacing import Pacer
+from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import Role, require
 from millstream.server.net.session import Handlers, Session
 from millstream.server.net.turn import Turn
@@ -88,6 +88,8 @@ class Application:
         self.outbox = Outbox()
         self.turn = Turn(self)
         self.handlers: Handlers = handlers
+        self.peer_memory = PeerMemory(config.connections_bytes_max)
+        self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
         self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
@@ -135,7 +137,7 @@ class Application:
         self.runtime.scheduler.on_run = self._pass_results_on
         self.runtime.start()
         try:
-            problems = await self.call(restore, self.host, self.journaling)
+            problems = await self.call(partial(restore, self.host, self.journaling, policy_too=config.policy == "auto"))
         except ServerError:  # journal and catalogue do not fit each other
             await self.stop()
             raise
@@ -322,9 +324,8 @@ class Application:
             node = self.host.class_nodes.get(query.planned.physical.options.class_name)
             shed_class = node.id if node is not None and node.may_shed else None
             schema, streams = query.planned.physical.schema, self.host.base_streams(query.reads)
-            self.bridge.post(
-                partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class, durable=query.is_durable)
-            )
+            opened = partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class)
+            self.bridge.post(partial(opened, durable=query.is_durable, owner=query.owner))
 
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
