@@ -40,6 +40,12 @@ class CatalogueCopy:
         """Whether all of it was read."""
         return not self.problems
 
+    def disown(self, problem: str) -> None:
+        """Forget what was read: it is not this directory's."""
+        self.problems.append(problem)
+        self.identity, self.known, self.policy, self.number_max = None, None, None, 0
+        self.definitions, self.queries, self.runs, self.functions = [], [], [], []
+
 
 def read_catalogue(disk: Disk, directory: Path) -> CatalogueCopy:
     """Read the catalogue of a directory; what is wrong with it is in `problems`."""

@@ -13,7 +13,6 @@ from millstream.server.journal.catalogue_copy import CatalogueCopy
 from millstream.server.journal.disk import Disk, read
 from millstream.server.journal.known import FOLDER
 from millstream.server.journal.records import (
-    DEFINITION,
     HEAD_BYTES,
     ROWS,
     Corrupt,
@@ -28,7 +27,6 @@ from millstream.server.journal.records import (
 from millstream.server.journal.segments import (
     HEADER_BYTES,
     NO_SEGMENT,
-    Ending,
     Header,
     NoHeader,
     OtherVersion,
@@ -68,6 +66,7 @@ class Reading:
     records: list[Record] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     header: Header | None = None
+    is_missing: bool = False
 
     @property
     def end(self) -> int:
@@ -86,7 +85,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class JournalFiles:
-    """Where the files of a journal are, and the identity that they share as far as it can be told."""
+    """Where the files of a journal are, and the identity that they share as far as it can be told. A base may have no file any more."""
 
     disk: Disk
     directory: Path
@@ -98,14 +97,19 @@ class JournalFiles:
         before: Reading | None = None
         for base in self.bases:
             reading = self._read(base)
-            if before is not None and reading.header is not None:
-                reading.holes[:0] = self._between(before, reading, reading.header.previous)
+            if before is not None:
+                reading.holes[:0] = self._between(before, reading)
             before = reading
             yield reading
 
-    def _between(self, before: Reading, reading: Reading, named: Ending) -> list[Hole]:
-        """Return what is missing before a file by what its head says of the one before it."""
-        if named.base not in self.bases:
+    def _between(self, before: Reading, reading: Reading) -> list[Hole]:
+        """Return what is missing before a file, by what its head says of the one before it."""
+        if before.is_missing:
+            return [Hole(before.path, 0, before.base, reading.base, text="the file is missing")]
+        if reading.header is None:
+            return []
+        named = reading.header.previous
+        if named.base >= 0 and named.base not in self.bases:
             return [Hole(segment_path(self.directory, named.base), 0, before.end, reading.base, text="the file is missing")]
         if named.base == before.base and named.size > before.bytes:
             text = f"the file ends here, and {reading.path.name} says that it had {named.size} bytes"
@@ -114,6 +118,8 @@ class JournalFiles:
 
     def _read(self, base: int) -> Reading:
         path = segment_path(self.directory, base)
+        if not self.disk.exists(path):
+            return Reading(path, base, 0, is_missing=True)
         content = read(self.disk, path)
         reading = Reading(path, base, len(content))
         if first_format.is_first_format(content):
@@ -132,26 +138,27 @@ class JournalFiles:
 
 
 def files_of(disk: Disk, directory: Path, catalogue: CatalogueCopy) -> JournalFiles:
-    """Return the files of a data directory's journal. The identity is the catalogue's, else that of most files."""
+    """Return the files of a data directory's journal. A catalogue that none of them belongs to is emptied, and says so."""
     folder = directory / FOLDER
     bases = sorted(base for name in disk.names(folder) if (base := base_of(name)) is not None)
+    found: Counter[bytes] = Counter()
+    for base in bases:
+        try:
+            found[read_header(read(disk, segment_path(folder, base), HEADER_BYTES)).identity] += 1
+        except (NoHeader, OtherVersion):
+            continue
     identity = catalogue.identity
-    if identity is None:
-        found: Counter[bytes] = Counter()
-        for base in bases:
-            try:
-                found[read_header(read(disk, segment_path(folder, base), HEADER_BYTES)).identity] += 1
-            except (NoHeader, OtherVersion):
-                continue
-        noted = durable_end.identity_in(disk, folder)
-        identity = found.most_common(1)[0][0] if found else noted
-    return JournalFiles(disk, folder, bases, identity)
+    if found and identity not in found:
+        if identity is not None:
+            catalogue.disown(f"the catalogue in {directory} belongs to another data directory than the journal")
+        identity = found.most_common(1)[0][0]
+    return JournalFiles(disk, folder, bases, identity or durable_end.identity_in(disk, folder))
 
 
 def missing_at_the_ends(files: JournalFiles, catalogue: CatalogueCopy, first: Reading | None, end: int) -> list[Hole]:
     """Return the holes before the first file and behind the last one, as far as the catalogue and the journal's note know of more."""
     holes = []
-    bases, known = files.bases, catalogue.known
+    known = catalogue.known
     if first is not None and known is not None and known.first < first.base:
         path = segment_path(files.directory, known.first)
         holes.append(Hole(path, 0, known.first, first.base, text="the file is missing"))
@@ -161,7 +168,7 @@ def missing_at_the_ends(files: JournalFiles, catalogue: CatalogueCopy, first: Re
     ends = [(k.last, k.end) for k in [known] if k is not None] + [(n.base, n.size) for n in [noted] if n is not None]
     last, size = max(ends, default=(-1, 0))
     path = segment_path(files.directory, last)
-    if last >= 0 and last not in bases:
+    if last >= 0 and not files.disk.exists(path):
         holes.append(Hole(path, 0, end, None, text="the file is missing"))
     elif last >= 0 and (found := len(read(files.disk, path))) < size:
         holes.append(Hole(path, found, end, None, text=f"the file ends here, and the disk had it up to byte {size}"))
@@ -218,13 +225,3 @@ def _read_first_format(reading: Reading, content: bytes) -> None:
                 return
         reading.records.append(found.record)
         at = found.stop
-
-
-def definitions_in(readings: Sequence[Reading]) -> dict[int, dict[str, str]]:
-    """Return the definitions that the journal itself has, by number; the latest of each."""
-    found = {}
-    for reading in readings:
-        for record in reading.records:
-            if record.kind == DEFINITION:
-                found[record.stream] = dict(record.meta)
-    return found

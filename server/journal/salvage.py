@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +75,16 @@ class _Salvage:
         self.rows_lost: Counter[int] = Counter()
 
     def run(self) -> Salvaged:
-        readable = self._look()
-        stands_at, checkpoints = self._checkpoints(readable)
+        good = self._good_checkpoints()
+        self.files = replace(self.files, bases=sorted({*self.files.bases, *good}))  # a checkpoint is good without its segment
+        first = self._look()
+        stands_at = self._stands_at(first, sorted(good))
         store = Store(self.target, self.disk)
         try:
             names = self._write_catalogue(store)
             if self.files.bases:
-                store.note_known(self._write_journal(store.identity, stands_at, checkpoints))
+                kept = {at: body for at, body in good.items() if stands_at is None or at >= stands_at}
+                store.note_known(self._write_journal(store.identity, stands_at, kept))
         finally:
             store.close()
         self._count(names)
@@ -89,9 +92,8 @@ class _Salvage:
 
     # --- what there is ---
 
-    def _look(self) -> list[int]:
-        """Go through all files once: count, note holes, learn definitions. Returns the bases of the files that have something."""
-        readable: list[int] = []
+    def _look(self) -> Reading | None:
+        """Go through all files once: count, note holes, learn definitions. Returns the first file, without its records."""
         first: Reading | None = None
         end = 0
         own: dict[int, dict[str, str]] = {}
@@ -105,47 +107,50 @@ class _Salvage:
                 self.number_max = max(self.number_max, record.stream)
                 if record.kind == DEFINITION:
                     own[record.stream] = dict(record.meta)
-            readable.append(reading.base)
+            reading.records = []
         self.made.holes += missing_at_the_ends(self.files, self.catalogue, first, end)
         self._learn(own)
-        return readable
+        return first
 
     def _learn(self, own: Mapping[int, dict[str, str]]) -> None:
-        """Take definitions from the journal where the catalogue could not be read; of two of one name the later one stands."""
-        if self.catalogue.is_whole:
-            return
-        names = {d["name"] for d in self.definitions.values() if d["kind"] in ("stream", "table")}
-        for number in sorted(own, reverse=True):
-            if number not in self.definitions and own[number]["name"] not in names:
-                self.definitions[number] = own[number]
+        """Take definitions from the journal where the catalogue lacks them or has others; of two of one name the later one stands."""
+        known = self.definitions
+        for number in own.keys() & known.keys():
+            if known[number] != own[number]:
+                self.made.notes.append(f"the catalogue's definition of {own[number]['name']} is not the journal's, which is taken")
+                known[number] = own[number]
+        names = {d["name"] for d in known.values() if d["kind"] in ("stream", "table")}
+        lacking = [n for n in own if n not in known and (n > self.catalogue.number_max or not self.catalogue.is_whole)]
+        for number in sorted(lacking, reverse=True):
+            if own[number]["name"] not in names:
+                known[number] = own[number]
                 names.add(own[number]["name"])
-        if not self.catalogue.queries:
+        if lacking and self.catalogue.is_whole:
+            self.made.notes.append("the catalogue is older than the journal: streams and tables that it lacks are taken from the journal")
+        if not self.catalogue.is_whole and not self.catalogue.queries:
             self.made.notes.append("durable queries, classes and functions stand in the catalogue alone: make them anew")
 
     # --- where a restart begins ---
 
-    def _checkpoints(self, bases: list[int]) -> tuple[int | None, dict[int, bytes]]:
-        """Return at which checkpoint a restart begins (None: at the first record), and the bodies from there on."""
-        good = {}
-        for at in checkpoint_bases(self.disk, self.files.directory):
-            body = self._checkpoint(at) if at in bases else None
-            if body is not None:
-                good[at] = body
-        begins_whole = bool(bases) and not self._has_predecessors(bases[0])
-        stands: int | None = None if begins_whole or bases[:1] != sorted(good)[:1] else bases[0]
-        for at in sorted(good):
+    def _good_checkpoints(self) -> dict[int, bytes]:
+        found = {at: self._checkpoint(at) for at in checkpoint_bases(self.disk, self.files.directory)}
+        return {at: body for at, body in found.items() if body is not None}
+
+    def _stands_at(self, first: Reading | None, good: list[int]) -> int | None:
+        """Return at which checkpoint a restart begins: behind the last damage that has one behind it. None: at the first record."""
+        if first is None:
+            return None
+        before = None if first.header is None else first.header.previous
+        begins_whole = first.base == 0 if before is None else before == NO_SEGMENT
+        stands: int | None = first.base if not begins_whole and first.base in good else None
+        for at in good:
             since = -1 if stands is None else stands
-            lost = any(since <= hole.lo < at or (since <= (hole.hi or 0) - 1 < at) for hole in self.made.holes)
+            lost = any(since <= hole.lo < at or since < (hole.hi or 0) <= at for hole in self.made.holes)
             if lost or (stands is None and not begins_whole):
                 stands = at
-        if stands is None and not begins_whole and bases:
+        if stands is None and not begins_whole:
             self.made.notes.append("no checkpoint can be read: what tables and queries held of rows that the journal let go of is gone")
-        return stands, {at: body for at, body in good.items() if stands is None or at >= stands}
-
-    def _has_predecessors(self, base: int) -> bool:
-        """Whether rows came before the first file: by its head, or by the catalogue where that cannot be read."""
-        reading = next(iter(self.files.readings()))
-        return base > 0 if reading.header is None else reading.header.previous != NO_SEGMENT
+        return stands
 
     def _checkpoint(self, at: int) -> bytes | None:
         path = checkpoint_path(self.files.directory, at)

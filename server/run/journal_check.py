@@ -12,6 +12,7 @@ from millstream.server.journal.checkpoint_files import checked_body, checkpoint_
 from millstream.server.journal.disk import Disk, read
 from millstream.server.journal.known import FOLDER, NEW_FOLDER
 from millstream.server.journal.reading import files_of
+from millstream.server.journal.records import DEFINITION
 from millstream.server.journal.survey import Verdict, survey
 
 
@@ -33,6 +34,7 @@ def check_directory(disk: Disk, directory: Path) -> Checked:
     """Judge catalogue, segments and checkpoints of a directory, as a server would, and each checkpoint besides."""
     made = Checked()
     catalogue = read_catalogue(disk, directory)
+    files_of(disk, directory, catalogue)  # a catalogue of another directory says so from now on
     for problem in catalogue.problems:
         made.say(problem)
     if catalogue.is_whole:
@@ -48,6 +50,7 @@ def check_directory(disk: Disk, directory: Path) -> Checked:
 
 def _list_segments(made: Checked, disk: Disk, directory: Path, catalogue: CatalogueCopy) -> None:
     files = files_of(disk, directory, catalogue)
+    defined = {d.position: d.content for d in catalogue.definitions}
     judged = catalogue.format != first_format.FORMAT_VERSION and files.identity is not None
     for reading in files.readings():
         state = "whole" if not reading.holes else f"{len(reading.holes)} damaged places"
@@ -55,6 +58,9 @@ def _list_segments(made: Checked, disk: Disk, directory: Path, catalogue: Catalo
         made.lines.append(f"{reading.path.name}: {reading.bytes} bytes, {len(reading.records)} records, {rows} rows, {state}")
         for hole in reading.holes if not judged else ():
             made.say(str(hole))
+        for record in reading.records:
+            if record.kind == DEFINITION and record.meta != defined.get(record.stream, record.meta):
+                made.say(f"catalogue and journal do not agree on {record.meta['kind']} {record.meta['name']}: the catalogue is damaged")
     if judged:
         assert files.identity is not None
         number_max = catalogue.number_max if catalogue.is_whole else 1 << 32
