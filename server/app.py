@@ -22,7 +22,7 @@ from millstream.engine.data.graph import ClassId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
-from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.dialect import did_you_mean
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError

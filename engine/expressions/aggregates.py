@@ -21,8 +21,7 @@ from millstream.engine.data.types import (
     decimal,
     list_of,
 )
-from millstream.engine.expressions.coercion import average_type
-from millstream.engine.expressions.signature import expect_count, refuse_argument
+from millstream.engine.expressions.signature import average_type, expect_count, refuse_argument
 
 APPROXIMATE_PLACES_MAX = 1000  # its memory grows with them
 

@@ -12,9 +12,9 @@ from typing import Any
 from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, US_PER_DAY
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, Kind, decimal
-from millstream.engine.expressions.coercion import common_type_of_all
 from millstream.engine.expressions.functions import ALIASES, resolve
 from millstream.engine.expressions.ir import Call, Case, Cast, Expression, Literal
+from millstream.engine.expressions.signature import common_type_of_all
 from millstream.engine.expressions.values import parse_value
 
 TEMPORAL_KINDS = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)

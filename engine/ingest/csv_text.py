@@ -19,7 +19,7 @@ from millstream.engine.data.arrow import validity_of
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
-from millstream.engine.expressions.parsing import parse_column
+from millstream.engine.expressions.text_columns import parse_column
 from millstream.engine.ingest.arrays import Rules, from_bytes
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_records import Record, split_regular, tokenize

@@ -16,8 +16,7 @@ from dataclasses import field, replace
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.bounds import is_cheap
-from millstream.engine.expressions.conjunctions import conjuncts
-from millstream.engine.expressions.ir import Expression
+from millstream.engine.expressions.ir import Expression, conjuncts
 from millstream.engine.language.recipes import Recipe, SelectRecipe
 from millstream.engine.plan.join_orders import Run, can_move, change_runs, ordered, rebuilt
 from millstream.engine.plan.logical import Filter, LogicalQuery, Node, Project, Scan, Split, TableJoin, TableScan, Union, walk_plan

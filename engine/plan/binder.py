@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.expressions import build
-from millstream.engine.expressions.coercion import common_type_of_all
 from millstream.engine.expressions.ir import Expression
+from millstream.engine.expressions.signature import common_type_of_all
 from millstream.engine.language.recipes import EmitKind, EmitSpec
 from millstream.engine.language.syntax import Option, Place, Query, SelectBody, UnionBody
 from millstream.engine.plan.catalog import Catalog

@@ -14,7 +14,7 @@ from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, U
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
 from millstream.engine.expressions.user_functions import UserFunction
-from millstream.engine.language.names import did_you_mean, shown, validate_name
+from millstream.engine.language.dialect import did_you_mean, shown, validate_name
 from millstream.engine.language.statements import ClassDefinition
 from millstream.engine.plan.plain import (
     class_from_plain,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import Kind
-from millstream.engine.expressions.compile import compile_expression
-from millstream.engine.expressions.contract import EvaluationContext
-from millstream.engine.expressions.folding import NOT_CONSTANT
+from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expression
 from millstream.engine.expressions.ir import Call, Expression, Literal, children
+from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.expressions.user_functions import user_function_of
 
 

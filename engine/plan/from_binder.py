@@ -9,8 +9,7 @@ from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.types import Kind
-from millstream.engine.expressions.conjunctions import conjuncts
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used, conjuncts
 from millstream.engine.language.recipes import JoinKind, WindowKind
 from millstream.engine.language.syntax import CommonTable, FromItem, JoinItem, NamedItem, Query, SubqueryItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset

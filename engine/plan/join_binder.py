@@ -8,8 +8,7 @@ from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions import build
-from millstream.engine.expressions.conjunctions import conjunction
-from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
+from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, conjunction, transform
 from millstream.engine.language.recipes import JoinKind, WindowKind, WindowSpec
 from millstream.engine.language.syntax import Place
 from millstream.engine.plan.catalog import TimeOffset

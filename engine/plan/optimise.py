@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millstream.engine.data.errors import UnknownName
-from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.dialect import did_you_mean
 from millstream.engine.plan.logical import Node
 from millstream.engine.plan.rules import (
     constant_folding,

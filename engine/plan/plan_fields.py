@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.engine.data.errors import EngineError, InvalidDefinition
 from millstream.engine.data.records import dataclass
-from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.dialect import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
 from millstream.engine.data.types import TEXT
-from millstream.engine.expressions.conjunctions import conjuncts
-from millstream.engine.expressions.ir import ColumnRef, Expression
+from millstream.engine.expressions.ir import ColumnRef, Expression, conjuncts
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.recipes import EmitSpec, JoinKind
 from millstream.engine.language.syntax import Name, NamedItem, Place

@@ -8,8 +8,7 @@ from typing import Any
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import EngineError
 from millstream.engine.expressions import build
-from millstream.engine.expressions.conjunctions import conjunction
-from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
+from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, conjunction
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
 from millstream.engine.plan.emission import aggregate_emit

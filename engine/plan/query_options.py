@@ -9,7 +9,7 @@ from dataclasses import replace
 from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError, InvalidDefinition, UnknownName
 from millstream.engine.expressions.values import parse_timestamp
-from millstream.engine.language.names import did_you_mean, shown
+from millstream.engine.language.dialect import did_you_mean, shown
 from millstream.engine.language.recipes import EmitKind, EmitSpec
 from millstream.engine.language.syntax import Option, Place
 from millstream.engine.plan.catalog import Catalog

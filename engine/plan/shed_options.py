@@ -6,8 +6,7 @@ from millstream.engine.data.errors import EngineError, InvalidDefinition, TypePr
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.types import BOOLEAN, DOUBLE, INT
 from millstream.engine.expressions import build
-from millstream.engine.expressions.compile import compile_expression
-from millstream.engine.expressions.folding import NOT_CONSTANT, failure_of_constants
+from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expression, failure_of_constants
 from millstream.engine.expressions.ir import Call, walk
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.language.parse import parse_expression

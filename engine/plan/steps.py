@@ -8,8 +8,7 @@ from dataclasses import replace
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT
-from millstream.engine.expressions.conjunctions import conjunction
-from millstream.engine.expressions.ir import Expression, Literal
+from millstream.engine.expressions.ir import Expression, Literal, conjunction
 from millstream.engine.language.recipes import EmitSpec, WindowSpec
 from millstream.engine.plan.aggregate_binder import AggregateBinder, projected
 from millstream.engine.plan.logical import Aggregate, Attribute, Filter, Node, OrderKey, Project, Role, Top, Window

@@ -15,8 +15,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.shares import RowShares, shares_of
-from millstream.engine.data.tally import Part, Tally, merged, paired
+from millstream.engine.data.tally import Part, RowShares, Tally, merged, paired, shares_of
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.operators.contract import Emitter

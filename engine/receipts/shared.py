@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.shares import shares_of
-from millstream.engine.data.tally import Part, Tally
+from millstream.engine.data.tally import Part, Tally, shares_of
 from millstream.engine.data.train import Train
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.receipts.counts import IntervalCounts

@@ -11,8 +11,7 @@ from typing import Any
 
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.bounds import may_fail
-from millstream.engine.expressions.conjunctions import conjunction, conjuncts
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, conjunction, conjuncts
 from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe
 from millstream.engine.sharing.normal_form import normal_expression
 from millstream.engine.sharing.registry import Shared

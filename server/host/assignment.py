@@ -14,10 +14,10 @@ from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinit
 from millstream.engine.data.train import Train
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.compile import compile_expression
-from millstream.engine.expressions.contract import EvaluationContext, Kernel
 from millstream.engine.expressions.ir import Cast, ColumnRef
+from millstream.engine.expressions.kernel import EvaluationContext, Kernel
 from millstream.engine.ingest.outcome import Reasons
-from millstream.engine.language.names import did_you_mean
+from millstream.engine.language.dialect import did_you_mean
 
 
 class Assignment:

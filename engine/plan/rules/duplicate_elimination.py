@@ -8,8 +8,7 @@ Parts of a plan that are equal need no rewrite: the lowering makes one operator 
 
 from __future__ import annotations
 
-from millstream.engine.expressions.conjunctions import conjuncts
-from millstream.engine.expressions.ir import ColumnRef
+from millstream.engine.expressions.ir import ColumnRef, conjuncts
 from millstream.engine.language.recipes import EmitKind
 from millstream.engine.plan.logical import Aggregate, Distinct, Filter, Node, Project
 from millstream.engine.plan.rules.rewriting import bottom_up, filtered

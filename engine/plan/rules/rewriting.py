@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from millstream.engine.expressions.conjunctions import conjunction, conjuncts
-from millstream.engine.expressions.folding import NOT_CONSTANT
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.expressions.compile import NOT_CONSTANT
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, conjunction, conjuncts, transform
 from millstream.engine.plan.logical import Filter, Node, Project, with_inputs
 
 
