@@ -187,3 +187,17 @@ def case(branches: Sequence[tuple[Expression, Expression]], otherwise: Expressio
             raise TypeProblem(f"a condition of CASE is {condition.type}, it must be BOOLEAN")
     built = tuple((cast(c, BOOLEAN), cast(v, common)) for c, v in branches)
     return Case(common, built, cast(results[-1], common))
+
+
+def conjuncts(condition: Expression) -> list[Expression]:
+    """Return the conditions that AND joins."""
+    if isinstance(condition, Call) and condition.function == "and":
+        return [part for argument in condition.arguments for part in conjuncts(argument)]
+    return [condition]
+
+
+def conjunction(conditions: list[Expression]) -> Expression | None:
+    """Return the conditions joined by AND; None for none."""
+    if not conditions:
+        return None
+    return conditions[0] if len(conditions) == 1 else call("and", conditions)

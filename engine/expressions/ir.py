@@ -13,7 +13,6 @@ from typing import Any
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
-from millstream.engine.expressions import build
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +111,3 @@ def transform(expression: Expression, change: Callable[[Expression], Expression]
 def columns_used(expression: Expression) -> set[int]:
     """Return the positions of all input columns that the expression reads."""
     return {e.position for e in walk(expression) if isinstance(e, ColumnRef)}
-
-
-def conjuncts(condition: Expression) -> list[Expression]:
-    """Return the conditions that AND joins."""
-    if isinstance(condition, Call) and condition.function == "and":
-        return [part for argument in condition.arguments for part in conjuncts(argument)]
-    return [condition]
-
-
-def conjunction(conditions: list[Expression]) -> Expression | None:
-    """Return the conditions joined by AND; None for none."""
-    if not conditions:
-        return None
-    return conditions[0] if len(conditions) == 1 else build.call("and", conditions)

@@ -23,8 +23,7 @@ from millstream.engine.expressions.casts import to_floats
 from millstream.engine.expressions.decimals import as_objects
 from millstream.engine.expressions.text_columns import parse_column
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, format_decimal, parse_value
-from millstream.engine.ingest.outcome import Converted, Failed, failed_at
-from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
+from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, failed_at, instants_from_units
 
 FLOAT_EXACT_MAX = 2**53  # beyond it a float no longer tells which integer was meant
 

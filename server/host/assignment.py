@@ -16,7 +16,7 @@ from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.ir import Cast, ColumnRef
 from millstream.engine.expressions.kernel import EvaluationContext, Kernel
-from millstream.engine.ingest.outcome import Reasons
+from millstream.engine.ingest.checks import Reasons
 from millstream.engine.language.dialect import did_you_mean
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
-from millstream.engine.ingest.plain_columns import joined
+from millstream.engine.ingest.quick import joined
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 
 if TYPE_CHECKING:

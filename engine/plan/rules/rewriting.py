@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from millstream.engine.expressions.build import conjunction, conjuncts
 from millstream.engine.expressions.compile import NOT_CONSTANT
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, conjunction, conjuncts, transform
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.plan.logical import Filter, Node, Project, with_inputs
 
 
