@@ -17,12 +17,9 @@ from operator import call
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.engine.data.errors import EngineError, UnknownName
+from millstream.engine.data.errors import EngineError
 from millstream.engine.data.graph import ClassId
-from millstream.engine.data.records import dataclass
-from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
-from millstream.engine.language.dialect import did_you_mean
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError
@@ -41,24 +38,23 @@ from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
+from millstream.server.net import handlers
 from millstream.server.net.bridge import Bridge
 from millstream.server.net.outbox import Outbox
 from millstream.server.net.security import Role, require
+from millstream.server.net.session import Handlers, Session
 from millstream.server.net.turn import Turn
+from millstream.server.results.feeds import Feeds, KeptBounds, RunOfResults
 from millstream.server.results.outcome import Outcome
-from millstream.server.results.results import ResultLog
-from millstream.server.results.subscriptions import Bounds, Feed
+from millstream.server.results.subscriptions import Bounds
 from millstream.server.results.trains import ResultRows, pieces_of
-from millstream.server.results.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
 from millstream.server.version import program
-from millstream.server.watch.pressing import Pressing
 
 if TYPE_CHECKING:
     from millstream.engine.runtime.network import Network
     from millstream.scheduler.executor import InstructionHandler, OrderExecutor
     from millstream.server.durability.journaling import Journaling
     from millstream.server.net.publishing import Channel
-    from millstream.server.net.session import Session
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
@@ -74,19 +70,8 @@ class _Results(partial[None]):
     """A call that passes results of a query on."""
 
 
-@dataclass(slots=True)
-class QueryFeed:
-    """The feed of a query's present run, and the columns of its results."""
-
-    feed: Feed
-    schema: Schema
-    streams: tuple[str, ...]
-    waiting: WaitingResults
-    shed_class: ClassId | None = None  # the query's class, if it may be shed
-
-
 class Application:
-    """See the module's text. `start` and `stop` are called once each, on the loop."""
+    """A server without its sockets. `start` and `stop` are called once each, on the loop."""
 
     def __init__(self, config: Config, store: Store, clock: Callable[[Report], ArrivalClock] = ArrivalClock) -> None:
         self.config = config
@@ -96,10 +81,13 @@ class Application:
         self.server_id = store.server_id
         self.program = program()
         self.sessions: dict[int, Session] = {}
-        self.feeds: dict[str, QueryFeed] = {}
+        readers = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
+        kept = KeptBounds(config.results_kept_bytes_max, config.results_kept_total_bytes_max, int(config.results_kept_s * NS_PER_S))
+        self.feeds = Feeds(readers, kept, self.now_ns, lambda delay_s, look: self.loop.call_later(delay_s, look), self._press)
         self.held: dict[Channel, None] = {}
         self.outbox = Outbox()
         self.turn = Turn(self)
+        self.handlers: Handlers = handlers
         self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
@@ -110,15 +98,12 @@ class Application:
         self.when_broken: Callable[[], object] = lambda: None  # called on the loop
         self._speaks = False
         self._connections = 0
-        self._slow_before = 0
-        self._pressed: dict[str, QueryFeed] = {}  # feeds that a reader held up when last looked at, of classes that are never shed
-        self.pressing = Pressing(self)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
 
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
         self.loop = asyncio.get_running_loop()
-        self.bridge: Bridge[Callable[[], None]] = Bridge(self.loop, call, self.fault, self.outbox)
+        self.bridge: Bridge[Any] = Bridge(self.loop, call, self.fault, self.outbox)
         spec = PolicySpec.parse(policy_at_start(self.config))
         config = self.config
         self.host = assemble(
@@ -176,7 +161,7 @@ class Application:
             drained = await self.loop.run_in_executor(None, self.runtime.stop, self.config.drain_s)
         self.bridge.drain()
         now_ns = self.now_ns()
-        self.each(self.feeds.values(), lambda found: found.feed.finish("stopping", FAREWELL, {}, now_ns))
+        self.each(self.feeds, lambda found: found.feed.finish("stopping", FAREWELL, {}, now_ns))
         for session in tuple(self.sessions.values()):
             self.each(session.subscriptions.values(), lambda subscription: subscription.finish("stopping", FAREWELL))
         self.each(self.sessions.values(), lambda session: session.say_goodbye(FAREWELL))
@@ -206,11 +191,6 @@ class Application:
     async def call(self, function: Callable[..., Given], *arguments: Any) -> Given:
         """Run a function on the thread that executes statements."""
         return await self.loop.run_in_executor(self._executor, partial(function, *arguments))
-
-    @property
-    def slow_total(self) -> int:
-        """Subscribers that were cut off or lost results for slowness."""
-        return self._slow_before + sum(f.feed.slow_total for f in self.feeds.values())
 
     # --- sessions ---
 
@@ -285,13 +265,6 @@ class Application:
         submission = language.Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, options)
         return await self.call(language.submit, self.host, submission, session)
 
-    def feed_of(self, name: str) -> QueryFeed:
-        """Return the feed of a query; UnknownName when there is none such."""
-        found = self.feeds.get(name)
-        if found is None:
-            raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self.feeds), token=name)
-        return found
-
     def intake_of(self, name: str) -> StreamIntake:
         """Return where rows of a stream enter."""
         return self.host.intake(name)
@@ -331,20 +304,20 @@ class Application:
 
     def is_pressed(self, stream: str) -> bool:
         """Whether results that come from a stream wait for the loop or for a reader that still takes them."""
-        if self.bridge.waiting > LOOKED_AT_FROM and are_too_many(f.waiting for f in self.feeds.values() if stream in f.streams):
-            return True
-        if not self._pressed:
-            return False
-        now_ns = self.now_ns()
-        self._pressed = {name: f for name, f in self._pressed.items() if f.feed.is_pressed(now_ns)}
-        return any(stream in f.streams for f in self._pressed.values())
+        return self.feeds.is_pressed(stream, self.bridge.waiting)
 
     # --- what the host tells, from any thread ---
 
     def query_began(self, query: Query) -> None:
         """Make the feed of a run, before its first result."""
         if query.kind is not QueryKind.DERIVED:
-            self.bridge.post(partial(self._open_feed, query, query.identity or secrets.token_hex(6), query.rows_before, query.earlier))
+            run = RunOfResults(query.identity or secrets.token_hex(6), query.rows_before, query.earlier)
+            node = self.host.class_nodes.get(query.planned.physical.options.class_name)
+            shed_class = node.id if node is not None and node.may_shed else None
+            schema, streams = query.planned.physical.schema, self.host.base_streams(query.reads)
+            self.bridge.post(
+                partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class, durable=query.is_durable)
+            )
 
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
@@ -365,7 +338,7 @@ class Application:
 
     async def _kept(self, name: str) -> KeptResults:
         self.bridge.drain()
-        found = self.feeds.get(name)
+        found = self.feeds.by_query.get(name)
         if found is None:
             return KeptResults()
         entries = found.feed.log.kept()
@@ -390,34 +363,15 @@ class Application:
         if kind == "policy_failed":
             self.policies_failed += 1
 
+    def _press(self, stream: str, class_id: ClassId, ratio: float) -> None:
+        """Let a share of a stream fall before a class, whose readers are behind."""
+        source = self.host.network.sources.get(stream)
+        if source is not None:
+            self.host.network.shed_logs.press(source, class_id, ratio)
+
     def _clock_told(self, kind: str, message: str) -> None:
         """Log what was done to the system's clock, from whatever thread saw it first."""
         self.log.warning(kind, reason=message)
-
-    def _open_feed(self, query: Query, identity: str, rows_before: int, earlier: dict[str, int]) -> None:
-        config = self.config
-        kept = config.results_kept_bytes_max if query.is_durable else 0
-        log = ResultLog(identity, kept, int(config.results_kept_s * NS_PER_S), rows_before, earlier)
-        bounds = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
-        feed = Feed(query.name, log, bounds, hold_for_first=not query.is_durable)
-        self._forget_feed(query.name)
-        node = self.host.class_nodes.get(query.planned.physical.options.class_name)
-        shed_class = node.id if node is not None and node.may_shed else None
-        streams = self.host.base_streams(query.reads)
-        self.feeds[query.name] = QueryFeed(feed, query.planned.physical.schema, streams, query.waiting, shed_class)
-        self._share_out_kept()
-
-    def _forget_feed(self, name: str) -> None:
-        found = self.feeds.pop(name, None)
-        if found is not None:
-            self._slow_before += found.feed.slow_total
-            self._share_out_kept()
-
-    def _share_out_kept(self) -> None:
-        """Let each feed keep its part of what all may keep together."""
-        keeping = [f.feed.log for f in self.feeds.values() if f.feed.log.kept_bytes_max]
-        for log in keeping:
-            log.kept_bytes_max = max(1, min(self.config.results_kept_bytes_max, self.config.results_kept_total_bytes_max // len(keeping)))
 
     def _pass_results_on(self) -> None:
         """Write what an order on the loop's thread has just brought, before anything is booked."""
@@ -425,27 +379,11 @@ class Application:
 
     def _publish(self, query: Query, pieces: list[tuple[ResultRows, dict[str, Any]]], size_bytes: int) -> None:
         query.waiting.take(size_bytes)
-        name = query.name
-        found = self.feeds.get(name)
-        if found is not None:
-            now_ns = self.now_ns()
-            try:
-                for result, meta in pieces:
-                    found.feed.publish(result, meta, now_ns)
-            except Exception:
-                found.feed.fail()
-                raise
-            if found.feed.subscriptions and found.feed.is_pressed(now_ns):
-                (self._pressed if found.shed_class is None else self.pressing.feeds)[name] = found
-                self.pressing.look_again()
+        self.feeds.publish(query.name, pieces)
 
     def _close_feed(self, query: Query, run: int, reason: str, message: str, counts: dict[str, Any]) -> None:
-        found = self.feeds.get(query.name)
-        if found is not None:
-            found.feed.finish(reason, message, counts, self.now_ns())
+        if self.feeds.finish(query.name, reason, message, counts):
             self.log.info("query_ended", query=query.name, reason=reason, detail=message, counts=counts)
-            if reason == "dropped":
-                self._forget_feed(query.name)
         if reason in ("finished", "failed") and not self.stopping:
             self.loop.create_task(self.call(running.finished, self.host, query, run))
 

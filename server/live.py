@@ -24,7 +24,7 @@ from millstream.server.journal.store import Store
 from millstream.server.logs import configure_logs, finish_logs, logger
 from millstream.server.net.listener import Listener
 from millstream.server.net.security import tls_context
-from millstream.server.watch.sweep import Sweep
+from millstream.server.sweep import Sweep
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
 GC_LOOKS = 100  # such looks before it looks anew at what they left
@@ -122,9 +122,9 @@ class LiveServer:
 
     async def _start_pages(self) -> None:
         from millstream.server.net.http import serve_pages
-        from millstream.server.watch.metrics import ApplicationCollector, pages
+        from millstream.server.net.metrics import ServerCollector, pages
 
-        collector = ApplicationCollector(self.application)
+        collector = ServerCollector(self.application)
         prepare = {"/metrics": collector.measure}
         try:
             self._pages = await serve_pages(self.config.host, self.config.metrics_port, pages(collector), prepare)

@@ -1,17 +1,11 @@
-"""The asyncio end of a connection: hands the transport's bytes to the session, reads straight into the protocol's buffer.
-
-Also the sweep that is impatient: one timer for all connections, so that an idle one costs nothing.
-"""
+"""The asyncio end of a connection: hands the transport's bytes to the session, reads straight into the protocol's buffer."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from millstream.server.net.session import Session
-
-if TYPE_CHECKING:
-    from millstream.server.app import Application
+from millstream.server.net.session import Session, SessionServices
 
 WRITE_BUFFER_BYTES_MAX = 1024 * 1024  # unsent bytes at which results wait; a frame larger than that is written whole
 
@@ -19,7 +13,7 @@ WRITE_BUFFER_BYTES_MAX = 1024 * 1024  # unsent bytes at which results wait; a fr
 class Listener(asyncio.BufferedProtocol):
     """One accepted connection."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: SessionServices) -> None:
         self._application = application
         self._session: Session | None = None
 

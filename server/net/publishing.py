@@ -7,7 +7,7 @@ stands in the stream's log. Credit is held back while the stream's readers are b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.schema import OnError
@@ -19,21 +19,50 @@ from millstream.protocol.flow import Refill
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Rows, Train
 from millstream.protocol.plain_batches import PlainReader, width_of
-from millstream.server.host.intake import Taken
+from millstream.server.config import Config
+from millstream.server.host.intake import StreamIntake, Taken
 from millstream.server.net.flow_notices import FlowNotices
+from millstream.server.net.turn import LoopServices, Run, Turn
 
-if TYPE_CHECKING:
-    from millstream.server.host.intake import StreamIntake
-    from millstream.server.net.session import Session
-    from millstream.server.net.waiting_trains import Run
+
+class Publisher(Protocol):
+    """What a channel needs of the connection it belongs to."""
+
+    closed: bool
+    channels: dict[int, Channel]
+    waiting_bytes: Callable[[], int]
+
+    def send(self, message: Any) -> None:
+        """Send a message; nothing when the connection is gone."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """End the connection after a fault of ours."""
+        ...
+
+
+class PublishingServices(LoopServices, Protocol):
+    """What a channel needs of the server."""
+
+    config: Config
+    turn: Turn
+
+    def now_ns(self) -> int:
+        """Return the loop's monotonic clock."""
+        ...
+
+    def hold(self, channel: Channel) -> None:
+        """Note a channel whose credit is held back, to ask it again soon."""
+        ...
 
 
 class Channel:
     """An open channel of one session into one stream or table."""
 
-    def __init__(self, session: Session, number: int, intake: StreamIntake) -> None:
-        config = session.application.config
+    def __init__(self, session: Publisher, server: PublishingServices, number: int, intake: StreamIntake) -> None:
+        config = server.config
         self.session = session
+        self._server = server
         self.number = number
         self.intake = intake
         self.first_credit = (config.publish_rows_max, config.publish_bytes_max)
@@ -67,11 +96,11 @@ class Channel:
             raise RemoteProtocolError(f"channel {self.number}: a train before its channel_schema")
         columns = self._columns_of(memoryview(message.payload), message.rows)
         if columns is None:
-            self.session.application.turn.take(self.session)
+            self._server.turn.take(self.session)
             batch = self._decoder.decode(message.payload, message.rows)
             self._note(message.number, message.rows, frame_bytes, self.intake.take_batch(batch))
             return
-        self.session.application.turn.add(self, columns, message.number, message.rows, frame_bytes)
+        self._server.turn.add(self, columns, message.number, message.rows, frame_bytes)
 
     def _columns_of(self, payload: memoryview, rows: int) -> list[Column] | None:
         """Return the columns of a train without anything odd, None for others."""
@@ -143,7 +172,7 @@ class Channel:
 
     def _ack_when_safe(self, ack: Ack) -> None:
         """Ack, and grant credit, once the disk has the rows; told by the journal's thread."""
-        loop, journaling = self.session.application.loop, self.intake.host.journaling
+        loop, journaling = self._server.loop, self.intake.host.journaling
         assert journaling is not None
         self._unsafe += 1
         entered, self._shed_unsafe = self._shed_unsafe, []
@@ -167,7 +196,7 @@ class Channel:
 
     def close_when_acked(self, call: Callable[[], None]) -> None:
         """Leave the stream, and have `call` called once the last ack is out."""
-        self.session.application.turn.take()
+        self._server.turn.take()
         self.settle()
         self.close()
         self._when_acked = call
@@ -180,7 +209,7 @@ class Channel:
         if pressed or self._told.has_news:
             self._tell(pressed)
         if pressed:
-            self.session.application.hold(self)
+            self._server.hold(self)
             return False
         granted = self._refill.done(self._held_rows, self._held_bytes)
         self._held_rows = self._held_bytes = 0
@@ -190,7 +219,7 @@ class Channel:
 
     def _tell(self, pressed: bool, last: bool = False) -> None:
         """Tell the publisher why it waits, and what of its rows was shed."""
-        now_ns = self.session.application.now_ns()
+        now_ns = self._server.now_ns()
         told = self._told.due(now_ns, self.intake.pressed_by if pressed else None, last=last)
         for code, message in told:
             self.session.send(Notice(code, message))

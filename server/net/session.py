@@ -8,32 +8,90 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from millstream.protocol.connection import Connection
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping
+from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping, Submit
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
 from millstream.server.errors import to_wire
-from millstream.server.net import handlers
+from millstream.server.host.intake import StreamIntake
+from millstream.server.net.publishing import Channel, PublishingServices
 from millstream.server.net.security import Role
-from millstream.server.net.waiting_trains import waiting_bytes_of
-
-if TYPE_CHECKING:
-    from millstream.server.app import Application
-    from millstream.server.net.publishing import Channel
-    from millstream.server.results.subscriptions import Subscription
+from millstream.server.net.turn import waiting_bytes_of
+from millstream.server.results.feeds import Feeds
+from millstream.server.results.outcome import Outcome
+from millstream.server.results.subscriptions import Subscription
 
 NS_PER_S = 1_000_000_000
 GATHERED_BYTES_MAX = 32 * 1024  # of small messages that wait to be written together
 BYTES_PER_FRAME_LIMIT = 1024 * 1024  # a frame may take the time limit once more for each of these that have come
 
 
+class Handlers(Protocol):
+    """What is done with each message (`handlers.py`)."""
+
+    def dispatch(self, session: Session, event: Any) -> None:
+        """Handle an event of the connection now, or put it in line."""
+        ...
+
+    async def answer(self, session: Session, message: Any) -> None:
+        """Answer a request."""
+        ...
+
+
+class SessionServices(PublishingServices, Protocol):
+    """What a session, and the handlers of its messages, need of the server."""
+
+    handlers: Handlers
+    log: Any
+    program: str
+    server_id: str
+    feeds: Feeds
+
+    @property
+    def is_full(self) -> bool:
+        """More connections than the settings allow."""
+        ...
+
+    def next_connection_number(self) -> int:
+        """Return a number for a connection."""
+        ...
+
+    def session_began(self, session: Session) -> None:
+        """Note a new connection."""
+        ...
+
+    def session_ended(self, session: Session, error: Exception | None) -> None:
+        """Forget a connection and drop the queries that it owned."""
+        ...
+
+    def close_later(self, session: Session) -> None:
+        """Cut a connection that was told to go, if it does not go by itself."""
+        ...
+
+    async def execute(self, session: Session, text: str) -> Outcome:
+        """Execute one statement for a session. Raises the errors of the engine, the scheduler and the server."""
+        ...
+
+    async def submit(self, session: Session, message: Submit) -> Outcome:
+        """Start a query for a session. Raises as `execute` does."""
+        ...
+
+    def intake_of(self, name: str) -> StreamIntake:
+        """Return where rows of a stream enter; UnknownName when there is none such."""
+        ...
+
+    async def finish_stream(self, name: str) -> None:
+        """End a stream and wait until every running query that reads it has seen the end; UnknownName when there is none such."""
+        ...
+
+
 class Session:
     """One peer. `role` is None until hello; `queries` are the names of the temporary queries it owns."""
 
-    def __init__(self, application: Application, transport: asyncio.Transport) -> None:
+    def __init__(self, application: SessionServices, transport: asyncio.Transport) -> None:
         self.application = application
         self.transport = transport
         self.connection = Connection(Side.SERVER, application.config.frame_bytes_max)
@@ -82,7 +140,7 @@ class Session:
                     turn.before(event, self)
                 if self.closed:
                     return
-                handlers.dispatch(self, event)
+                self.application.handlers.dispatch(self, event)
             if turn.waiting is not None:
                 turn.read(self)
             self._note_partial_frame(now_ns)
@@ -121,7 +179,7 @@ class Session:
             while self.requests and not self.closed:
                 message = self.requests.popleft()
                 try:
-                    await handlers.answer(self, message)
+                    await self.application.handlers.answer(self, message)
                 except Exception as error:
                     self.refuse(message.request, error)
         finally:

@@ -28,6 +28,7 @@ from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
 from millstream.server.host.feeding import DeferredFeeder
+from millstream.server.host.inputs import InputFile, open_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
 from millstream.server.host.virtual_runtime import VirtualRuntime
@@ -37,7 +38,6 @@ from millstream.server.results.outcome_table import outcome_result
 from millstream.server.results.render import NamedResult
 from millstream.server.run.collecting import Collector
 from millstream.server.run.fed_streams import FedStreams
-from millstream.server.run.inputs import InputFile, open_input
 from millstream.server.run.merge import merged_order
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
 from millstream.engine.plan.plan import derived_stream
 from millstream.server.host import running, side_streams
+from millstream.server.host.inputs import open_input
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.outcome import Outcome, said
-from millstream.server.run.inputs import open_input
 
 if TYPE_CHECKING:
     from millstream.server.host.contract import Context

@@ -48,9 +48,19 @@ def _drop_class(host: EngineHost, statement: Drop) -> Outcome:
 
 
 def _drop_function(host: EngineHost, statement: Drop) -> Outcome:
-    from millstream.server.statements.functions import drop_function  # that file builds on this one
-
-    return drop_function(host, statement)
+    """Drop a function; with CASCADE the queries and derived streams that call it too."""
+    name = statement.name.text
+    function = host.catalog.function(name)
+    streams = [q.name for q in host.derived.values() if function in q.planned.functions]
+    queries = [q for q in host.queries if function in q.planned.functions]
+    callers = [*streams, *(q.name for q in queries)]
+    if callers and not statement.cascade:
+        raise InUse(f"{name} is called by {', '.join(callers)}", hint=f"drop them first, or write DROP FUNCTION {name} CASCADE")
+    notices = _drop_callers(host, streams, queries, f"function {name} was dropped")
+    host.catalog.drop_function(name)
+    host.functions.pop(name).close()
+    host.store.forget([("function", name)], [])
+    return said(*notices, f"function {name} dropped")
 
 
 def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
@@ -95,17 +105,17 @@ def _cascade(host: EngineHost, name: str, feeders: list[Query]) -> list[str]:
         if query_found is not None and (relation is None or name not in getattr(relation, "reads", ())):
             _strike(host, query_found, reason, queries, notices)
         elif relation is not None:
-            drop_relation(host, reader, reason)
+            _drop_relation(host, reader, reason)
             streams.append(reader)
             notices.append(f"stream {reader} dropped")
-    drop_relation(host, name, reason)
+    _drop_relation(host, name, reason)
     streams.append(name)
     notices.append(f"stream {name} dropped")
     host.store.forget([("stream", s) for s in streams] + [("table", s) for s in streams], queries)
     return notices
 
 
-def drop_callers(host: EngineHost, streams: list[str], queries: list[Query], reason: str) -> list[str]:
+def _drop_callers(host: EngineHost, streams: list[str], queries: list[Query], reason: str) -> list[str]:
     """Drop queries, and derived streams with all that reads them; returns what is to be said of it."""
     notices: list[str] = []
     struck: list[str] = []
@@ -126,7 +136,7 @@ def _strike(host: EngineHost, query: Query, reason: str, queries: list[str], not
     notices.append(f"query {query.name} dropped")
 
 
-def drop_relation(host: EngineHost, name: str, reason: str) -> None:
+def _drop_relation(host: EngineHost, name: str, reason: str) -> None:
     """Drop a stream, derived stream or table that nothing reads any more."""
     relation = host.catalog.relation(name)
     host.catalog.drop_relation(name)

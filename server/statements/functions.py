@@ -1,4 +1,4 @@
-"""CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS, DESCRIBE of a function.
+"""CREATE FUNCTION, SHOW FUNCTIONS, DESCRIBE of a function.
 
 The file is read once: its text goes into the catalogue, so that a restart finds the function as it was, whatever became of the file.
 """
@@ -9,12 +9,11 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.engine.data.errors import InUse, InvalidDefinition
+from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.expressions.user_functions import FunctionFailed, UserFunction
-from millstream.engine.language.statements import CreateFunction, Drop, FunctionDefinition
+from millstream.engine.language.statements import CreateFunction, FunctionDefinition
 from millstream.server.functions.process import FunctionProcess
 from millstream.server.results.outcome import Outcome, said, table
-from millstream.server.statements.drop import drop_callers
 
 if TYPE_CHECKING:
     from millstream.server.host.contract import Context
@@ -59,22 +58,6 @@ def _read(definition: FunctionDefinition) -> str:
         raise InvalidDefinition(f"cannot read {path}: {error.strerror}", hint="the file is sought where the server runs") from error
     except UnicodeDecodeError as error:
         raise InvalidDefinition(f"{path} is not UTF-8 text (byte {error.start})") from error
-
-
-def drop_function(host: EngineHost, statement: Drop) -> Outcome:
-    """Drop a function; with CASCADE the queries and derived streams that call it too."""
-    name = statement.name.text
-    function = host.catalog.function(name)
-    streams = [q.name for q in host.derived.values() if function in q.planned.functions]
-    queries = [q for q in host.queries if function in q.planned.functions]
-    callers = [*streams, *(q.name for q in queries)]
-    if callers and not statement.cascade:
-        raise InUse(f"{name} is called by {', '.join(callers)}", hint=f"drop them first, or write DROP FUNCTION {name} CASCADE")
-    notices = drop_callers(host, streams, queries, f"function {name} was dropped")
-    host.catalog.drop_function(name)
-    host.functions.pop(name).close()
-    host.store.forget([("function", name)], [])
-    return said(*notices, f"function {name} dropped")
 
 
 def show_functions(host: EngineHost) -> Outcome:

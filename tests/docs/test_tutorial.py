@@ -1,4 +1,5 @@
-"""The README's first query and the tutorial work as they stand: their commands are run in their order, against a server of its own, and print what the page shows.
+"""The README's first query and the tutorial work as they stand: their commands are run in their order, against a server of its own,
+and print what the page shows.
 
 A block ```file NAME is a file that the reader writes. In a block ```console, `$ ` begins a command, and the lines below it are what it
 prints to standard output. A block ```python is a script. `millstream serve &` starts the server.

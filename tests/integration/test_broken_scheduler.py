@@ -11,7 +11,7 @@ from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import Arrived
 from millstream.server.errors import Broken
 from millstream.server.live import LiveServer, _serve
-from millstream.server.watch.metrics import ApplicationCollector, pages
+from millstream.server.net.metrics import ServerCollector, pages
 
 from tests.support.live_server import TEST_CONFIG, Harness, run, until
 
@@ -40,7 +40,7 @@ def test_health_tells_that_the_scheduler_has_ended_and_the_server_can_still_be_s
     async def test(harness: Harness) -> None:
         application = harness.server.application
         client = await harness.client()
-        page = pages(ApplicationCollector(application))["/healthz"]
+        page = pages(ServerCollector(application))["/healthz"]
         assert page()[0] == 200
         await publish_one(client)
         await until(lambda: bool(application.broken), "the fault is told")

@@ -10,8 +10,8 @@ import pytest
 from millstream.engine.language.parse import parse_statement
 from millstream.server.host import intake
 from millstream.server.host.contract import Context
-from millstream.server.net import waiting_trains
-from millstream.server.net.waiting_trains import waiting_bytes_of
+from millstream.server.net import turn
+from millstream.server.net.turn import waiting_bytes_of
 
 from tests.support.live_server import Harness, rows_of, run, until
 
@@ -114,7 +114,7 @@ def test_rows_for_a_stream_that_ended_meanwhile_are_refused_at_their_place() -> 
 
 
 def test_no_more_than_one_call_takes_are_joined(monkeypatch: pytest.MonkeyPatch, entered: list[int]) -> None:
-    monkeypatch.setattr(waiting_trains, "JOINED_ROWS_MAX", 3 * ROWS)
+    monkeypatch.setattr(turn, "JOINED_ROWS_MAX", 3 * ROWS)
 
     async def test(harness: Harness) -> None:
         client = await harness.client()

@@ -10,7 +10,7 @@ import pytest
 from millstream.scheduler.instructions import SetDropRatio
 from millstream.server.config import load_config, policy_at_start
 from millstream.server.errors import ConfigError
-from millstream.server.watch.metrics import ApplicationCollector, pages
+from millstream.server.net.metrics import ServerCollector, pages
 
 from tests.support.live_server import Harness, run, until
 
@@ -60,7 +60,7 @@ def test_classes_show_load_headroom_quota_and_drop_also_on_the_metrics_port() ->
         assert (shown["low"]["headroom"], shown["low"]["drop_percent"]) == (pytest.approx(1 / 7, abs=0.2), 0.0)
         assert shown["gold"]["load"] > 0.0
         assert shown["default"]["load"] is None  # no query
-        collector = ApplicationCollector(harness.server.application)
+        collector = ServerCollector(harness.server.application)
         await collector.measure()
         text = pages(collector)["/metrics"]()[2].decode()
         assert re.search(r'millstream_class_headroom\{class="gold"\} 0\.\d+', text)

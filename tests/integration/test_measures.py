@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from millstream.server.watch.metrics import ApplicationCollector, pages
+from millstream.server.net.metrics import ServerCollector, pages
 
 from tests.support.live_server import Harness, run, until
 
@@ -70,7 +70,7 @@ def test_show_measures_has_a_row_for_all_for_each_class_and_each_query_of_the_la
 def test_the_metrics_port_gives_what_was_measured() -> None:
     async def test(harness: Harness) -> None:
         await published(harness)
-        collector = ApplicationCollector(harness.server.application)
+        collector = ServerCollector(harness.server.application)
         await collector.measure()
         status, _, body = pages(collector)["/metrics"]()
         text = body.decode()

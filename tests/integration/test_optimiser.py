@@ -176,9 +176,9 @@ def test_states_of_targets_stand_beside_queries_and_in_the_metrics_also_without_
         assert found["loose"]["target"] == "met"
         assert found["loose"]["target_since"] is not None
         assert found["free"]["target"] is None
-        from millstream.server.watch.metrics import ApplicationCollector, pages
+        from millstream.server.net.metrics import ServerCollector, pages
 
-        collector = ApplicationCollector(harness.server.application)
+        collector = ServerCollector(harness.server.application)
         await collector.measure()
         text = pages(collector)["/metrics"]()[2].decode()
         assert 'millstream_query_target_missed{query="loose"} 0.0' in text

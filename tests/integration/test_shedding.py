@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from millstream.client import cli, receipt_of
-from millstream.server.watch.metrics import ApplicationCollector
+from millstream.server.net.metrics import ServerCollector
 
 from tests.support.live_server import Harness, run, until
 
@@ -116,7 +116,7 @@ def test_a_reader_of_a_class_that_may_be_shed_makes_it_shed_and_never_a_publishe
         await client.publish("s", batch)
         assert host.counts(host.queries.get("low"))["shed"] == before + 1000
         assert not host.is_pressed("s")
-        await until(lambda: not harness.server.application.pressing.feeds or slow.end is not None, "the reader is caught up or gone")
+        await until(lambda: not harness.server.application.feeds.shedding or slow.end is not None, "the reader is caught up or gone")
 
     run(test, subscriber_bytes_max=2**20)
 
@@ -161,7 +161,7 @@ def test_rows_at_which_shed_by_fails_are_counted_and_told() -> None:
         assert rows["shedding"].startswith("0 of 40 rows shed; shed_by failed at 4 rows, which are worth least (")
         fine = {row["promise"]: row["measured"] for row in await client.execute("EXPLAIN QOS fine")}
         assert fine["shedding"] == "0 of 40 rows shed"
-        families = {family.name: family for family in ApplicationCollector(harness.server.application).collect()}
+        families = {family.name: family for family in ServerCollector(harness.server.application).collect()}
         counted = {sample.labels["query"]: sample.value for sample in families["millstream_query_shed_by_failed"].samples}
         assert counted == {"low_counts": 0, "all_counts": 0, "fine": 0, "bad": 4}
 

@@ -370,9 +370,7 @@ def test_what_may_be_shed_enters_publisher_by_publisher(monkeypatch: pytest.Monk
 
 
 def test_no_more_rows_are_joined_than_one_call_takes(monkeypatch: pytest.MonkeyPatch, entered: list[int]) -> None:
-    from millstream.server.net import waiting_trains
-
-    monkeypatch.setattr(waiting_trains, "JOINED_ROWS_MAX", 3 * ROWS)
+    monkeypatch.setattr(turn, "JOINED_ROWS_MAX", 3 * ROWS)
 
     async def test(harness: Harness) -> None:
         peers = await peers_of(harness, *["s"] * PEERS)

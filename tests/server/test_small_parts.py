@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from millstream.engine.data.column import Column
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import BIGINT, TEXT
-from millstream.server.app import Application, QueryFeed
+from millstream.server.app import Application
 from millstream.server.config import Config
 from millstream.server.errors import Denied
 from millstream.server.host.feeding import DeferredFeeder
@@ -31,6 +31,7 @@ from millstream.server.net.http import answer
 from millstream.server.net.outbox import Outbox
 from millstream.server.net.security import Role, require, role_of
 from millstream.server.net.session import Session
+from millstream.server.results.feeds import QueryFeed
 from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Bounds, Feed
 from millstream.server.results.waiting_results import LOOKED_AT_FROM, WAITING_BYTES_MAX, WAITING_TRAINS_MAX, WaitingResults
@@ -297,7 +298,7 @@ def test_results_that_wait_hold_the_publishers_of_their_own_stream_alone() -> No
         busy, calm = WaitingResults(), WaitingResults()
         for name, waiting in (("busy", busy), ("calm", calm)):
             feed = Feed(name, ResultLog("a", 0, 0), Bounds(1), hold_for_first=False)
-            application.feeds[name] = QueryFeed(feed, Schema(()), (f"s_{name}", "s_both"), waiting)
+            application.feeds.by_query[name] = QueryFeed(feed, Schema(()), (f"s_{name}", "s_both"), waiting)
         for _ in range(WAITING_TRAINS_MAX + 1):
             application.bridge.post(lambda: busy.take(8))
             busy.add(8)

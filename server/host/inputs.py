@@ -1,4 +1,4 @@
-"""Files replayed into streams by `millstream run`: read in blocks, bad rows refused alone and remembered for the message."""
+"""Files read into streams and tables in blocks, bad rows refused alone and remembered for the message."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Sweep:
         self._round += 1
         now_ns = application.now_ns()
         application.each(application.sessions.values(), lambda session: session.is_overdue(now_ns))
-        application.each(application.feeds.values(), lambda found: found.feed.check(now_ns))
+        application.each(application.feeds, lambda found: found.feed.check(now_ns))
         self._pass_time()
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
