@@ -43,16 +43,10 @@ from millstream.scheduler.selectors.two_level import TwoLevelSelector
 from millstream.scheduler.selectors.two_lists import TwoListsSelector
 from millstream.scheduler.spec import OptionValue, PolicySpec
 from millstream.scheduler.trains import Train
-from millstream.scheduler.traversals.min_latency import min_latency
-from millstream.scheduler.traversals.min_memory import min_memory
-from millstream.scheduler.traversals.upstream_first import upstream_first
-from millstream.scheduler.units.operators import OperatorUnits
-from millstream.scheduler.units.operators_to_end import OperatorToEndUnits
-from millstream.scheduler.units.paths import PathUnits
-from millstream.scheduler.units.queries import QueryUnits
-from millstream.scheduler.units.segments import SegmentUnits
+from millstream.scheduler.traversals import min_latency, min_memory, upstream_first
+from millstream.scheduler.units.cuts import OperatorToEndUnits, OperatorUnits, PathUnits, QueryUnits
+from millstream.scheduler.units.segments import SegmentUnits, simplified_segments
 from millstream.scheduler.units.shared_trees import shared_trees
-from millstream.scheduler.units.simplified_segments import simplified_segments
 
 Options = Mapping[str, OptionValue]
 

@@ -9,7 +9,7 @@ import numpy as np
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.network import Network
-from millstream.scheduler.qos_tables import GraphTable
+from millstream.scheduler.qos import GraphTable
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import UnitView, View
 from numpy.typing import NDArray

@@ -39,11 +39,10 @@ from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import UNIT_COST_FALLS, UNIT_COST_RISES
 from millstream.scheduler.load.control import LoadControl
+from millstream.scheduler.locks import Outstanding, QueryMarks
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import Network
 from millstream.scheduler.orders import OrderMaker
-from millstream.scheduler.outstanding import Outstanding
-from millstream.scheduler.query_marks import QueryMarks
 from millstream.scheduler.receipts import Receipts
 from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.settings import CoreSettings as CoreSettings

@@ -33,9 +33,9 @@ from typing import Final
 import numpy as np
 from millstream.engine.data.graph import OperatorNode, QueryId
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.ideal_paths import IdealPaths, is_join, sums_at
 from millstream.scheduler.limits import AGING, COST_NS_MIN, SELECTIVITY_MIN, WINDOW_TUPLES
 from millstream.scheduler.network import Network
+from millstream.scheduler.paths import IdealPaths, is_join, sums_at
 from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]

@@ -12,8 +12,8 @@ from dataclasses import replace
 from millstream.engine.data.graph import Edge, GraphDelta, LogId, OperatorId, OperatorNode
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.estimates import CostLine, Estimates
-from millstream.scheduler.ideal_paths import is_join
 from millstream.scheduler.network import Network
+from millstream.scheduler.paths import is_join
 
 _ROWS_MIN = 100
 """Tuples after which the share that passed is better than the estimate, which still remembers what was declared."""

@@ -422,3 +422,16 @@ class Topology:
         ]
         columns = np.array(triples, dtype=np.int64).reshape(-1, 3)
         return np.array(slots, dtype=np.int64), columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()
+
+
+def classes_in_use(network: Network) -> dict[ClassId, ClassNode]:
+    """Return the classes of the running queries, by ascending number; one that nobody described has priority 1 and no target."""
+    used = sorted({query.class_id for query in network.queries.values()})
+    return {one: network.classes.get(one) or ClassNode(one, f"class {one}") for one in used}
+
+
+def shares_in_use(network: Network) -> dict[ClassId, float]:
+    """Return P_i by the sum of all P (Pham 2013, II)."""
+    classes = classes_in_use(network)
+    total = sum(node.priority for node in classes.values())
+    return {one: node.priority / total for one, node in classes.items()}

@@ -9,7 +9,7 @@ from millstream.engine.data.work import OrderId, Step, WorkOrder
 from millstream.scheduler.contracts import Traversal, Turns
 from millstream.scheduler.limits import ORDER_STEPS_MAX, TRAIN_ROWS_MAX
 from millstream.scheduler.trains import Train
-from millstream.scheduler.traversals.upstream_first import upstream_first
+from millstream.scheduler.traversals import upstream_first
 from millstream.scheduler.view import View
 
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from millstream.engine.data.graph import ClassId, LogId
 from millstream.engine.data.work import ChainRuns, Emission
-from millstream.scheduler.classes import shares_in_use
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.instructions import Instruction, SetClassShare, SetDropRatio
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.load.catalog import load_manager
 from millstream.scheduler.load.contract import CYCLE_NS, ClassLoad, Said, Seen
 from millstream.scheduler.load.monitors import Came, Monitors
+from millstream.scheduler.network import shares_in_use
 
 
 class LoadControl:

@@ -15,12 +15,11 @@ import numpy as np
 from millstream.engine.data.graph import ClassId, ClassNode, LogId, OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import RUN_FIELDS, ChainRuns, Emission
-from millstream.scheduler.classes import classes_in_use
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import NEVER_NS
 from millstream.scheduler.load.contract import NANO, Seen
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import Network, classes_in_use
 from numpy.typing import NDArray
 
 IntColumn = NDArray[np.int64]

@@ -18,8 +18,7 @@ from typing import Final
 
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.optimiser.actions import ACTIONS
-from millstream.scheduler.optimiser.actions.shed import give_back
+from millstream.scheduler.optimiser.actions import ACTIONS, give_back
 from millstream.scheduler.optimiser.contract import Action, Decision, Facts, Outcome, Proposal, SetPolicy, Shed, State, Subject, UsePlan
 
 NS_PER_S: Final = 1_000_000_000

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn
-from millstream.scheduler.output_costs import output_costs
 from millstream.scheduler.policies.base import RankingBase
+from millstream.scheduler.traversals import output_costs
 from millstream.scheduler.view import View
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.limits import NEVER_NS
 from millstream.scheduler.policies.base import RankingBase
-from millstream.scheduler.qos_tables import GraphTable
+from millstream.scheduler.qos import GraphTable
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from millstream.scheduler.contracts import UrgencyRanking
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.qos_tables import farthest_ns, steepest
+from millstream.scheduler.qos import farthest_ns, steepest
 from millstream.scheduler.view import View
 
 _DAYS_PER_BUCKET = 4

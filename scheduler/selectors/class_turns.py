@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.work import WorkOrder, WorkReceipt
-from millstream.scheduler.classes import shares_in_use
 from millstream.scheduler.contracts import Ranking
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import Network, shares_in_use
 from millstream.scheduler.policies.class_quota import ClassQuotas
 from millstream.scheduler.selectors.scan import best_of
 from millstream.scheduler.view import View

@@ -12,12 +12,15 @@ steps       Poisson with a rate that changes at stated times (Pajjuri 2004, 6.5)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import lzma
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from types import MappingProxyType
 
 import numpy as np
 from millstream.engine.data.graph import NS_PER_S
+from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import SimulationError
-from millstream.scheduler.simulation import traces
 from numpy.typing import NDArray
 
 Times = NDArray[np.int64]
@@ -109,7 +112,7 @@ def _one_source(chance: np.random.Generator, shape: float, scale: float, horizon
 
 def trace(name: str, count: int, *, rate: float | None = None, scale: float | None = None, skip: int = 0) -> Times:
     """Return arrivals from a carried trace, `count` after the first `skip`; scaled to a mean rate, or the gaps times `scale`."""
-    gaps = traces.gaps_ns(name)
+    gaps = gaps_ns(name)
     if skip + count > len(gaps):
         raise SimulationError(f"trace '{name}' has {len(gaps)} gaps, not {skip + count}", hint="take fewer tuples")
     return from_gaps(gaps[skip : skip + count], rate=rate, scale=scale)
@@ -154,3 +157,32 @@ def hurst(times: Times, *, bins_min: int = 16) -> float:
         size *= 2
     slope = np.polyfit(np.log(sizes), np.log(np.maximum(variances, 1e-12)), 1)[0]
     return float(1.0 + slope / 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A carried trace: its file, the nanoseconds of one unit of its gaps, and what it is."""
+
+    file: str
+    unit_ns: int
+    summary: str
+
+
+TRACES: Mapping[str, Trace] = MappingProxyType(
+    {
+        "dec-pkt-1": Trace("dec_pkt_1_udp_gaps_us.xz", 1_000, "wide-area UDP packets, DEC, March 1995"),
+        "bc-paug89": Trace("bc_paug89_gaps_us.xz", 1_000, "Ethernet frames, Bellcore, August 1989"),
+        "mavpad": Trace("mavpad_2005_02_12_gaps_s.xz", 1_000_000_000, "sensor events of a smart apartment, one day in 2005"),
+    }
+)
+
+
+def gaps_ns(name: str) -> NDArray[np.int64]:
+    """Return the gaps of a carried trace in ns; raises `SimulationError` for an unknown name."""
+    trace = TRACES.get(name)
+    if trace is None:
+        raise SimulationError(f"unknown trace '{name}'", hint="known are " + ", ".join(TRACES))
+    data = resources.files("millstream.scheduler.simulation").joinpath("data", trace.file).read_bytes()
+    planes = np.frombuffer(lzma.decompress(data), dtype=np.uint8).reshape(4, -1)
+    gaps = np.ascontiguousarray(planes.T).view("<u4").reshape(-1)
+    return gaps.astype(np.int64) * trace.unit_ns

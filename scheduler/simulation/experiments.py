@@ -164,6 +164,9 @@ def load(name: str) -> Scenario:
             found: Scenario = entry.load()
             return found
         raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
+    if name.startswith("d-"):
+        by_manager: Mapping[str, Scenario] = import_module("millstream.scheduler.simulation.scenarios.pham_simulated").SCENARIOS
+        return by_manager[name]
     scenario: Scenario = import_module(f"millstream.scheduler.simulation.scenarios.{name.replace('-', '_')}").SCENARIO
     return scenario
 

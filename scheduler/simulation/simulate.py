@@ -14,12 +14,12 @@ from millstream.scheduler.errors import SchedulerError, SimulationError
 from millstream.scheduler.events import Arrived, QueryAdded
 from millstream.scheduler.express import Charge, ExpressLane
 from millstream.scheduler.instructions import Instruction, Report
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.simulation.driver import DecisionCost, VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
 from millstream.scheduler.simulation.outcome import Outcome, QueryFacts
-from millstream.scheduler.simulation.outcomes import PathOutcomes
+from millstream.scheduler.simulation.path_outcomes import PathOutcomes
 from millstream.scheduler.simulation.workloads import Workload
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train

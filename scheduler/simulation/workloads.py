@@ -13,7 +13,7 @@ from millstream.engine.data.graph import GraphDelta, LogId, OperatorId, Operator
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.arrivals import Times
 from millstream.scheduler.simulation.networks import NetworkBuilder, Source
-from millstream.scheduler.simulation.outcomes import Draws, HashedDraws
+from millstream.scheduler.simulation.path_outcomes import Draws, HashedDraws
 
 DrawsOf = Callable[[int], Draws]
 

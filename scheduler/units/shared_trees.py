@@ -23,7 +23,7 @@ from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.unit_set import FloatColumn
-from millstream.scheduler.units.operators_to_end import OperatorToEndUnits
+from millstream.scheduler.units.cuts import OperatorToEndUnits
 
 STRATEGIES = ("sum", "max", "pdt")
 

@@ -18,7 +18,7 @@ from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.express import Charge
 from millstream.scheduler.simulation import recording
 from millstream.scheduler.simulation.arrivals import Times, poisson
-from millstream.scheduler.simulation.outcomes import AttributeDraws
+from millstream.scheduler.simulation.path_outcomes import AttributeDraws
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.server.experiments.rig import LiveEngine, SteppedEngine, quick_switching
 from millstream.server.host.recordings import ArrivalRecording

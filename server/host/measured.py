@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from millstream.engine.data.graph import ClassId
-from millstream.scheduler.measure_reports import MeasuresReport, OutputReport
-from millstream.scheduler.measures import Measures
+from millstream.scheduler.measures import Measures, MeasuresReport, OutputReport
 from millstream.server.host.queries import Query
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import ClassLoad
-from millstream.scheduler.measure_reports import OutputReport
+from millstream.scheduler.measures import OutputReport
 from millstream.scheduler.optimiser.contract import Outcome, State
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.measured import Measured

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millstream.engine.plan.physical import QueryOptions
 from millstream.engine.plan.plan import PlannedQuery
-from millstream.scheduler.measure_reports import OutputReport
+from millstream.scheduler.measures import OutputReport
 from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT
 from millstream.server.host.queries import Query
 from millstream.server.results.outcome import Outcome, table

@@ -12,7 +12,7 @@ from millstream.engine.language.statements import Show, ShowWhat
 from millstream.engine.runtime.bill import bills
 from millstream.scheduler import catalog as policies
 from millstream.scheduler.load.contract import ClassLoad
-from millstream.scheduler.measure_reports import MeasuresReport, OutputReport
+from millstream.scheduler.measures import MeasuresReport, OutputReport
 from millstream.scheduler.optimiser.contract import Decision, Observation
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.results.outcome import Outcome, table

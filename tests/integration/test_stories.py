@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryReweighed, SumsWanted
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import validate
 from millstream.scheduler.settings import CoreSettings
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story

@@ -13,8 +13,7 @@ from millstream.engine.data.work import RUN_FIELDS, ChainReceipt, ChainRuns, Emi
 from millstream.engine.runtime.executor import Executor
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import WorkDone
-from millstream.scheduler.ledger import _EDGE_COLUMNS, _LOG_COLUMNS, _OPERATOR_COLUMNS
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import _EDGE_COLUMNS, _LOG_COLUMNS, _OPERATOR_COLUMNS, validate
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 from millstream.scheduler.trains import Train as TrainShape

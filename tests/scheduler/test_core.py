@@ -26,7 +26,7 @@ from millstream.scheduler.events import (
     WorkFailure,
 )
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import validate
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder, Source
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train

@@ -18,7 +18,7 @@ from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, Sc
 from millstream.scheduler.events import Arrived, QueryPaused, QueryResumed, Tick
 from millstream.scheduler.executor import ClockNs
 from millstream.scheduler.instructions import Instruction, Report, Splice
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import OFFERS_DUE_NS
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.mailbox import Mailbox

@@ -11,7 +11,7 @@ from millstream.engine.data.graph import QueryId
 from millstream.scheduler import catalog
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryPaused, QueryResumed
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import validate
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 from millstream.scheduler.trace import chrome_trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from millstream.scheduler.errors import SimulationError
-from millstream.scheduler.simulation import arrivals, traces
+from millstream.scheduler.simulation import arrivals
 
 
 @pytest.mark.parametrize("make", [arrivals.poisson, arrivals.on_off, arrivals.regular])
@@ -32,17 +32,17 @@ def test_poisson_traffic_is_not_self_similar() -> None:
     assert np.mean(measured) == pytest.approx(0.5, abs=0.07)
 
 
-@pytest.mark.parametrize("name", list(traces.TRACES))
+@pytest.mark.parametrize("name", list(arrivals.TRACES))
 def test_carried_traces_are_burstier_than_poisson(name: str) -> None:
     assert arrivals.hurst(arrivals.trace(name, 50_000, rate=100.0)) > 0.62
 
 
 def test_the_carried_traces_are_what_their_notes_say() -> None:
-    assert len(traces.gaps_ns("dec-pkt-1")) == len(traces.gaps_ns("bc-paug89")) == 200_000
-    assert len(traces.gaps_ns("mavpad")) == 54_267
+    assert len(arrivals.gaps_ns("dec-pkt-1")) == len(arrivals.gaps_ns("bc-paug89")) == 200_000
+    assert len(arrivals.gaps_ns("mavpad")) == 54_267
     # 318 frames a second in the whole Bellcore trace and 230 packets in the DEC hour; these are their beginnings.
-    assert 1e9 / traces.gaps_ns("dec-pkt-1").mean() == pytest.approx(209, abs=1)
-    assert traces.gaps_ns("mavpad").sum() / 1e9 == pytest.approx(86_397)
+    assert 1e9 / arrivals.gaps_ns("dec-pkt-1").mean() == pytest.approx(209, abs=1)
+    assert arrivals.gaps_ns("mavpad").sum() / 1e9 == pytest.approx(86_397)
 
 
 def test_a_trace_can_be_scaled_to_a_rate_or_by_a_factor() -> None:

@@ -13,7 +13,7 @@ from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.events import Event, QueryAdded, QueryRemoved
 from millstream.scheduler.instructions import Instruction
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import validate
 from millstream.scheduler.simulation.random_networks import RandomNetwork, random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.trains import Train

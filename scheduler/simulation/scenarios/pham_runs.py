@@ -15,7 +15,7 @@ from millstream.engine.data.graph import NS_PER_S, ClassId, ClassNode, GraphDelt
 from millstream.engine.data.work import WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived, QueryAdded
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import validate
 from millstream.scheduler.load.contract import CYCLE_NS, ClassLoad
 from millstream.scheduler.simulation.arrivals import Times, regular
 from millstream.scheduler.simulation.driver import VirtualDriver

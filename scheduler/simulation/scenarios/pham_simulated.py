@@ -57,3 +57,6 @@ def scenario(kind: str) -> Scenario:
         judge,
         (*SUBSTITUTED, *settled(kind), *(("the rates of class 1, which the paper shows in a figure only",) if steps else ()), smaller),
     )
+
+
+SCENARIOS = {f"d-{kind}": scenario(kind) for kind in ("none", "common", "class", "dilos", "steps")}

@@ -12,7 +12,7 @@ from millstream.scheduler.simulation import arrivals, generators
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
 from millstream.scheduler.simulation.oracle import OracleSelector
 from millstream.scheduler.simulation.outcome import Outcome
-from millstream.scheduler.simulation.outcomes import AttributeDraws
+from millstream.scheduler.simulation.path_outcomes import AttributeDraws
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workloads import Workload, workload
 from numpy.typing import NDArray

@@ -11,7 +11,7 @@ from millstream.engine.flow.shedding import uniform_of
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived
 from millstream.scheduler.instructions import SetClassShare, SetDropRatio
-from millstream.scheduler.ledger_checks import validate
+from millstream.scheduler.ledger import validate
 from millstream.scheduler.load.catalog import MANAGERS
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import Measures

@@ -5,7 +5,7 @@ the thesis, b3 b2 b1 b6 b1 b2 b5 b3 b2 b1 b4 b2 b1, does not follow from its pse
 """
 
 import pytest
-from millstream.scheduler.traversals.min_memory import release_rate
+from millstream.scheduler.traversals import release_rate
 
 from tests.scheduler.traversals.runs import run_example
 from tests.support.scheduler_worlds import tree

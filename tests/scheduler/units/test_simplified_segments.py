@@ -5,7 +5,7 @@ memory back there is no ratio: from -1 the run goes on to 0 and to -1 and ends b
 """
 
 import pytest
-from millstream.scheduler.units.simplified_segments import cut_in_two
+from millstream.scheduler.units.segments import cut_in_two
 
 
 @pytest.mark.parametrize(
