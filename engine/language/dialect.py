@@ -4,20 +4,18 @@ Only tokens that the expression grammar needs are keywords here; every other wor
 statement parsers look for by its text, so that it stays usable as a column name where no clause can stand. All functions are parsed
 to `exp.Anonymous`, so that the binder meets one kind of node and one list of names: that of `engine/expressions/functions.py`.
 
-Durations are whole microseconds. Names follow one rule, and a mistyped one gets a suggestion.
+Durations are whole microseconds.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Protocol
 
 from millstream.engine.data.durations import SINGULAR_US, parse_duration
-from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem, Unsupported
+from millstream.engine.data.errors import SyntaxProblem, Unsupported
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
 from sqlglot.tokenizer_core import Token, TokenType
@@ -339,56 +337,3 @@ class Millstream(Dialect):
 
 
 ExpressionReader = Callable[[], exp.Expr]
-
-
-NAME_LENGTH_MAX = 128  # code points; longer ones break terminals and file names long before they help anyone
-_FORBIDDEN = frozenset("/\\\"'`;")
-
-
-def validate_name(name: str, what: str = "name") -> str:
-    """Return `name` if a stream, table, column, query or class may be called so, else raise InvalidDefinition with the reason.
-
-    Allowed: 1 to 128 letters, digits, marks, spaces inside and punctuation of any script. Refused: empty, white space at an end,
-    control and invisible characters, slashes, quotes and semicolons, and the names `.` and `..`, as each of these fails with some
-    verb on some surface.
-    """
-    if not name:
-        raise InvalidDefinition(f"a {what} must not be empty")
-    if len(name) > NAME_LENGTH_MAX:
-        raise InvalidDefinition(f"the {what} '{name[:20]}…' has {len(name)} characters", hint=f"use at most {NAME_LENGTH_MAX}")
-    if name != name.strip():
-        raise InvalidDefinition(f"the {what} {name!r} begins or ends with white space")
-    for character in name:
-        if character in _FORBIDDEN:
-            raise InvalidDefinition(f"the {what} {name!r} contains {character}", hint="use letters, digits, _ or -")
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-            raise InvalidDefinition(f"the {what} {name!r} contains the character U+{ord(character):04X}, which cannot be seen")
-    if set(name) == {"."}:
-        raise InvalidDefinition(f"a {what} must not be {name!r}")
-    return name
-
-
-def suggest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known name that `word` most resembles, or None when none is near."""
-    candidates = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), sorted(candidates), n=1, cutoff=0.6)
-    return candidates[found[0]] if found else None
-
-
-def shown(name: str) -> str:
-    """Return a name as it stands in a sentence: an empty one would not be seen."""
-    return name or "''"
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """Return "did you mean X?" for the nearest known name, or None."""
-    near = suggest(word, known)
-    return None if near is None else f"did you mean {near}?"
-
-
-def quote_name(name: str) -> str:
-    """Return `name` as an identifier of the language, quoted where it must be."""
-    from millstream.engine.language.dialect import RESERVED  # the dialect reads this file's sibling; avoid a cycle
-
-    plain = name.isidentifier() and name == name.lower() and name.upper() not in RESERVED
-    return name if plain else '"' + name.replace('"', '""') + '"'

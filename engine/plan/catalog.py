@@ -17,7 +17,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.user_functions import UserFunction
-from millstream.engine.language.dialect import did_you_mean, shown, validate_name
+from millstream.engine.language.names import did_you_mean, shown, validate_name
 from millstream.engine.language.statements import ClassDefinition
 
 _DECIMAL = re.compile(r"DECIMAL\((\d+), (\d+)\)")

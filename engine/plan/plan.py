@@ -17,7 +17,7 @@ from typing import Any
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.user_functions import UserFunction
-from millstream.engine.language.dialect import did_you_mean
+from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query

@@ -14,7 +14,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import TEXT
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression
-from millstream.engine.language.dialect import did_you_mean
+from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.recipes import EmitSpec, JoinKind
 from millstream.engine.language.syntax import Name, NamedItem, Place

@@ -14,7 +14,7 @@ from typing import Any
 
 from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
-from millstream.engine.language.dialect import validate_name
+from millstream.engine.language.names import validate_name
 from millstream.engine.language.parse import parse_emit
 from millstream.engine.language.recipes import EmitKind, EmitSpec
 from millstream.engine.language.syntax import Option

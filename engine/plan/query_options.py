@@ -20,7 +20,7 @@ from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expressi
 from millstream.engine.expressions.ir import Call, walk
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.expressions.values import parse_timestamp
-from millstream.engine.language.dialect import did_you_mean, shown
+from millstream.engine.language.names import did_you_mean, shown
 from millstream.engine.language.parse import parse_expression
 from millstream.engine.language.recipes import (
     AggregateRecipe,

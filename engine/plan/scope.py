@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.engine.data.errors import EngineError, UnknownName
 from millstream.engine.data.records import dataclass
-from millstream.engine.language.dialect import did_you_mean
+from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.syntax import Place
 from millstream.engine.plan.logical import Attribute, Attributes, Role
 from sqlglot import exp

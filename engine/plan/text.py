@@ -11,7 +11,7 @@ from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEX
 from millstream.engine.expressions.build import integer_literal
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
 from millstream.engine.expressions.values import format_date, format_decimal, format_timestamp
-from millstream.engine.language.dialect import quote_name
+from millstream.engine.language.names import quote_name
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.plan.logical import Attributes
 

@@ -17,7 +17,7 @@ from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.ir import Cast, ColumnRef
 from millstream.engine.expressions.kernel import EvaluationContext, Kernel
 from millstream.engine.ingest.checks import Reasons
-from millstream.engine.language.dialect import did_you_mean
+from millstream.engine.language.names import did_you_mean
 
 
 class Assignment:

@@ -20,7 +20,7 @@ from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.flow.accounts import StreamAccount
 from millstream.engine.flow.frontier import edge_frontier
 from millstream.engine.flow.sources import Ingested, MergedPart
-from millstream.engine.language.dialect import did_you_mean
+from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.catalog import Catalog

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
-from millstream.engine.language.dialect import did_you_mean, validate_name
+from millstream.engine.language.names import did_you_mean, validate_name
 from millstream.server.host.assignment import Assignment
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.results.trains import ResultShape

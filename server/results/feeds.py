@@ -16,7 +16,7 @@ from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
-from millstream.engine.language.dialect import did_you_mean
+from millstream.engine.language.names import did_you_mean
 from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Bounds, Feed
 from millstream.server.results.trains import ResultRows
