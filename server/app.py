@@ -128,11 +128,18 @@ class Application:
                 self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
             except ServerError:
                 self._executor.shutdown()
+                if self.journaling is not None:
+                    self.journaling.stop()
                 self.store.close()
                 raise
         self.runtime.scheduler.on_run = self._pass_results_on
         self.runtime.start()
-        for problem in await self.call(restore, self.host, self.journaling):
+        try:
+            problems = await self.call(restore, self.host, self.journaling)
+        except ServerError:  # journal and catalogue do not fit each other
+            await self.stop()
+            raise
+        for problem in problems:
             self.log.error("not_restored", reason=problem)
         self.ready = True
 

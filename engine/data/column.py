@@ -234,3 +234,12 @@ def null_column(type_: DataType, rows: int) -> Column:
         return Column(type_, pa.nulls(rows, arrow_type(type_)))
     values = np.zeros(rows, dtype=numpy_dtype(type_))
     return Column(type_, values, np.zeros(rows, dtype=np.bool_))
+
+
+def with_nulls(column: Column, keep: Mask) -> Column:
+    """Return the column with NULL where `keep` is false; itself where that is nowhere."""
+    if keep.all():
+        return column
+    if column.type.is_arrow:
+        return Column(column.type, pc.if_else(keep, column.values, None))
+    return Column(column.type, column.values, keep if column.valid is None else keep & column.valid)

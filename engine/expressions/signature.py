@@ -111,7 +111,9 @@ class Signature:
     options: tuple[Any, ...] = ()
 
 
-Rule = Callable[[str, tuple[DataType, ...], tuple[Any, ...]], Signature]
+Types = tuple[DataType, ...]
+Options = tuple[Any, ...]
+Rule = Callable[[str, Types, Options], Signature]
 
 
 def refuse(name: str, types: Sequence[DataType], hint: str | None = None) -> NoReturn:

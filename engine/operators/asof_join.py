@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
-from millstream.engine.data.column import null_column
+from millstream.engine.data.column import null_column, with_nulls
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
@@ -24,7 +24,6 @@ from millstream.engine.operators.minimum import MinimumWatermark
 from millstream.engine.operators.ordered_aggregate import Places
 from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.running_aggregate import as_train
-from millstream.engine.windows.holistic import with_nulls
 
 LEFT, RIGHT = 0, 1
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from millstream.engine.aggregates.table import foldable
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
@@ -34,7 +35,6 @@ from millstream.engine.language.recipes import (
     WindowSpec,
 )
 from millstream.engine.operators.contract import Operator
-from millstream.engine.windows.folds import foldable
 
 Deliver = Callable[[Train], None]
 ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.buffered import BufferedRows, concat_rows, no_rows
+from millstream.engine.data.column import with_nulls
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
@@ -17,7 +18,6 @@ from millstream.engine.language.recipes import LagRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.windows.holistic import with_nulls
 
 
 class Lag(Operator):

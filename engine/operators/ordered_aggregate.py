@@ -20,6 +20,7 @@ from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import key_bits, key_encoder
+from millstream.engine.data.runs import expanded
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import TIMESTAMP, Kind
@@ -32,7 +33,7 @@ from millstream.engine.operators.row_clock import RankClock, TimeClock
 from millstream.engine.operators.shown_bounds import ShownBounds
 from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage
 from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
-from millstream.engine.windows.vectors import Vectors, expanded
+from millstream.engine.windows.vectors import Vectors
 
 
 class OrderedAggregate(Operator):

@@ -1,4 +1,4 @@
-"""Building output trains of operators that make rows of their own."""
+"""Building output trains of operators that make rows of their own, and what the rows of a window's answer have in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from millstream.engine.data.column import Column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Slot, Train, empty_train
-from millstream.engine.data.types import TEXT
+from millstream.engine.data.types import TEXT, TIMESTAMP
 from millstream.engine.data.watermarks import WatermarkTrack
 
 
@@ -68,3 +68,18 @@ def take_out_late(train: Train, track: WatermarkTrack) -> tuple[Train, Train | N
     if not late.any():
         return train, None
     return train.select(~late), train.take(np.flatnonzero(late))
+
+
+def for_each_row(values: Sequence[int], sizes: Sequence[int]) -> Numbers:
+    """Return the value of each answer for all of its rows, which `sizes` counts. At least one answer."""
+    if len(values) == 1:
+        return Numbers(sizes[0], start=values[0])
+    if min(values) == max(values):
+        return Numbers(sum(sizes), start=values[0])
+    spread = np.repeat(np.array(values, dtype=np.int64), sizes)
+    return Numbers(len(spread), array=spread)
+
+
+def timestamps(values: Sequence[int], sizes: Sequence[int]) -> Column:
+    """Return the same as a column, of times in µs."""
+    return Column(TIMESTAMP, for_each_row(values, sizes).array())

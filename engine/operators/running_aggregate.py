@@ -22,9 +22,9 @@ from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
 from millstream.engine.operators.ordered_aggregate import equal_values
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.windows.aggregates import Aggregates
-from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.early import moments_after
+from millstream.engine.windows.pane_aggregates import Aggregates
+from millstream.engine.windows.pane_states import Batch
 
 PANE = 0  # the one pane that holds everything
 
@@ -114,7 +114,7 @@ class RunningAggregate(Operator):
         ids = self._ids(rows)
         self._aggregates.table.reserve_groups(self._keys.size)
         touched = distinct(ids)
-        known = self._aggregates.rows.total([self._slot], touched) > 0
+        known = self._aggregates.rows.combine([self._slot], touched) > 0
         before = self._columns(touched[known], 0)
         self._fold(rows, ids)
         after = self._columns(touched, 0)

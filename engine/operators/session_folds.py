@@ -197,7 +197,7 @@ class FoldedSessions(Operator):
 
     def _columns(self, gone: Gone) -> tuple[list[Column], Int64Array, Int64Array]:
         live = gone.live > 0
-        columns: list[Any] = [*gone.keys, *self._states.folds.answer(gone.states)]
+        columns: list[Any] = [*gone.keys, *self._states.cells.answer(gone.states)]
         columns += [Column(TIMESTAMP, gone.begins), Column(TIMESTAMP, gone.ends)]
         first, seqs = gone.first, gone.seqs
         if not live.all():

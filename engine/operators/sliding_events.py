@@ -6,12 +6,13 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.runs import expanded
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.recipes import EmitKind, EmitSpec
 from millstream.engine.operators.row_clock import RankClock, TimeClock
 from millstream.engine.windows.early import moments_after
-from millstream.engine.windows.vectors import Vectors, expanded
+from millstream.engine.windows.vectors import Vectors
 
 BoolArray = npt.NDArray[np.bool_]
 _NONE: Int64Array = np.empty(0, dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.data.column import null_column
+from millstream.engine.data.column import null_column, with_nulls
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.expressions.compile import compile_predicate
@@ -15,7 +15,6 @@ from millstream.engine.operators.evaluate import context_of, report_errors
 from millstream.engine.operators.join_keys import KeyColumns
 from millstream.engine.operators.outputs import progress
 from millstream.engine.operators.table_state import TableVersions
-from millstream.engine.windows.holistic import with_nulls
 
 STREAM, TABLE = 0, 1
 

@@ -21,12 +21,12 @@ from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.windows.aggregates import Aggregates
-from millstream.engine.windows.answer_rows import for_each_row, timestamps
+from millstream.engine.operators.outputs import for_each_row, timestamps
 from millstream.engine.windows.assigners import assigner_for
-from millstream.engine.windows.batch import Batch
 from millstream.engine.windows.early import EmptyWindows, empty_answer, moments
 from millstream.engine.windows.grids import WindowSlots
+from millstream.engine.windows.pane_aggregates import Aggregates
+from millstream.engine.windows.pane_states import Batch
 
 SEGMENTS_MAX = 16  # panes of an ordered train that are folded one by one; with more, all at once
 

@@ -20,8 +20,7 @@ from millstream.engine.language.recipes import AggregateRecipe
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.ordered_aggregate import equal_values
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.session_aggregate import Part, SessionAggregate
-from millstream.engine.operators.sessions import ClosedSessions
+from millstream.engine.operators.session_aggregate import ClosedSessions, Part, SessionAggregate
 from millstream.engine.operators.window_aggregate import WindowAggregate, WindowAnswer
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.buffered import BufferedRows, concat_rows, no_rows
+from millstream.engine.data.runs import run_sizes, run_starts
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
@@ -15,8 +16,7 @@ from millstream.engine.operators.intake import Intake, Taken
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.row_clock import RankClock, TimeClock
 from millstream.engine.operators.row_queue import RowQueue
-from millstream.engine.windows.row_vectors import StoredColumns
-from millstream.engine.windows.vectors import Vectors, run_sizes, run_starts
+from millstream.engine.windows.vectors import StoredColumns, Vectors
 
 
 class TimeWindowLog(Operator):

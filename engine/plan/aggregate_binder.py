@@ -6,12 +6,13 @@ from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any
 
+from millstream.engine.aggregates.table import aggregate_of, is_aggregate, resolve_aggregate
 from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions import build
-from millstream.engine.expressions.aggregates import AggregateSignature, is_aggregate, resolve_aggregate
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.expressions.signature import Signature
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
@@ -36,7 +37,7 @@ class PendingAggregate:
     arguments: tuple[Expression, ...]
     filter: Expression | None
     distinct: bool
-    signature: AggregateSignature = field(compare=False)
+    signature: Signature = field(compare=False)
     options: tuple[Any, ...] = ()
     name: str = field(default="", compare=False)
 
@@ -267,7 +268,7 @@ class AggregateBinder(ExpressionBinder):
         names = unique_names([*("window_start", "window_end"), *self.key_names, *(p.name for p in self.pending)])[2:]
         keys = [replace(projected(node, e, n), time=None) for e, n in zip(self.keys, names, strict=False)]
         items = [
-            Attribute(n, p.signature.result, p.function not in ("count", "approx_count_distinct"))
+            Attribute(n, p.signature.result, not aggregate_of(p.function).zero_if_empty)
             for n, p in zip(names[len(keys) :], self.pending, strict=True)
         ]
         bounds: list[Attribute] = []

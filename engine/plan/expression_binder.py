@@ -13,10 +13,10 @@ from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any
 
+from millstream.engine.aggregates.table import is_aggregate
 from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.data.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
 from millstream.engine.expressions import build
-from millstream.engine.expressions.aggregates import is_aggregate
 from millstream.engine.expressions.functions import REFUSED
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
 from millstream.engine.expressions.user_functions import UserFunction, call_user_function

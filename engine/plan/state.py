@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millstream.engine.aggregates.table import foldable
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.types import DOUBLE
 from millstream.engine.language import recipes
 from millstream.engine.language.recipes import EmitKind, Recipe, WindowKind, WindowSpec
 from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.sketches.kinds import SKETCHED, synopsis_kind
-from millstream.engine.windows.aggregates import FOLDED
-from millstream.engine.windows.folds import foldable
 
 ENDLESS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
 
@@ -133,7 +132,7 @@ def _values_state(recipe: recipes.AggregateRecipe) -> str:
         if call.function in SKETCHED:
             most = synopsis_kind(call, DOUBLE).nbytes_max
             kept.append(f"for {call.function.upper()} a synopsis of at most {-(-most // 1024)} KB a {place}")
-        elif call.arguments and (call.function not in FOLDED or (call.distinct and call.function not in ("min", "max"))):
+        elif not foldable([call]):
             kept.append(f"for {call.function.upper()} each value")
     return "".join(f"; {k}" for k in dict.fromkeys(kept))
 

@@ -1,6 +1,4 @@
-"""The rank arithmetic of percentiles, shared by those that see every value and those that see a synopsis.
-
-APPROX_PERCENTILE: runs of sorted values that are merged and halved (Munro and Paterson 1980, as mergeable as Agarwal et al. 2013 show).
+"""APPROX_PERCENTILE: runs of sorted values that are merged and halved (Munro and Paterson 1980, as mergeable as Agarwal et al. 2013 show).
 
 Values gather in blocks of VALUES_MAX; a full block, sorted, is a run of level 0. Two runs of level h are merged and every second value goes
 on as a run of level h + 1, in which a value stands for 2^(h+1). Which half goes on is no toss of a coin, as in KLL and its kin, whose
@@ -12,44 +10,14 @@ of that. Fewer values than a block give PERCENTILE_CONT's exact answer. NaN sort
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
-from fractions import Fraction
-from math import isinf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.aggregates.ranked import exact_rank, interpolated
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import DataType
 from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
-
-
-def exact_rank(fraction: float, count: int) -> Decimal:
-    """Return fraction * count in decimal, so that 0.85 * 13 is 11.05."""
-    return Decimal(repr(fraction)) * count
-
-
-def interpolated(ordered: npt.NDArray[Any], fraction: float) -> Any:
-    """Return the value at the 0-based rank p·(n−1) of sorted values, between two of them by its share; at least one value."""
-    rank = exact_rank(fraction, len(ordered) - 1)
-    low = int(rank)
-    below, share = ordered[low], float(rank - low)
-    if share == 0.0:
-        return below
-    return between(below, ordered[low + 1], share)
-
-
-def between(below: Any, above: Any, share: float) -> Any:
-    """Return what lies between two values of a percentile's neighbourhood, `share` of the way up; of integers, the nearest integer."""
-    if isinstance(below, int | np.integer):  # their difference may exceed 64 bits, and a DOUBLE would round what exceeds 53
-        return round(int(below) + (int(above) - int(below)) * Fraction(share))
-    if np.isinf(below):  # the difference would be NaN; from -inf to +inf there is no middle
-        return below if above == below or np.isfinite(above) else np.float64("nan")
-    low, high = float(below), float(above)
-    if isinf(high - low) and not isinf(high):
-        return low * (1.0 - share) + high * share
-    return low + (high - low) * share
-
 
 VALUES_MAX = 1024
 LEVELS_PLANNED = 20  # runs that a thousand million values need; each is VALUES_MAX long

@@ -8,9 +8,9 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Numbers, Train, empty_train
 from millstream.engine.data.watermarks import WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe
+from millstream.engine.operators.outputs import for_each_row, timestamps
 from millstream.engine.synopses.frames import Due, Frame
-from millstream.engine.windows.accumulators import Accumulator
-from millstream.engine.windows.answer_rows import for_each_row, timestamps
+from millstream.engine.windows.pane_values import Accumulator
 
 
 @dataclass(frozen=True, slots=True)

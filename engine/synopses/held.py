@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from millstream.engine.data.schema import Schema
 from millstream.engine.language.recipes import AggregateCall, WindowSpec
 from millstream.engine.synopses.frames import common_step
 from millstream.engine.synopses.pane_layers import Layer
-from millstream.engine.windows.aggregates import Part, parts_of
+from millstream.engine.windows.pane_aggregates import Part, parts_of
 
 
 class Held:
     """Event times in µs after which nothing is missing; None where nothing is missing at all."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: Schema) -> None:
+        self._inputs = inputs
         self._rows_after_us: int | None = None
         self._parts_after_us: dict[Part, int | None] = {}
 
@@ -32,19 +34,19 @@ class Held:
     def counted(self, calls: Iterable[AggregateCall], newest_us: int | None) -> None:
         """Note that all parts of these aggregates are counted from now on."""
         for call in calls:
-            for part in parts_of(call):
+            for part in parts_of(call, self._inputs):
                 self._parts_after_us.setdefault(part, newest_us)
 
     def count_only(self, calls: Iterable[AggregateCall]) -> None:
         """Forget the parts that none of these aggregates is made of: they may be counted no longer."""
-        left = {part for call in calls for part in parts_of(call)}
+        left = {part for call in calls for part in parts_of(call, self._inputs)}
         self._parts_after_us = {part: after for part, after in self._parts_after_us.items() if part in left}
 
     def after_us(self, calls: Iterable[AggregateCall], newest_us: int | None) -> int | None:
         """Return the time after which these aggregates miss nothing; parts that nobody has asked for begin now."""
         after_us = self._rows_after_us
         for call in calls:
-            for part in parts_of(call):
+            for part in parts_of(call, self._inputs):
                 after_us = later(after_us, self._parts_after_us.get(part, newest_us))
         return after_us
 

@@ -16,8 +16,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.windows.assigners import Hopping
-from millstream.engine.windows.grids import PaneTable
-from millstream.engine.windows.passes import PANES_MANY, PaneSlots
+from millstream.engine.windows.grids import PANES_MANY, PaneSlots, PaneTable
 
 LAYER_BITS = 70  # pane numbers fit below, with their sign
 

@@ -27,10 +27,10 @@ from millstream.engine.synopses.held import Held, layer_held
 from millstream.engine.synopses.late_rows import border_crossings, told_late
 from millstream.engine.synopses.late_runs import LateRule, late_frames, run_late
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
-from millstream.engine.windows.accumulators import Accumulator
-from millstream.engine.windows.aggregates import Aggregates
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.early import EmptyWindows, empty_answer
+from millstream.engine.windows.pane_aggregates import Aggregates
+from millstream.engine.windows.pane_values import Accumulator
 
 PANES_FEW = 64  # so many panes a window are always worth sharing
 PANES_FACTOR_MAX = 4  # beyond that, a common step may not multiply the panes of the longest window by more
@@ -74,7 +74,7 @@ class SharedAggregate(WindowAggregate):
         self._frames = Frames()
         self._members: dict[int, Member] = {}
         self._layers: dict[int, Layer] = {}
-        self._held = Held()
+        self._held = Held(inputs)
         self._live = LivePanes(self._table, self._layers)
         self.free_ports: list[int] = []
         self.late_rule: LateRule | None = None  # who runs with whom when answers are late; None: every window is answered

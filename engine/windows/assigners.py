@@ -190,8 +190,7 @@ def assigner_for(window: WindowSpec, every_us: int = 0) -> Assigner:
     """Return the assigner of a window made of panes. Unsupported for other kinds."""
     if window.kind is WindowKind.HOPPING and window.zone is None:
         return Hopping(window.range_us, window.slide_us, window.offset_us, every_us)
-    from millstream.engine.windows.calendar_assigners import calendar_assigner  # both build on this file
-    from millstream.engine.windows.early_panes import EarlyPanes
+    from millstream.engine.windows.calendar_assigners import EarlyPanes, calendar_assigner  # builds on this file
 
     if window.kind is WindowKind.CUMULATE and window.zone is None:
         steps = Cumulate(window.range_us, window.slide_us, window.offset_us)

@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-from millstream.engine.data.arrow import arrow_type
+from millstream.engine.aggregates.table import aggregate_of
 from millstream.engine.data.column import Column, null_column
 from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.runs import expanded
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.assigners import Assigner
-from millstream.engine.windows.vectors import expanded
 
 EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
 EMPTY_WINDOWS_MAX = 10_000  # in a row; after that one notice instead of more (K6)
-ZERO_WHEN_EMPTY = frozenset(("count", "approx_count_distinct"))
 
 
 def moments(every_us: int, track: WatermarkTrack, newest_us: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -58,15 +56,8 @@ def moments_after(every_us: int, lower_us: int, upper_us: int, instants: npt.NDA
 
 def empty_answer(calls: Sequence[AggregateCall]) -> list[Column]:
     """Return one row of aggregates over nothing: counts are 0, all others NULL (K6)."""
-    columns: list[Column] = []
-    for call in calls:
-        if call.function in ZERO_WHEN_EMPTY:
-            columns.append(Column(call.type, np.zeros(1, dtype=np.int64)))
-        elif call.type.is_arrow:
-            columns.append(Column(call.type, pa.nulls(1, arrow_type(call.type))))
-        else:
-            columns.append(null_column(call.type, 1))
-    return columns
+    zero = np.zeros(1, dtype=np.int64)
+    return [Column(c.type, zero) if aggregate_of(c.function).zero_if_empty else null_column(c.type, 1) for c in calls]
 
 
 class EmptyWindows:

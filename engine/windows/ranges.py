@@ -1,51 +1,57 @@
-"""Aggregates over contiguous ranges of sorted rows: sliding and row windows, sessions, and whatever needs all values of a group.
+"""Aggregates over contiguous ranges of sorted rows: where the rows of a window are held, and for whatever needs all values of a group.
 
 Rows stand sorted by group and then in the order that the aggregate wants (event time, ties by arrival). A range is a window's rows of
-one group; ranges may overlap. Floats are summed range by range, never by adding and subtracting (K13), so a NaN or an infinity is gone
-with the range that held it (K7); what is exact is taken from running totals.
+one group; ranges may overlap. Each range is folded by itself, so a NaN or an infinity is gone with the range that held it (K7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.column import Column, Mask, null_column
-from millstream.engine.data.errors import Unsupported
-from millstream.engine.data.types import DataType, Kind
+from millstream.engine.aggregates.collected import distinct_values
+from millstream.engine.aggregates.contract import Aggregate, Rows, null_unless
+from millstream.engine.aggregates.ranked import Ranked, sort_order
+from millstream.engine.aggregates.table import aggregate_of
+from millstream.engine.data.column import Column, Mask, concat_columns
+from millstream.engine.data.runs import expanded
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.windows.extremes import object_column
-from millstream.engine.windows.holistic import HOLISTIC, distinct_values, with_nulls
-from millstream.engine.windows.sums import average_column, exact_column
 
 Int64Array = npt.NDArray[np.int64]
 
-KEEP_NULLS = frozenset(("first", "last", "array_agg"))
+ROWS_MAX = 1 << 20  # of ranges that are laid out one behind the other at a time
 
 
 class Ranges:
-    """Sorted columns by position, and ranges [starts, stops) of their rows."""
+    """Sorted columns by position, and ranges [starts, stops) of their rows.
 
-    def __init__(self, column: Callable[[int], Column], rows: int, starts: Int64Array, stops: Int64Array) -> None:
+    `turns` says in which order sums take the rows of a range in, where that is not the order in which they stand.
+    """
+
+    def __init__(
+        self, column: Callable[[int], Column], rows: int, starts: Int64Array, stops: Int64Array, turns: Int64Array | None = None
+    ) -> None:
         self._column = column
         self._rows = rows
         self.starts, self.stops = starts, stops
+        self._turns = turns
 
     def aggregate(self, call: AggregateCall) -> Column:
         """Return one value a range."""
         if not call.arguments:
             starts, stops = self._narrowed(self._mask(None, call.filter))
             return Column(call.type, stops - starts)
-        column = self._column(call.arguments[0])
-        mask = self._mask(None if call.function in KEEP_NULLS else column, call.filter)
+        aggregate, column, turns = aggregate_of(call.function), self._column(call.arguments[0]), self._turns
+        mask = self._mask(None if aggregate.takes_nulls else column, call.filter)
         starts, stops = self._narrowed(mask)
         if mask is not None:
             column = column.filter(mask)
-        if call.distinct and call.function not in ("min", "max"):
+            turns = None if turns is None else turns[mask]
+        if call.distinct and not aggregate.ignores_distinct:
             column, starts, stops = distinct_values(column, starts, stops)
-        return evaluate(call, column, starts, stops)
+            turns = None
+        return evaluate(call, column, starts, stops, turns)
 
     def _mask(self, column: Column | None, filter_: int | None) -> Mask | None:
         mask = None if column is None else column.validity()
@@ -62,79 +68,72 @@ class Ranges:
         return before[self.starts], before[self.stops]
 
 
-def evaluate(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+def evaluate(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array, turns: Int64Array | None = None) -> Column:
     """Evaluate a call over values that all count."""
-    function = call.function
-    if function == "count":
-        return Column(call.type, stops - starts)
-    if function == "sum":
-        return _null_where_empty(call.type, range_totals(column, starts, stops), starts, stops)
-    if function == "avg":
-        return average_column(call.type, column.type, range_totals(column, starts, stops), stops - starts)
-    if function in ("min", "max"):
-        return _extreme(call.type, column, starts, stops, greatest=function == "max")
-    if function in ("first", "last"):
-        return _end(call.type, column, starts, stops, last=function == "last")
-    made = HOLISTIC.get(function)
-    if made is None:
-        raise Unsupported(f"the aggregate {function.upper()} is not supported")
-    return made(call, column, starts, stops)
+    aggregate = aggregate_of(call.function)
+    if aggregate.of_values is not None:
+        return aggregate.of_values(call, column, starts, stops)
+    parts: list[Column] = []
+    order = None if aggregate.of_ranks is None else sort_order(column)
+    for low, high in _pieces(stops - starts):
+        sizes = stops[low:high] - starts[low:high]
+        index = expanded(starts[low:high], sizes)
+        cells = np.repeat(np.arange(high - low, dtype=np.int64), sizes)
+        if order is not None:
+            parts.append(_ranked(aggregate, call, column, order, index, cells, sizes))
+        else:
+            if turns is not None:
+                index = index[np.lexsort((turns[index], cells))]
+            parts.append(_folded(aggregate, call, column.take(index), cells, index, sizes))
+    return concat_columns(parts)
 
 
-def range_totals(column: Column, starts: Int64Array, stops: Int64Array) -> npt.NDArray[Any]:
-    """Return the sum of each range: float64, or exact integers (int64 or Python's); 0 for an empty one."""
-    values = column.values
-    if column.type.kind is Kind.DOUBLE:
-        return reduce_ranges(np.add, values, starts, stops, 0.0)
-    if len(values) and values.dtype != np.object_:
-        greatest = max(abs(int(values.max())), abs(int(values.min())))
-        wide = values.astype(np.int64) if greatest * len(values) < 2**62 else values.astype(np.object_)
-    else:
-        wide = values
-    totals = np.zeros(len(values) + 1, dtype=wide.dtype if len(values) else np.int64)
-    np.cumsum(wide, out=totals[1:])
-    return totals[stops] - totals[starts]
+def _pieces(sizes: Int64Array) -> Iterator[tuple[int, int]]:
+    """Yield from which range to which (excluded) they are laid out together: at least one piece, at least one range in each of several."""
+    low = 0
+    upto = np.cumsum(sizes)
+    while True:
+        laid = int(upto[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(upto, laid + ROWS_MAX, side="right")))
+        yield low, min(high, len(sizes))
+        low = high
+        if low >= len(sizes):
+            return
 
 
-def reduce_ranges(operation: np.ufunc, values: npt.NDArray[Any], starts: Int64Array, stops: Int64Array, empty: Any) -> npt.NDArray[Any]:
-    """Reduce each range by itself; the result depends on the range's values alone. Empty ranges give `empty`."""
-    result = np.empty(len(starts), dtype=values.dtype)
-    result[:] = empty
-    full = np.flatnonzero(stops > starts)
-    if len(full):
-        # Pairs of indices: the even places reduce start … stop, the odd ones what lies between, which nobody wants.
-        bounds = np.empty(2 * len(full), dtype=np.int64)
-        bounds[0::2], bounds[1::2] = starts[full], stops[full]
-        padded = np.concatenate((values, values[-1:]))
-        result[full] = operation.reduceat(padded, bounds)[0::2]
-    return result
+def _folded(aggregate: Aggregate, call: AggregateCall, column: Column, cells: Int64Array, places: Int64Array, sizes: Int64Array) -> Column:
+    """Fold rows into one cell a range; they stand in order of time, so that their places tell which is the earlier one."""
+    assert aggregate.states is not None
+    assert aggregate.answer is not None
+    rows = Rows(cells, column, lambda: (places, places))
+    states = []
+    for kind in aggregate.states(column.type):
+        states.append(kind.fresh(len(sizes)))
+        kind.fold(states[-1], rows)
+    answer = aggregate.answer(call, column.type, states)
+    return null_unless(answer, sizes > 0) if aggregate.counted else answer
 
 
-def _extreme(type_: DataType, column: Column, starts: Int64Array, stops: Int64Array, *, greatest: bool) -> Column:
-    if type_.is_arrow or type_.is_wide:
-        values = column.values.to_pylist() if type_.is_arrow else column.values.tolist()
-        pick = max if greatest else min
-        best = [pick(values[a:b]) if b > a else None for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-        return object_column(type_, best)
-    operation = np.maximum if greatest else np.minimum
-    reduced = reduce_ranges(operation, column.values, starts, stops, np.zeros(1, dtype=column.values.dtype)[0])
-    if reduced.dtype == np.float64:
-        reduced += 0.0  # as in extremes.py
-    valid = stops > starts
-    return Column(type_, reduced, None if valid.all() else valid)
+def _ranked(
+    aggregate: Aggregate, call: AggregateCall, column: Column, order: Int64Array, index: Int64Array, cells: Int64Array, sizes: Int64Array
+) -> Column:
+    """Sort the rows of each range; `order` sorts all rows."""
+    assert aggregate.of_ranks is not None
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order), dtype=np.int64)
+    keys = cells * len(order) + ranks[index]
+    keys.sort()
+    values = column.take(order[keys % max(1, len(order))])
+    stops = np.cumsum(sizes)
+    return aggregate.of_ranks(call, Ranked(values, None, stops - sizes, stops))
 
 
-def _end(type_: DataType, column: Column, starts: Int64Array, stops: Int64Array, *, last: bool) -> Column:
-    full = stops > starts
-    if not len(column):
-        return null_column(type_, len(starts))
-    picked = column.take(np.where(full, stops - 1 if last else starts, 0))
-    return picked if full.all() else with_nulls(picked, full)
-
-
-def _null_where_empty(type_: DataType, totals: npt.NDArray[Any], starts: Int64Array, stops: Int64Array) -> Column:
-    valid = stops > starts
-    return exact_column(type_, totals, None if valid.all() else valid)
+def reduce_ranges(operation: np.ufunc, values: Int64Array, starts: Int64Array, stops: Int64Array) -> Int64Array:
+    """Reduce each range by itself; none is empty."""
+    # Pairs of indices: the even places reduce start … stop, the odd ones what lies between, which nobody wants.
+    bounds = np.stack((starts, stops), axis=1).reshape(-1)
+    reduced: Int64Array = operation.reduceat(np.append(values, values[-1:]), bounds)[0::2] if len(bounds) else bounds
+    return reduced
 
 
 def aggregate_ranges(calls: Sequence[AggregateCall], ranges: Ranges) -> list[Column]:

@@ -1,4 +1,4 @@
-"""The open session of each key: its first and last event time, who came first, and the states of its folds."""
+"""The open session of each key: its first and last event time, who came first, and the states of its aggregates; and timers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,54 @@ import numpy.typing as npt
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.runs import run_sizes
 from millstream.engine.data.schema import Schema
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.windows.folds import Folds
-from millstream.engine.windows.timers import Timers
-from millstream.engine.windows.vectors import run_sizes
+from millstream.engine.windows.cell_states import CellStates
 
 Int64Array = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
+
+
+class Timers:
+    """Ids that ask to be looked at once W has reached a time: each comes back once. Sorted runs, merged when they are of like size."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[Int64Array, Int64Array]] = []
+
+    def __len__(self) -> int:
+        """Return the timers that run."""
+        return sum(len(times) for times, _ in self._runs)
+
+    @property
+    def next_us(self) -> int | None:
+        """The least time."""
+        return min((int(times[0]) for times, _ in self._runs), default=None)
+
+    def add(self, times: Int64Array, ids: Int64Array) -> None:
+        """Start timers."""
+        if len(times) == 0:
+            return
+        order = np.argsort(times, kind="stable")
+        self._runs.append((times[order], ids[order]))
+        while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
+            last, before = self._runs.pop(), self._runs.pop()
+            merged = np.concatenate((before[0], last[0])), np.concatenate((before[1], last[1]))
+            order = np.argsort(merged[0], kind="stable")
+            self._runs.append((merged[0][order], merged[1][order]))
+
+    def due(self, watermark_us: int) -> Int64Array:
+        """Take out the ids whose time is at or before W."""
+        found: list[Int64Array] = []
+        kept: list[tuple[Int64Array, Int64Array]] = []
+        for times, ids in self._runs:
+            stop = int(np.searchsorted(times, watermark_us, side="right"))
+            found.append(ids[:stop])
+            if stop < len(times):
+                kept.append((times[stop:], ids[stop:]) if stop else (times, ids))
+        self._runs = kept
+        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -41,12 +80,12 @@ class SessionStates:
     """See the module's text. Arrays are indexed by key id."""
 
     def __init__(self, gap_us: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
-        self.folds = Folds(calls, inputs)
+        self.cells = CellStates(calls, inputs)
         self._gap = gap_us
         self._is_open: Mask = np.zeros(1, dtype=np.bool_)
         self._timed: Mask = np.zeros(1, dtype=np.bool_)
         self._first_time, self._last_time, self._first, self._live = (np.zeros(1, dtype=np.int64) for _ in range(4))
-        self._states: list[Array] = [np.zeros(1, dtype=f.dtype) for f in self.folds.folds]
+        self._states: list[Array] = [part.kind.fresh(1) for part in self.cells.parts]
         self._timers = Timers()  # each open session has one, not later than its end
         self._count = 0
 
@@ -133,7 +172,7 @@ class SessionStates:
         last[at] = np.maximum(last[at], self._last_time[old])
         if live is not None:
             rows, cells = rows.kept(live), cells[live]
-        states = self.folds.continued(rows, cells, count, at, [s[old] for s in self._states])
+        states = self.cells.continued(rows, cells, count, at, [s[old] for s in self._states])
         alive = np.bincount(cells, minlength=count).astype(np.int64)
         alive[at] += self._live[old]
         return Gone(which, begin, last + self._gap, first, alive, states)

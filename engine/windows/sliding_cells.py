@@ -18,22 +18,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.aggregates.contract import Folding, StateKind
+from millstream.engine.aggregates.table import foldable
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.runs import run_sizes
 from millstream.engine.data.schema import Schema
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.windows.folds import Fold, Folds, foldable
+from millstream.engine.windows.cell_states import CellStates
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges, reduce_ranges
-from millstream.engine.windows.row_vectors import StoredColumns
-from millstream.engine.windows.scans import running_fold
-from millstream.engine.windows.vectors import Vectors, run_sizes
+from millstream.engine.windows.vectors import StoredColumns, Vectors
 
 Int64Array = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
 CLOCK, TIME, ORDINAL = 0, 1, 2
-_FIRST = Fold("minimum", "i8", np.iinfo(np.int64).max, "value", None, None)  # the least ordinal: who came first (K20)
+_FIRST = Folding("minimum", "i8", np.iinfo(np.int64).max)  # the least ordinal: who came first (K20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +89,10 @@ class FoldedCells(SlidingCells):
     """See the module's text."""
 
     def __init__(self, width: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
-        self._folds = Folds(calls, inputs)
-        self._all = [_FIRST, *self._folds.folds]
-        # Of each fold the cell's own state (later: to the block's end), and the fold from the block's beginning.
-        super().__init__(width, [f.dtype for f in self._all for _ in range(2)])
+        self._states = CellStates(calls, inputs)
+        self._kinds: list[StateKind] = [_FIRST, *(part.kind for part in self._states.parts)]
+        # Of each kind the cell's own state (later: to the block's end), and the one from the block's beginning on.
+        super().__init__(width, [kind.dtype for kind in self._kinds for _ in range(2)])
         self._open: Int64Array = np.zeros(1, dtype=np.int64)  # cells at each vector's end whose block is not over
 
     def add(self, rows: BufferedRows, groups: Int64Array, clocks: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -104,7 +105,7 @@ class FoldedCells(SlidingCells):
         cells = np.cumsum(new) - 1
         groups, clocks = groups[begins], clocks[begins]
         first = rows.ordinal[begins]  # rows of a cell stand in order of arrival
-        states = [first, *self._folds.lifted(rows, cells, len(begins))]
+        states = [first, *self._states.lifted(rows, cells, len(begins))]
         prefixes = self._prefixes(groups, clocks, states)
         pairs = [a for pair in zip(states, prefixes, strict=True) for a in pair]
         self.vectors.append(groups, [clocks, rows.time[begins], first, *pairs])
@@ -121,11 +122,11 @@ class FoldedCells(SlidingCells):
         goes_on = (self.vectors.size[which] > 0) & (last_block == blocks[starts])
         at, carried = starts[goes_on], last[goes_on]
         prefixes: list[Array] = []
-        for place, (fold, state) in enumerate(zip(self._all, states, strict=True)):
+        for place, (kind, state) in enumerate(zip(self._kinds, states, strict=True)):
             prefix = state.copy()
             if len(at):
-                prefix[at] = fold.ufunc(self.vectors.columns[_prefix(place)][carried], prefix[at])
-            running_fold(fold.ufunc, prefix, starts, sizes)
+                prefix[at] = kind.merge(self.vectors.columns[_prefix(place)][carried], prefix[at])
+            kind.scan(prefix, starts, sizes)
             prefixes.append(prefix)
         return prefixes
 
@@ -149,9 +150,9 @@ class FoldedCells(SlidingCells):
         positions, blocks, owner = positions[over][::-1], blocks[over][::-1], counts[over][::-1]
         starts = _stretches(owner, blocks)
         sizes = run_sizes(starts, len(positions))
-        for number, fold in enumerate(self._all):
+        for number, kind in enumerate(self._kinds):
             suffix = vectors.columns[_suffix(number)][positions]
-            running_fold(fold.ufunc, suffix, starts, sizes)
+            kind.scan(suffix, starts, sizes)
             vectors.columns[_suffix(number)][positions] = suffix
         self._open[which] = opened - np.bincount(owner, minlength=len(which))
 
@@ -171,11 +172,11 @@ class FoldedCells(SlidingCells):
         border = clocks // self.width * self.width
         has_end, has_beginning = column[low] < border, column[high] >= border
         states = []
-        for place, fold in enumerate(self._all):
-            end = _or_neutral(self.vectors.columns[_suffix(place)][low], has_end, fold)
-            beginning = _or_neutral(self.vectors.columns[_prefix(place)][high], has_beginning, fold)
-            states.append(fold.ufunc(end, beginning).astype(fold.dtype, copy=False))
-        return Evaluated(full, self._folds.answer(states[1:]), states[0], self.vectors.columns[TIME][low])
+        for place, kind in enumerate(self._kinds):
+            end = _or_neutral(self.vectors.columns[_suffix(place)][low], has_end, kind)
+            beginning = _or_neutral(self.vectors.columns[_prefix(place)][high], has_beginning, kind)
+            states.append(kind.merge(end, beginning))
+        return Evaluated(full, self._states.answer(states[1:]), states[0], self.vectors.columns[TIME][low])
 
     def reserve_groups(self, count: int) -> None:
         """As the base."""
@@ -215,7 +216,7 @@ class ValueCells(SlidingCells):
         positions = self.vectors.positions(which)
         columns = dict(zip(self._stored.positions, self._stored.gathered(self.vectors, positions), strict=True))
         answers = aggregate_ranges(self._calls, Ranges(lambda p: columns[p], len(positions), starts, stops))
-        first = reduce_ranges(np.minimum, self.vectors.columns[ORDINAL][positions], starts, stops, 0)
+        first = reduce_ranges(np.minimum, self.vectors.columns[ORDINAL][positions], starts, stops)
         return Evaluated(full, answers, first, self.vectors.columns[TIME][low])
 
 
@@ -224,12 +225,12 @@ def sliding_cells(width: int, calls: Sequence[AggregateCall], inputs: Schema) ->
     return FoldedCells(width, calls, inputs) if foldable(calls) else ValueCells(width, calls, inputs)
 
 
-def _suffix(fold: int) -> int:
-    return ORDINAL + 1 + 2 * fold
+def _suffix(kind: int) -> int:
+    return ORDINAL + 1 + 2 * kind
 
 
-def _prefix(fold: int) -> int:
-    return ORDINAL + 2 + 2 * fold
+def _prefix(kind: int) -> int:
+    return ORDINAL + 2 + 2 * kind
 
 
 def _stretches(groups: Int64Array, blocks: Int64Array) -> Int64Array:
@@ -242,7 +243,7 @@ def _stretches(groups: Int64Array, blocks: Int64Array) -> Int64Array:
     return np.flatnonzero(changed)
 
 
-def _or_neutral(states: Array, has: npt.NDArray[np.bool_], fold: Fold) -> Array:
+def _or_neutral(states: Array, has: npt.NDArray[np.bool_], kind: StateKind) -> Array:
     if not has.all():
-        states[~has] = fold.neutral
+        states[~has] = kind.neutral
     return states

@@ -1,23 +1,27 @@
-"""Tallies: the different values of each group with how often they came, sorted by group and value; and aggregates read off them."""
+"""Tallies: the different values of each group with how often they came, sorted by group and value; and codes for values.
+
+A code is an int64, equal where values are equal as keys (K7). Fixed-width values are their own codes, in the order of the values (a
+DOUBLE's bits, turned where it is negative; NaN is the greatest). TEXT, LIST and wide DECIMAL are numbered as they come; their order is
+found when somebody asks for it.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import field
-from math import ceil
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-from millstream.engine.data.arrow import arrow_type, plain_values
-from millstream.engine.data.column import Column, null_column
+from millstream.engine.data.arrow import plain_values
+from millstream.engine.data.column import Column
+from millstream.engine.data.keys import bits_as_values, key_bits, key_encoder
 from millstream.engine.data.records import dataclass
-from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.sketches.percentile import between, exact_rank
-from millstream.engine.windows.holistic import numbers_column, with_nulls
+from millstream.engine.data.types import DataType, Kind
 
 Int64Array = npt.NDArray[np.int64]
 
+_ALL_BUT_SIGN = np.int64(2**63 - 1)
+_NUMBERED_MIN = 1_024  # fewer values are not looked through for those that are gone
 _PACKED_MAX = 2**62  # group and value fit one number below this
 
 
@@ -81,60 +85,111 @@ def _by_group(groups: Int64Array, codes: Int64Array) -> Int64Array:
     return regrouped
 
 
-class Ranked:
-    """A column of values with counts, cut into ranges: one a group, values rising."""
+class ValueCodes(ABC):
+    """Codes for the values of a column without NULLs, and the way back."""
 
-    def __init__(self, column: Column, counts: Int64Array, starts: Int64Array, stops: Int64Array) -> None:
-        self.column = column
-        self._counts = counts
-        self._upto: Int64Array = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
-        self._bounds = list(zip(starts.tolist(), stops.tolist(), strict=True))
+    @abstractmethod
+    def encode(self, column: Column) -> Int64Array:
+        """Return a code a row."""
 
-    def rows(self, start: int, stop: int) -> int:
-        """Return how many rows a range stands for."""
-        return int(self._upto[stop] - self._upto[start])
+    @abstractmethod
+    def ordered(self, codes: Int64Array) -> Int64Array:
+        """Return codes in place of these that stand in the order of the values."""
 
-    def place(self, start: int, nth: int) -> int:
-        """Return where the nth row (from 0) of a range stands."""
-        return int(np.searchsorted(self._upto, self._upto[start] + nth, side="right")) - 1
+    @abstractmethod
+    def column(self, ordered: Int64Array) -> Column:
+        """Return the values of `ordered` codes."""
 
-    def percentile_cont(self, call: AggregateCall) -> Column:
-        """Interpolate at the 0-based rank p·(n-1), as holistic.py does with all rows."""
-        values = self.column.values
-        results: list[Any] = []
-        for start, stop in self._bounds:
-            if start == stop:
-                results.append(None)
-                continue
-            rank = exact_rank(call.options[0], self.rows(start, stop) - 1)
-            low = int(rank)
-            below, share = values[self.place(start, low)], float(rank - low)
-            value = below if share == 0.0 else between(below, values[self.place(start, low + 1)], share)
-            results.append(value if values.dtype == np.float64 else int(value))
-        return numbers_column(call, results, values.dtype)
+    def keep_only(self, live: list[Int64Array]) -> None:
+        """Forget values that are in none of these codes, if that is worth the while."""
 
-    def percentile_disc(self, call: AggregateCall) -> Column:
-        """Take the ceil(p·n)-th value in order."""
-        if not len(self.column):
-            return null_column(call.type, len(self._bounds))
-        picked = np.zeros(len(self._bounds), dtype=np.int64)
-        full = np.array([stop > start for start, stop in self._bounds], dtype=np.bool_)
-        for number, (start, stop) in enumerate(self._bounds):
-            if start < stop:
-                nth = max(1, ceil(exact_rank(call.options[0], self.rows(start, stop))))
-                picked[number] = self.place(start, nth - 1)
-        result = self.column.take(picked)
-        return result if full.all() else with_nulls(result, full)
+    def nbytes(self) -> int:
+        """Return about how many bytes are kept here."""
+        return 0
 
-    def top(self, call: AggregateCall) -> Column:
-        """Take the k greatest, descending."""
-        limit = call.options[0]
-        lists: list[list[Any] | None] = []
-        for start, stop in self._bounds:
-            if start == stop:
-                lists.append(None)
-                continue
-            first = self.place(start, max(0, self.rows(start, stop) - limit))
-            at = np.repeat(np.arange(stop - 1, first - 1, -1), self._counts[first:stop][::-1])[:limit]
-            lists.append(plain_values(self.column.take(at)))
-        return Column(call.type, pa.array(lists, type=arrow_type(call.type)))
+
+class FixedCodes(ValueCodes):
+    """Codes of fixed-width values."""
+
+    def __init__(self, type_: DataType) -> None:
+        self._type = type_
+
+    def encode(self, column: Column) -> Int64Array:
+        """Return the bits in order."""
+        bits = key_bits(column)
+        return _turned(bits) if self._type.kind is Kind.DOUBLE else bits
+
+    def ordered(self, codes: Int64Array) -> Int64Array:
+        """They are."""
+        return codes
+
+    def column(self, ordered: Int64Array) -> Column:
+        """Turn the bits back."""
+        bits = _turned(ordered) if self._type.kind is Kind.DOUBLE else ordered
+        return Column(self._type, bits_as_values(bits, self._type))
+
+
+def _turned(bits: Int64Array) -> Int64Array:
+    turned: Int64Array = bits ^ ((bits >> 63) & _ALL_BUT_SIGN)
+    return turned
+
+
+class NumberedCodes(ValueCodes):
+    """Numbers of values that are looked up in a table."""
+
+    def __init__(self, type_: DataType) -> None:
+        self._type = type_
+        self._encoder = key_encoder([type_])
+        self._known = np.zeros(0, dtype=np.bool_)  # per code
+        self._worth = _NUMBERED_MIN
+        self._order: Int64Array | None = None  # codes in the order of their values
+        self._ranks: Int64Array = np.zeros(0, dtype=np.int64)
+
+    def encode(self, column: Column) -> Int64Array:
+        """Return the numbers, new ones for new values."""
+        alive = self._encoder.alive
+        codes = self._encoder.encode([column])
+        if self._encoder.size > len(self._known):
+            room = max(self._encoder.size, 2 * len(self._known)) - len(self._known)
+            self._known = np.concatenate((self._known, np.zeros(room, dtype=np.bool_)))
+        self._known[codes] = True
+        if self._encoder.alive != alive:
+            self._order = None
+        return codes
+
+    def ordered(self, codes: Int64Array) -> Int64Array:
+        """Return ranks among all values known."""
+        if self._order is None:
+            known = np.flatnonzero(self._known)
+            column = self._encoder.columns(known)[0]
+            plain = plain_values(column) if self._type.is_arrow else column.values.tolist()
+            self._order = known[sorted(range(len(plain)), key=plain.__getitem__)] if len(known) else known
+            self._ranks = np.zeros(len(self._known), dtype=np.int64)
+            self._ranks[self._order] = np.arange(len(self._order), dtype=np.int64)
+        ranks: Int64Array = self._ranks[codes]
+        return ranks
+
+    def column(self, ordered: Int64Array) -> Column:
+        """Return the values of ranks."""
+        assert self._order is not None
+        return self._encoder.columns(self._order[ordered])[0]
+
+    def keep_only(self, live: list[Int64Array]) -> None:
+        """Free the numbers of values that are gone, once these may be half of all."""
+        if self._encoder.alive <= self._worth:
+            return
+        here = np.zeros(len(self._known), dtype=np.bool_)
+        for codes in live:
+            here[codes] = True
+        self._encoder.free(np.flatnonzero(self._known & ~here))
+        self._known, self._order = here, None
+        self._worth = max(_NUMBERED_MIN, 2 * self._encoder.alive)
+
+    def nbytes(self) -> int:
+        """Return about how many bytes the table has."""
+        return 128 * self._encoder.alive
+
+
+def value_codes(type_: DataType) -> ValueCodes:
+    """Return the codes for a column's type."""
+    return NumberedCodes(type_) if type_.is_arrow or type_.is_wide else FixedCodes(type_)

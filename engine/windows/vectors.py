@@ -2,7 +2,7 @@
 
 A vector is appended to at its end and loses elements at its front. One that has no room is moved to the arena's end with twice the
 room; the arena is rewritten when it is full. Both copy an element about once for each time it could have doubled. All calls take
-whole arrays; positions are places in the arena and hold until the next `append`.
+whole arrays; positions are places in the arena and hold until the next `append`. `StoredColumns` are how columns lie in one.
 """
 
 from __future__ import annotations
@@ -12,40 +12,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.column import Column, numpy_dtype
+from millstream.engine.data.runs import expanded, run_sizes, run_starts
+from millstream.engine.data.schema import Schema
 
 Int64Array = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
 
 ARENA_MIN = 64
 ROOM_MIN = 2
 SHRINK_BELOW = 16  # an arena this many times larger than what lives in it is rewritten
-
-
-def expanded(starts: Int64Array, counts: Int64Array) -> Int64Array:
-    """Return starts[0], starts[0] + 1, … counts[0] of them, then starts[1] …, as one array."""
-    total = int(counts.sum())
-    if len(counts) == 1:
-        return np.arange(int(starts[0]), int(starts[0]) + total, dtype=np.int64)
-    before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(total, dtype=np.int64)
-
-
-def run_starts(sorted_ids: Int64Array) -> Int64Array:
-    """Return where runs of equal values begin."""
-    if len(sorted_ids) == 0:
-        return np.empty(0, dtype=np.int64)
-    changed = np.empty(len(sorted_ids), dtype=np.bool_)
-    changed[0] = True
-    np.not_equal(sorted_ids[1:], sorted_ids[:-1], out=changed[1:])
-    return np.flatnonzero(changed)
-
-
-def run_sizes(starts: Int64Array, total: int) -> Int64Array:
-    """Return how long the runs are that begin at `starts` and fill `total` places."""
-    sizes = np.empty(len(starts), dtype=np.int64)
-    if len(starts):
-        np.subtract(starts[1:], starts[:-1], out=sizes[:-1])
-        sizes[-1] = total - starts[-1]
-    return sizes
 
 
 class Vectors:
@@ -150,3 +128,38 @@ class Vectors:
     def nbytes(self) -> int:
         """Return the bytes of the arena."""
         return sum(c.nbytes for c in self.columns)
+
+
+class StoredColumns:
+    """How the columns at `positions` of a schema lie in an arena, from its column `first` on."""
+
+    def __init__(self, inputs: Schema, positions: Sequence[int], first: int) -> None:
+        self.positions = tuple(positions)
+        self._types = [inputs.fields[p].type for p in positions]
+        self._first = first
+        self.dtypes: list[Any] = [d for t in self._types for d in (np.object_ if t.is_arrow else numpy_dtype(t), np.bool_)]
+
+    def stored(self, columns: Sequence[Column], rows: int) -> list[Array]:
+        """Return the arrays to append."""
+        arrays: list[Array] = []
+        for position in self.positions:
+            column = columns[position]
+            if column.type.is_arrow:
+                arrays.append(np.fromiter(plain_values(column), np.object_, rows))
+            else:
+                arrays.append(column.values)
+            arrays.append(np.ones(rows, dtype=np.bool_) if column.valid is None else column.valid)
+        return arrays
+
+    def gathered(self, vectors: Vectors, at: Int64Array) -> list[Column]:
+        """Return the columns of the elements at some places of the arena."""
+        columns: list[Column] = []
+        for number, type_ in enumerate(self._types):
+            place = self._first + 2 * number
+            values = vectors.columns[place][at]
+            if type_.is_arrow:
+                columns.append(Column(type_, pa.array(values.tolist(), type=arrow_type(type_))))
+                continue
+            valid = vectors.columns[place + 1][at]
+            columns.append(Column(type_, values, None if valid.all() else valid))
+        return columns

@@ -21,9 +21,9 @@ from millstream.engine.data.train import Numbers, Train
 from millstream.engine.data.types import BIGINT, DOUBLE, list_of
 from millstream.engine.data.watermarks import constant_track
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.windows.accumulators import Accumulator
-from millstream.engine.windows.aggregates import Aggregates
-from millstream.engine.windows.batch import Batch
+from millstream.engine.windows.pane_aggregates import Aggregates
+from millstream.engine.windows.pane_states import Batch
+from millstream.engine.windows.pane_values import Accumulator
 from millstream.scheduler.sharing.catalog import sharing_policy
 from millstream.scheduler.sharing.tasks import Task, TaskQueue
 from millstream.scheduler.simulation.scenarios.golab_runs import VALUES, WINDOWS, Costs, Load, note, tasks_of, workload

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from millstream.engine.expressions.aggregates import aggregate_names
+from millstream.engine.aggregates.table import aggregate_names
 from millstream.engine.language.parse import parse_script
 from millstream.server.results.render import write_results
 from millstream.server.run.embedded import Replay, run_replay

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from millstream.engine.aggregates.table import aggregate_names, is_aggregate, resolve_aggregate
 from millstream.engine.data.errors import TypeProblem, UnknownName
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, decimal, list_of
 from millstream.engine.expressions.aggregates import aggregate_names, is_aggregate, resolve_aggregate

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.windows.accumulators import NEVER, SHORT_SPAN, RowCounts
-from millstream.engine.windows.full_pane import FullPane
 from millstream.engine.windows.grids import PaneTable
+from millstream.engine.windows.pane_aggregates import FullPane
+from millstream.engine.windows.pane_states import NEVER, SHORT_SPAN, RowCounts
 
 from tests.support.engine_run import SECOND, SqlEngine
 

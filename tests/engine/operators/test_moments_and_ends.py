@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from millstream.engine.windows.fold_operations import MOMENTS, End, Moments, end_states, lone_moments
-from millstream.engine.windows.scans import running_fold
+from millstream.engine.aggregates.ends import End
+from millstream.engine.aggregates.moments import Moments, lone_moments
 
 from tests.engine.operators.test_session_folds import Reference
 from tests.engine.operators.test_sliding_answers import KEYS, KINDS, VALUES, Windows, clause, timed
@@ -117,24 +117,25 @@ def test_equal_values_have_no_variance_however_large_they_are() -> None:
 @given(st.lists(st.floats() | st.sampled_from([1e308, -1e308]), min_size=1, max_size=40))
 def test_moments_have_the_same_bits_one_by_one_and_in_turn(values: list[float]) -> None:
     moments, states = Moments(), lone_moments(np.array(values))
-    total, by_calls = np.zeros(1, dtype=MOMENTS), []
+    total, by_calls = moments.fresh(1), []
     for place in range(len(states)):
-        total = moments(total, states[place : place + 1])
+        total = moments.merge(total, states[place : place + 1])
         by_calls.append(total[0].tolist())
-    assert same([list(s) for s in moments.accumulate(states, dtype=MOMENTS).tolist()], [list(s) for s in by_calls])
+    moments.scan(states, np.zeros(1, dtype=np.int64), np.array([len(states)]))
+    assert same([list(s) for s in states.tolist()], [list(s) for s in by_calls])
     if all(map(math.isfinite, values)):
-        assert not math.isnan(by_calls[-1][2])
+        assert not math.isnan(by_calls[-1][3])
 
 
 def test_the_first_and_last_of_many_stretches_are_found_in_any_order() -> None:
     random = np.random.default_rng(5)
-    states = np.zeros(400, dtype=end_states(np.object_))
+    states = End("O", False).fresh(400)
     states["time"], states["ordinal"] = random.integers(0, 20, 400), random.permutation(400)
     states["value"], states["has"] = [f"t{i}" for i in range(400)], random.random(400) < 0.8
     starts, sizes = np.array([0, 300, 310, 395]), np.array([300, 10, 85, 5])
     for last in (False, True):
         folded = states.copy()
-        running_fold(End(last=last), folded, starts, sizes)
+        End("O", last).scan(folded, starts, sizes)
         for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
             for stop in range(start, start + size):
                 present = sorted((s["time"], s["ordinal"], s["value"]) for s in states[start : stop + 1] if s["has"])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from millstream.engine.windows import passes
-from millstream.engine.windows.grids import PaneTable
-from millstream.engine.windows.passes import BLOCK_PANES, PaneSlots, Passed
+from millstream.engine.windows import grids
+from millstream.engine.windows.grids import BLOCK_PANES, PaneSlots, PaneTable, Passed
 
 
 @pytest.mark.parametrize("groups", [1, 40, 300])
@@ -45,8 +44,8 @@ def test_a_long_window_over_many_groups_is_put_together_from_kept_blocks(monkeyp
         slot = table.open(pane)
         grid.array[slot] = pane
     built: list[int] = []
-    block = passes.Block
-    monkeypatch.setattr(passes, "Block", lambda *what: built.append(len(what[0])) or block(*what))
+    block = grids.Block
+    monkeypatch.setattr(grids, "Block", lambda *what: built.append(len(what[0])) or block(*what))
     for newest in (640, 639, 638):
         live = list(range(newest - 1, newest - 600, -1))
         slots = PaneSlots([table.slots[p] for p in live], table, np.array(live, dtype=np.int64))

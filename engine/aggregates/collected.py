@@ -1,0 +1,95 @@
+"""ARRAY_AGG, STRING_AGG, APPROX_TOP_K and APPROX_COUNT_DISTINCT: read off all values of a range, in order.
+
+The APPROX_ functions come here only where the rows of a window are held anyway: there an exact answer costs no memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.aggregates.contract import Aggregate, Call, Int64Array
+from millstream.engine.aggregates.ranked import top_rule
+from millstream.engine.data.arrow import arrow_type, plain_values
+from millstream.engine.data.column import Column
+from millstream.engine.data.errors import TypeProblem
+from millstream.engine.data.keys import key_encoder
+from millstream.engine.data.types import BIGINT, TEXT, Kind, list_of
+from millstream.engine.expressions.signature import Options, Signature, Types, expect_count
+
+_NAN = float("nan")
+
+
+def _bounds(starts: Int64Array, stops: Int64Array) -> list[tuple[int, int]]:
+    return list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def _lists(call: Call, values: list[list[Any] | None]) -> Column:
+    return Column(call.type, pa.array(values, type=arrow_type(call.type)))
+
+
+def _array_agg(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    plain = plain_values(column)
+    return _lists(call, [plain[a:b] if b > a else None for a, b in _bounds(starts, stops)])
+
+
+def _top_frequent(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    """The k most frequent; at equal counts the first to come."""
+    plain = plain_values(column)
+    if column.type.kind is Kind.DOUBLE:
+        plain = [0.0 if v == 0 else _NAN if v != v else v for v in plain]  # one zero and one NaN (K7): an object equals itself
+    limit = call.options[0]
+    return _lists(call, [[v for v, _ in Counter(plain[a:b]).most_common(limit)] if b > a else None for a, b in _bounds(starts, stops)])
+
+
+def _string_agg(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    plain = column.values.to_pylist()
+    separator = call.options[0]
+    texts = [separator.join(plain[a:b]) if b > a else None for a, b in _bounds(starts, stops)]
+    return Column(call.type, pa.array(texts, type=pa.string()))
+
+
+def _distinct_count(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    _, first, last = distinct_values(column, starts, stops)
+    return Column(call.type, last - first)
+
+
+def distinct_values(column: Column, starts: Int64Array, stops: Int64Array) -> tuple[Column, Int64Array, Int64Array]:
+    """Return each range's different values (K7), first occurrences in order, as ranges that no longer overlap."""
+    ids = key_encoder([column.type]).encode([column])
+    picked: list[Int64Array] = []
+    sizes = [0]
+    for a, b in _bounds(starts, stops):
+        first = np.sort(np.unique(ids[a:b], return_index=True)[1]) + a
+        picked.append(first)
+        sizes.append(len(first))
+    bounds = np.cumsum(np.array(sizes, dtype=np.int64))
+    index = np.concatenate(picked) if picked else np.empty(0, dtype=np.int64)
+    return column.take(index), bounds[:-1], bounds[1:]
+
+
+def _array(name: str, types: Types, options: Options) -> Signature:
+    expect_count(name, types, 1, 1)
+    return Signature(name, types, list_of(types[0]))
+
+
+def _string(name: str, types: Types, options: Options) -> Signature:
+    """STRING_AGG(x [, separator]); the separator is ',' unless given. Values that are not TEXT are written as text."""
+    expect_count(name, types, 1, 1)
+    separator = options[0] if options else ","
+    if not isinstance(separator, str):
+        raise TypeProblem(f"the separator of {name.upper()} must be a constant text")
+    return Signature(name, (TEXT,), TEXT, (separator,))
+
+
+def _distinct_estimate(name: str, types: Types, options: Options) -> Signature:
+    expect_count(name, types, 1, 1)
+    return Signature(name, types, BIGINT)
+
+
+ARRAY_AGG = Aggregate(_array, of_values=_array_agg, takes_nulls=True)
+STRING_AGG = Aggregate(_string, of_values=_string_agg)
+APPROX_TOP_K = Aggregate(top_rule, of_values=_top_frequent)
+APPROX_COUNT_DISTINCT = Aggregate(_distinct_estimate, of_values=_distinct_count, zero_if_empty=True)

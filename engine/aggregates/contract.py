@@ -1,0 +1,205 @@
+"""What an aggregate is: a rule for its types, the states it keeps, and its answer; or, where it needs every value, a function of those.
+
+A state is what is kept of the rows of one cell: a group in a pane, a group at an instant, an open session. States lie in arrays, an
+array for each kind of state that an aggregate names, a place for each cell. `fold` takes rows into states one row after another, so its
+result does not depend on where the rows were cut into calls (K15). `merge` puts together the states of two neighbours in time. Nothing
+is ever taken away from a state again (K13), so a NaN is gone with the cell that held it (K7).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from millstream.engine.data.column import Column, Mask, with_nulls
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.runs import running_fold
+from millstream.engine.data.types import DataType
+from millstream.engine.expressions.signature import Rule
+
+Int64Array = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+Lift = Callable[[Array], Array]
+Fold = Callable[[Int64Array, Array], object]
+"""Folds values into cells."""
+
+
+class Call(Protocol):
+    """What an aggregate needs to know of a call: its name in the table, the type of the result, its constant arguments."""
+
+    @property
+    def function(self) -> str:
+        """The canonical name."""
+
+    @property
+    def type(self) -> DataType:
+        """The type of the answer."""
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """The options that the rule has checked."""
+
+    @property
+    def distinct(self) -> bool:
+        """Whether each different value counts once."""
+
+
+class Rows:
+    """Rows to be folded: the cell of each and the column of the argument (None for COUNT(*)). They stand in the order of folding.
+
+    `order` returns event times and arrival ordinals, for aggregates that look at these.
+    """
+
+    __slots__ = ("cells", "column", "order")
+
+    def __init__(self, cells: Int64Array, column: Column | None, order: Callable[[], tuple[Int64Array, Int64Array]]) -> None:
+        self.cells = cells
+        self.column = column
+        self.order = order
+
+    @property
+    def argument(self) -> Column:
+        """The column of an aggregate that has one."""
+        assert self.column is not None
+        return self.column
+
+
+class StateKind(ABC):
+    """One array of states. Kinds compare by value: what several aggregates keep of the same argument is kept once."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a state in an array."""
+
+    @property
+    @abstractmethod
+    def neutral(self) -> Any:
+        """The state of no rows."""
+
+    @property
+    def ufunc(self) -> np.ufunc | None:
+        """The operation that merges, where NumPy has it."""
+        return None
+
+    def fresh(self, cells: int) -> Array:
+        """Return the states of so many cells without rows."""
+        states: Array = np.empty(cells, dtype=self.dtype)
+        states[:] = self.neutral
+        return states
+
+    def folder(self, states: Array) -> Fold | None:
+        """Return what folds values of the argument into these states; None where a state is made of more than values, or of objects."""
+        return None
+
+    @abstractmethod
+    def fold(self, states: Array, rows: Rows) -> None:
+        """Fold rows into the states of their cells, in place."""
+
+    @abstractmethod
+    def merge(self, left: Array, right: Array) -> Array:
+        """Return the states of pairs of neighbours put together, the earlier one on the left."""
+
+    @abstractmethod
+    def scan(self, states: Array, starts: Int64Array, sizes: Int64Array) -> None:
+        """Replace each state of the stretches starts[i] … starts[i] + sizes[i] by its stretch up to it, merged in turn, in place."""
+
+
+def _lesser(left: Any, right: Any) -> Any:
+    return right if left is None or (right is not None and right < left) else left
+
+
+def _greater(left: Any, right: Any) -> Any:
+    return right if left is None or (right is not None and right > left) else left
+
+
+# A ufunc of Python objects cannot be pickled, so kinds name their operation.
+OPERATIONS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "lesser": np.frompyfunc(_lesser, 2, 1),
+    "greater": np.frompyfunc(_greater, 2, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Folding(StateKind):
+    """A state that is one value, merged by a ufunc; `lift` makes of the argument's values what is folded."""
+
+    operation: str
+    code: str  # of the dtype
+    neutral: Any = 0
+    lift: Lift | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As the code says."""
+        return np.dtype(self.code)
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        """The operation."""
+        return OPERATIONS[self.operation]
+
+    def folder(self, states: Array) -> Fold | None:
+        """Return the ufunc's `at`, which goes by position."""
+        fold = partial(self.ufunc.at, states)
+        lift = self.lift
+        return fold if lift is None else lambda cells, values: fold(cells, lift(values))
+
+    def fold(self, states: Array, rows: Rows) -> None:
+        """Fold one value after the other."""
+        values = rows.argument.values
+        self.ufunc.at(states, rows.cells, values if self.lift is None else self.lift(values))
+
+    def merge(self, left: Array, right: Array) -> Array:
+        """Apply the operation."""
+        merged: Array = self.ufunc(left, right)
+        return merged
+
+    def scan(self, states: Array, starts: Int64Array, sizes: Int64Array) -> None:
+        """As the base says."""
+        running_fold(self.ufunc, states, starts, sizes)
+
+
+Answer = Callable[[Call, DataType, Sequence[Array]], Column]
+"""Takes the call, the argument's type and an array a state kind, cells in each."""
+
+OfValues = Callable[[Call, Column, Int64Array, Int64Array], Column]
+"""Takes the call, values that count, and the ranges [starts, stops) of them to answer for, each in order of event time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """An aggregate function. It has `states` and `answer`, or else `of_values` or `of_ranks`.
+
+    With `counted` the answer is NULL where no row counts; without, the states tell. `takes_nulls`: a row counts whose argument is NULL.
+    `ignores_distinct`: an equal value more makes no difference. `zero_if_empty`: the answer over no rows is 0, otherwise NULL (K6).
+    """
+
+    rule: Rule
+    states: Callable[[DataType], tuple[StateKind, ...]] | None = None
+    answer: Answer | None = None
+    of_values: OfValues | None = None
+    of_ranks: Callable[[Call, Any], Column] | None = None  # see ranked.py
+    counted: bool = True
+    takes_nulls: bool = False
+    ignores_distinct: bool = False
+    zero_if_empty: bool = False
+
+
+def null_unless(column: Column, counted: Mask) -> Column:
+    """Return a column that is NULL, and 0 below that, also where no row was counted."""
+    if counted.all():
+        return column
+    if column.type.is_arrow:
+        return with_nulls(column, counted)
+    values = np.where(counted, column.values, np.zeros(1, dtype=column.values.dtype))
+    return Column(column.type, values, counted if column.valid is None else counted & column.valid)
