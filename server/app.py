@@ -41,6 +41,8 @@ from millstream.server.logs import logger
 from millstream.server.net import handlers
 from millstream.server.net.bridge import Bridge
 from millstream.server.net.outbox import Outbox
+from millstream.server.net.pacing import Pacer
+from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import Role, require
 from millstream.server.net.session import Handlers, Session
 from millstream.server.net.turn import Turn
@@ -88,6 +90,8 @@ class Application:
         self.outbox = Outbox()
         self.turn = Turn(self)
         self.handlers: Handlers = handlers
+        self.peer_memory = PeerMemory(config.connections_bytes_max)
+        self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
         self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
@@ -322,9 +326,8 @@ class Application:
             node = self.host.class_nodes.get(query.planned.physical.options.class_name)
             shed_class = node.id if node is not None and node.may_shed else None
             schema, streams = query.planned.physical.schema, self.host.base_streams(query.reads)
-            self.bridge.post(
-                partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class, durable=query.is_durable)
-            )
+            opened = partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class)
+            self.bridge.post(partial(opened, durable=query.is_durable, owner=query.owner))
 
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""

@@ -113,6 +113,21 @@ class Config:
     frame_bytes_max: int = setting(
         64 * 2**20, "limits", "Largest frame after hello; one that says more is refused unread.", least=65_536, most=2**32 - 1
     )
+    reader_frame_bytes_max: int = setting(2**20, "limits", "Largest frame of a reader, who sends no rows.", least=65_536, most=2**32 - 1)
+    connections_bytes_max: int = setting(
+        256 * 2**20,
+        "limits",
+        "Memory for what all peers have sent in part, have asked and not read; beyond it, who holds more than an even share is closed, the "
+        "longest first.",
+        least=65_536,
+    )
+    messages_per_s_max: int = setting(
+        20_000,
+        "limits",
+        "Messages without rows (pings, statements, credits) that are handled each second beyond the few that each peer has of its own; "
+        "peers that send more wait.",
+        least=100,
+    )
     frame_s: float = setting(
         10.0, "limits", "How long hello, or the rest of a frame that has begun, may take before the peer is dropped.", least=0.1
     )
@@ -258,6 +273,11 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             f"listening on {config.host} lets other machines in and no token is set",
             hint=f"set {variable_of('admin_token')}, or listen on 127.0.0.1",
+        )
+    if config.connections_bytes_max < config.frame_bytes_max:
+        raise ConfigError(
+            f"--connections-bytes-max is {config.connections_bytes_max} and --frame-bytes-max {config.frame_bytes_max}",
+            hint="a frame must fit into what all connections may hold",
         )
     if not config.estimate_aging < 1.0:
         raise ConfigError(f"--estimate-aging is {config.estimate_aging:g}", hint="it must be below 1")

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import with_validity
 from millstream.engine.data.calendar import (
     DAYS_PER_ERA,
@@ -43,6 +42,7 @@ from millstream.engine.expressions.kernel import (
     fail_where,
     is_null_literal,
 )
+from millstream.protocol.values import arrow_functions as pc
 
 Int64Array = npt.NDArray[np.int64]
 

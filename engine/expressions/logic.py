@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import mask_from_arrow
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.types import BOOLEAN, DataType, Kind
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Predicate, Rows, evaluate_at, is_null_literal, test_at
+from millstream.protocol.values import arrow_functions as pc
 
 
 def build_connective(call: Call, compiler: Compiler) -> Kernel:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import mask_from_arrow
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.errors import TypeProblem
@@ -31,6 +30,7 @@ from millstream.engine.expressions.kernel import (
     is_constant,
     is_null_literal,
 )
+from millstream.protocol.values import arrow_functions as pc
 
 Test = Callable[[Any], Any]  # Arrow string array -> Arrow bool array
 ANY_RUN, ANY_ONE = "%", "_"

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import mask_from_arrow, validity_of
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import TEXT, DataType, Kind
@@ -28,6 +27,7 @@ from millstream.engine.expressions.kernel import (
     is_constant,
     is_null_literal,
 )
+from millstream.protocol.values import arrow_functions as pc
 
 ArrowFunction = Callable[[Any], Any]
 # From the constant arguments to a function of the Arrow array of the first one; None: these constants need the way row by row.

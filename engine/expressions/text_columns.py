@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, mask_from_arrow, validity_of, with_validity
 from millstream.engine.data.calendar import INT64_MIN
 from millstream.engine.data.calendar import zone as named_zone
@@ -18,6 +17,7 @@ from millstream.engine.data.column import Column, Mask, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.values import format_decimal, format_double, format_timestamp, format_value, parse_value
+from millstream.protocol.values import arrow_functions as pc
 
 # datetime64 writes the years 0000 to 9999 in one width; others are written one by one.
 _YEAR_0000_US = -62_167_219_200_000_000

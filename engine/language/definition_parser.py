@@ -8,7 +8,7 @@ from typing import Any
 from millstream.engine.data.errors import InvalidDefinition, NameTaken
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
-from millstream.engine.expressions.aggregates import is_aggregate
+from millstream.engine.aggregates.table import is_aggregate
 from millstream.engine.expressions.functions import is_function
 from millstream.engine.language.column_types import TypeParser, checked_time_rule
 from millstream.engine.language.select_parser import SelectParser

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import column_to_arrow
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import EngineError, InvalidDefinition, UnknownName
@@ -25,6 +24,7 @@ from millstream.engine.ingest.checks import Coerced, Reasons, Rejection, finish
 from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.quick import PlainColumns
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
+from millstream.protocol.values import arrow_functions as pc
 from millstream.server.errors import BadInput
 from millstream.server.host.places import Places
 from millstream.server.host.side_streams import error_columns

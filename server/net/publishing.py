@@ -32,6 +32,11 @@ class Publisher(Protocol):
     channels: dict[int, Channel]
     waiting_bytes: Callable[[], int]
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether it is not read from for now."""
+        ...
+
     def send(self, message: Any) -> None:
         """Send a message; nothing when the connection is gone."""
         ...

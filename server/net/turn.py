@@ -38,6 +38,11 @@ class Peer(Protocol):
     waiting_bytes: Callable[[], int]
     """How many bytes wait in its socket."""
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether it is not read from for now."""
+        ...
+
     def fail(self, error: Exception) -> None:
         """End its connection after a fault of ours."""
         ...
@@ -211,7 +216,16 @@ class Turn:
     @staticmethod
     def _more_comes(waiting: WaitingTrains) -> bool:
         """Whether all that waits is one publisher's, who has sent more that can be joined to it."""
-        return len(waiting.runs) == 1 and not waiting.is_full and waiting.runs[0].channel.session.waiting_bytes() > 0
+        if len(waiting.runs) != 1 or waiting.is_full:
+            return False
+        session = waiting.runs[0].channel.session
+        return not session.is_held_back and session.waiting_bytes() > 0
+
+    def let_in_of(self, session: Peer) -> None:
+        """A session is not read from any more: what is held of it until more comes is let in by the loop's next turn."""
+        if self.waiting is not None and not self._is_due and self.waiting.runs[-1].channel.session is session:
+            self._is_due = True
+            self._server.loop.call_soon(self._end)
 
     def _end(self) -> None:
         self._is_due = False

@@ -113,10 +113,14 @@ class Feeds:
         shed_class: ClassId | None,
         *,
         durable: bool,
+        owner: object | None = None,
     ) -> None:
-        """Make the feed of a run in the place of the one before. What a durable query gives is kept within the bounds."""
+        """Make the feed of a run in the place of the one before. What a durable query gives is kept within the bounds.
+
+        `owner` is the connection of one that is not durable, for which the first results wait.
+        """
         log = ResultLog(run.identity, self._kept.bytes_max if durable else 0, self._kept.ns_max, run.rows_before, run.earlier)
-        feed = Feed(query, log, self._reader_bounds, hold_for_first=not durable)
+        feed = Feed(query, log, self._reader_bounds, hold_for_first=not durable, owner=owner)
         self.forget(query)
         self.by_query[query] = QueryFeed(feed, schema, streams, waiting, shed_class)
         self._share_out_kept()
