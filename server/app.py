@@ -132,18 +132,11 @@ class Application:
                 self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
             except ServerError:
                 self._executor.shutdown()
-                if self.journaling is not None:
-                    self.journaling.stop()
                 self.store.close()
                 raise
         self.runtime.scheduler.on_run = self._pass_results_on
         self.runtime.start()
-        try:
-            problems = await self.call(restore, self.host, self.journaling)
-        except ServerError:  # journal and catalogue do not fit each other
-            await self.stop()
-            raise
-        for problem in problems:
+        for problem in await self.call(partial(restore, self.host, self.journaling, policy_too=config.policy == "auto")):
             self.log.error("not_restored", reason=problem)
         self.ready = True
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import Any
 
+from millstream.engine.aggregates.table import is_aggregate
 from millstream.engine.data.errors import InvalidDefinition, NameTaken
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
-from millstream.engine.aggregates.table import is_aggregate
 from millstream.engine.expressions.functions import is_function
 from millstream.engine.language.column_types import TypeParser, checked_time_rule
 from millstream.engine.language.select_parser import SelectParser

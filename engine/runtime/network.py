@@ -10,7 +10,7 @@ force at an arrival number s: it sees every row with seq >= s. `remove_query` ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
@@ -374,10 +374,21 @@ class Network:
 
     def tick(self, now_us: int, *, arrival_ns: int) -> tuple[Ingested, ...]:
         """Let processing time pass: streams by ARRIVAL move W where an operator waits for it, silent inputs go idle (K14)."""
-        items: list[Ingested] = []
-        for source in list(self.sources.values()):
-            items.extend(self._tick_source(source, now_us, arrival_ns))
-        return tuple(items)
+        return tuple(item for source in list(self.sources.values()) for item in self.tick_source(source, now_us, arrival_ns=arrival_ns))
+
+    def tick_source(self, source: Source, now_us: int, *, arrival_ns: int) -> Iterator[Ingested]:
+        """Do the same for one source, and yield what it brings as soon as it stands in the log: a recorder may refuse the next."""
+        rule = source.definition.time
+        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
+            return
+        if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
+            yield self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us)
+        silent_since = source.last_arrival_us
+        if rule.idle_us is not None and not source.idle:
+            if silent_since is None:
+                source.last_arrival_us = now_us
+            elif now_us - silent_since >= rule.idle_us:
+                yield self.ingress.control(source, arrival_ns=arrival_ns, idle=True, flush=rule.idle_flush)
 
     def next_tick_us(self) -> int | None:
         """Return the processing time at which `tick` will next have something to do, None when only rows can bring that."""
@@ -410,21 +421,6 @@ class Network:
     def watchers_of(self, operator: OperatorId) -> list[RunningQuery]:
         """Return the queries that judge late rows across an operator and others (branches.py)."""
         return self._watchers.get(operator, [])
-
-    def _tick_source(self, source: Source, now_us: int, arrival_ns: int) -> list[Ingested]:
-        items: list[Ingested] = []
-        rule = source.definition.time
-        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
-            return items
-        if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
-            items.append(self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us))
-        silent_since = source.last_arrival_us
-        if rule.idle_us is not None and not source.idle:
-            if silent_since is None:
-                source.last_arrival_us = now_us
-            elif now_us - silent_since >= rule.idle_us:
-                items.append(self.ingress.control(source, arrival_ns=arrival_ns, idle=True, flush=rule.idle_flush))
-        return items
 
     def _wanted(self, source: Source, now_us: int) -> bool:
         wakes = self._wakes(source)

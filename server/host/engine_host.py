@@ -30,6 +30,7 @@ from millstream.engine.runtime.network import Network
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.errors import StorageError
 from millstream.server.functions.process import Confinement, FunctionProcess
 from millstream.server.host.contract import Context, Durability, Observer, Optimising, Postponing, TargetWatch
 from millstream.server.host.feeding import DirectFeeder, Feeder
@@ -109,6 +110,16 @@ class EngineHost:
         node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
         self.class_nodes[definition.name] = node
 
+    def forget_class(self, name: str) -> None:
+        """Take a class that no query is of out of memory."""
+        self.catalog.drop_class(name)
+        del self.class_nodes[name]
+
+    def forget_function(self, name: str) -> None:
+        """Take a function that nobody calls out of memory, and end its process."""
+        self.catalog.drop_function(name)
+        self.functions.pop(name).close()
+
     def shed_by_class(self, stream: str, ingested: Ingested) -> dict[str, int]:
         """Return how many rows of a chunk were dropped before each class."""
         if len(ingested.arrivals) == 1:
@@ -143,15 +154,26 @@ class EngineHost:
             raise UnknownName(f"there is no class {options.class_name}", hint=did_you_mean(options.class_name, self.class_nodes))
         return found
 
-    def register_stream(self, definition: StreamDefinition) -> None:
-        """Open a stream for rows."""
-        self.network.create_stream(definition)
-        self.intakes[definition.name] = StreamIntake(self, definition)
-
-    def register_table(self, definition: TableDefinition) -> None:
-        """Open a table for changes."""
+    def make_relation(self, definition: StreamDefinition | TableDefinition) -> StreamIntake:
+        """Make a stream's or table's place in the network; rows enter by what this returns, which others find once it is opened."""
+        if isinstance(definition, StreamDefinition):
+            self.network.create_stream(definition)
+            return StreamIntake(self, definition)
         self.network.create_table(definition)
-        self.intakes[definition.name] = StreamIntake(self, self.network.sources[definition.name].definition, definition)
+        return StreamIntake(self, self.network.sources[definition.name].definition, definition)
+
+    def open_relation(self, intake: StreamIntake) -> None:
+        """Let publishers find a stream or table."""
+        self.intakes[intake.name] = intake
+
+    def close_relation(self, name: str) -> None:
+        """Take a stream or table out of memory, whether it was open or not."""
+        self.network.drop_stream(name)
+        intake = self.intakes.pop(name, None)
+        if intake is not None:
+            intake.is_gone = True
+        if self.journaling is not None:
+            self.journaling.forget(name)
 
     def intake(self, name: str) -> StreamIntake:
         """Return where rows of a stream enter; UnknownName when there is none such."""
@@ -197,9 +219,20 @@ class EngineHost:
     # --- time ---
 
     def tick(self) -> None:
-        """Let the processing time that has passed have its effect: arrival-time windows, idle inputs."""
-        for ingested in self.network.tick(self.runtime.now_us(), arrival_ns=self.runtime.arrival_ns()):
-            self.runtime.arrived(ingested)
+        """Let the processing time that has passed have its effect: arrival-time windows, idle inputs.
+
+        StorageError, once all streams had their tick, when the journal did not take a durable one's: its time stands still until then.
+        """
+        now_us, arrival_ns = self.runtime.now_us(), self.runtime.arrival_ns()
+        refused: StorageError | None = None
+        for source in list(self.network.sources.values()):
+            try:
+                for ingested in self.network.tick_source(source, now_us, arrival_ns=arrival_ns):
+                    self.runtime.arrived(ingested)
+            except StorageError as error:
+                refused = error
+        if refused is not None:
+            raise refused
 
     def end_stream(self, name: str) -> int | None:
         """End a stream; returns the arrival number of the end, None when it had ended before."""

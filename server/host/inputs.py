@@ -19,7 +19,6 @@ from millstream.server.errors import BadInput
 from millstream.server.host.intake import refuse_unknown_op
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.intake import StreamIntake
 
 REFUSALS_REMEMBERED_MAX = 5
@@ -101,9 +100,8 @@ class InputFile:
 
 
 @contextmanager
-def open_input(host: EngineHost, stream: str, path: Path) -> Iterator[InputFile]:
+def open_input(intake: StreamIntake, path: Path) -> Iterator[InputFile]:
     """Open a file for a stream; BadInput or the engine's errors when that cannot be."""
-    intake = host.intake(stream)
     form = file_format(path)
     if form is None:
         raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")

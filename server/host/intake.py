@@ -98,6 +98,7 @@ class StreamIntake:
         self.accepted_total = 0
         self.refused_total = 0
         self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
+        self.is_gone = False  # it was dropped
         self.is_ending = False  # its end was asked for; set under the ingress lock
         self._places = Places() if definition.errors_into is not None else None
         self._totals: deque[tuple[int, int]] = deque(maxlen=RATE_NOTES_MAX)  # (time, rows accepted) at the last moments that were noted
@@ -164,7 +165,7 @@ class StreamIntake:
     def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int]]:
         """As `take_columns`; also what was shed, which is not known yet while the rows wait for the disk."""
         host = self.host
-        if host.intakes.get(self.name) is not self:  # dropped, and perhaps made anew with other columns
+        if self.is_gone:  # and perhaps made anew with other columns
             raise UnknownName(f"there is no stream {self.name}")
         if self.is_sync:
             found: dict[str, int] = {}

@@ -4,7 +4,7 @@ Definitions are kept as the statements that made them, in the order they were ma
 catalogue, whatever this version's objects look like inside. A query is kept with how it was given (text or plan object), its options,
 and the state its user wants. WAL with full synchronisation: when a call returns, the change survives SIGKILL and power loss.
 
-All calls come from one thread, the one that executes statements.
+All calls come from one thread, the one that executes statements. What one of them writes is one transaction (`change`).
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
 from millstream.engine.data.records import dataclass
-from millstream.server.errors import StoreError
+from millstream.server.errors import StorageError, StoreError
+from millstream.server.journal.changes import Change
 from millstream.server.journal.directory_lock import lock
-from millstream.server.journal.disk import Disk, SystemDisk, read
-from millstream.server.journal.known import FOLDER, Known, way_out
-from millstream.server.journal.segments import base_of
+from millstream.server.journal.disk import Disk, SystemDisk
 
-FORMAT_VERSION = 2
-FORMATS_READ = (1, 2)  # 1 is converted (conversion.py)
+FORMAT_VERSION = 1
 FILE_NAME = "catalogue.sqlite"
 POLICY_NOTE = "policy"  # the note that remembers the policy that was set
 
@@ -38,9 +37,6 @@ CREATE TABLE IF NOT EXISTS queries (
     position INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, text TEXT, plan TEXT, options TEXT NOT NULL,
     desired TEXT NOT NULL, start_at_us INTEGER, lifetime_us INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, began_at INTEGER NOT NULL, identity TEXT NOT NULL, earlier TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS journal (
-    id INTEGER PRIMARY KEY CHECK (id = 1), first INTEGER NOT NULL, last INTEGER NOT NULL, end INTEGER NOT NULL,
-    is_empty INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS sources (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
 """
 
@@ -53,11 +49,6 @@ class StoredDefinition:
     kind: str
     name: str
     statement: str
-
-    @property
-    def content(self) -> dict[str, str]:
-        """What the journal keeps of it."""
-        return {"kind": self.kind, "name": self.name, "statement": self.statement}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,48 +83,19 @@ class Store:
         self.disk: Disk = disk or SystemDisk()
         self.path = None if directory is None else directory / FILE_NAME
         self._lock: IO[str] | None = None
+        self._change: Change | None = None
+        self._is_doubtful = False  # a write has failed: the log may hold what is not in force
         try:
             if directory is not None:
                 self.disk.make_directory(directory)
                 self._lock = lock(directory)
-                self._refuse_lost(directory)
             self._connection = _in_memory() if self.path is None else self.disk.connect(self.path)
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"cannot use the data directory {directory}: {error}", hint="choose another with --data-dir") from error
-        try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_TABLES)
-            self._check()
-        except (StoreError, sqlite3.Error) as error:
-            self.close()
-            raise error if isinstance(error, StoreError) else self._unusable(error) from error
-
-    def _refuse_lost(self, directory: Path) -> None:
-        """Refuse to begin an empty catalogue over a journal: its streams would get the numbers of those that are lost."""
-        assert self.path is not None
-        is_there = self.disk.exists(self.path) and bool(read(self.disk, self.path, 1))
-        held = [name for name in self.disk.names(directory / FOLDER) if base_of(name) is not None]
-        if held and not is_there:
-            assert self._lock is not None
-            self._lock.close()
-            what = "is empty" if self.disk.exists(self.path) else "is missing"
-            raise StoreError(
-                f"{self.path} {what}, and {directory / FOLDER} has {len(held)} segments of rows", hint=way_out(directory / FOLDER)
-            )
-
-    def _unusable(self, error: sqlite3.Error) -> StoreError:
-        """Return what to say of a file that SQLite cannot read or write."""
-        if isinstance(error, sqlite3.OperationalError) or self.path is None:
-            return StoreError(f"cannot use the catalogue {self.path}: {error}", hint="check the data directory")
-        return StoreError(f"{self.path} is damaged: {error}", hint=way_out(self.path.parent / FOLDER))
-
-    def _rows(self, statement: str, *values: Any) -> list[Any]:
-        """Return the rows of a SELECT. StoreError when the file is damaged."""
-        try:
-            return self._connection.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise self._unusable(error) from error
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"cannot use the data directory {directory}: {error}", hint="choose another with --data-dir") from error
+        self._check_version()
 
     def close(self) -> None:
         """Close the file, and leave the directory to others."""
@@ -152,150 +114,151 @@ class Store:
 
     def note(self, key: str) -> str | None:
         """Return a remembered word, such as the policy that was set."""
-        rows = self._rows("SELECT value FROM about WHERE key = ?", key)
-        return str(rows[0][0]) if rows else None
+        row = self._connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
 
     def set_note(self, key: str, value: str) -> None:
         """Remember a word."""
-        self._connection.execute("INSERT INTO about VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value))
+        self._write("INSERT INTO about VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, value)
 
     def definitions(self) -> list[StoredDefinition]:
         """Return the definitions in the order they were made."""
-        rows = self._rows("SELECT position, kind, name, statement FROM definitions ORDER BY position")
+        rows = self._connection.execute("SELECT position, kind, name, statement FROM definitions ORDER BY position")
         return [StoredDefinition(*row) for row in rows]
 
-    def definition(self, number: int) -> StoredDefinition:
-        """Return the definition with a number; KeyError when there is none."""
-        rows = self._rows("SELECT position, kind, name, statement FROM definitions WHERE position = ?", number)
-        if not rows:
-            raise KeyError(number)
-        return StoredDefinition(*rows[0])
+    def reserve_number(self) -> int:
+        """Return a number for a definition, never given before or again, also if nothing comes of it: the journal may name it at once.
 
-    def add_definition(self, kind: str, name: str, statement: str) -> int:
-        """Keep a definition; returns its number, which no other one ever has."""
-        cursor = self._connection.execute("INSERT INTO definitions (kind, name, statement) VALUES (?, ?, ?)", (kind, name, statement))
+        That is on disk when this returns, whatever becomes of the present change, of which nothing may be written yet.
+        """
+        assert not self._connection.in_transaction
+        if self._execute("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'definitions'").rowcount == 0:
+            self._execute("INSERT INTO sqlite_sequence VALUES ('definitions', 1)")
+        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'definitions'").fetchone()
+        return int(row[0])
+
+    def add_definition(self, kind: str, name: str, statement: str, number: int | None = None) -> int:
+        """Keep a definition; returns its number, which no other one ever has: the one reserved for it, or the next."""
+        cursor = self._write("INSERT INTO definitions VALUES (?, ?, ?, ?)", number, kind, name, statement)
         return int(cursor.lastrowid or 0)
 
     def add_function(self, name: str, statement: str, source: str) -> None:
         """Keep the definition of a function and the text of its file, both or neither."""
-        with self._transaction():
+        with self.change():
             self.add_definition("function", name, statement)
-            self._connection.execute("INSERT INTO sources VALUES (?, ?)", (name, source))
+            self._write("INSERT INTO sources VALUES (?, ?)", name, source)
 
     def source(self, function: str) -> str | None:
         """Return the text of a function's file."""
-        rows = self._rows("SELECT text FROM sources WHERE name = ?", function)
-        return str(rows[0][0]) if rows else None
+        row = self._connection.execute("SELECT text FROM sources WHERE name = ?", (function,)).fetchone()
+        return None if row is None else str(row[0])
 
     def queries(self) -> list[StoredQuery]:
         """Return the durable queries in the order they were made."""
-        rows = self._rows("SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position")
-        return [StoredQuery(r[0], r[1], self._read(r[2]), self._read(r[3]) or {}, *r[4:]) for r in rows]
-
-    def _read(self, text: str | None) -> Any:
-        """Return what was kept as JSON. StoreError when it is that no more."""
-        try:
-            return None if text is None else json.loads(text)
-        except ValueError as error:
-            raise self._unusable(sqlite3.DatabaseError(f"{error} in {text[:40] if text else text}")) from error
+        rows = self._connection.execute(
+            "SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position"
+        )
+        return [StoredQuery(r[0], r[1], None if r[2] is None else json.loads(r[2]), json.loads(r[3]), *r[4:]) for r in rows]
 
     def add_query(self, query: StoredQuery) -> None:
         """Keep a query."""
         plan = None if query.plan is None else json.dumps(query.plan)
-        self._connection.execute(
+        self._write(
             "INSERT INTO queries (name, text, plan, options, desired, start_at_us, lifetime_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (query.name, query.text, plan, json.dumps(query.options), query.desired, query.start_at_us, query.lifetime_us),
+            *(query.name, query.text, plan, json.dumps(query.options), query.desired, query.start_at_us, query.lifetime_us),
         )
 
     def runs(self) -> dict[str, StoredRun]:
         """Return the runs that can be rebuilt, by key."""
-        rows = self._rows("SELECT key, began_at, identity, earlier FROM runs")
-        return {r[0]: StoredRun(r[1], r[2], self._read(r[3])) for r in rows}
+        rows = self._connection.execute("SELECT key, began_at, identity, earlier FROM runs")
+        return {r[0]: StoredRun(r[1], r[2], json.loads(r[3])) for r in rows}
 
     def set_run(self, key: str, run: StoredRun) -> None:
         """Remember a run in the place of the one before."""
-        self._connection.execute(
-            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", (key, run.began_at, run.identity, json.dumps(run.earlier))
-        )
+        self._write("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", key, run.began_at, run.identity, json.dumps(run.earlier))
 
     def forget_run(self, key: str) -> None:
         """Forget a run: what it gave cannot be rebuilt."""
-        self._connection.execute("DELETE FROM runs WHERE key = ?", (key,))
+        self._write("DELETE FROM runs WHERE key = ?", key)
 
     def set_desired(self, name: str, desired: str) -> None:
         """Keep the state that the user wants a query in."""
-        self._connection.execute("UPDATE queries SET desired = ? WHERE name = ?", (desired, name))
+        self._write("UPDATE queries SET desired = ? WHERE name = ?", desired, name)
 
     def forget(self, definitions: list[tuple[str, str]], queries: list[str]) -> None:
         """Drop definitions (kind, name) and queries, all or none of them: a CASCADE is one change."""
-        with self._transaction():
-            self._connection.executemany("DELETE FROM definitions WHERE kind = ? AND name = ?", definitions)
-            self._connection.executemany("DELETE FROM sources WHERE ? = 'function' AND name = ?", definitions)
-            self._connection.executemany("DELETE FROM queries WHERE name = ?", [(name,) for name in queries])
+        with self.change():
+            for kind, name in definitions:
+                self._write("DELETE FROM definitions WHERE kind = ? AND name = ?", kind, name)
+                self._write("DELETE FROM sources WHERE ? = 'function' AND name = ?", kind, name)
+            for name in queries:
+                self._write("DELETE FROM queries WHERE name = ?", name)
 
-    def _transaction(self) -> sqlite3.Connection:
-        """Begin; the connection as a context manager commits, or rolls back on an error."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        return self._connection
+    # --- changes ---
 
-    # --- the journal ---
+    @contextmanager
+    def change(self) -> Iterator[Change]:
+        """Make what is written meanwhile one change, within another one a part of that.
 
-    @property
-    def format(self) -> int:
-        """The format of the file: an older one until `convert` has been called."""
-        return int(self.note("format") or FORMAT_VERSION)
+        StorageError when the disk does not take it: nothing of it is in force then, on disk or, as far as `Change` was told, in memory.
+        """
+        if self._change is not None:
+            yield self._change
+            return
+        change = self._change = Change()
+        try:
+            yield change
+            if self._connection.in_transaction:
+                self._execute("COMMIT")
+        except BaseException:
+            self._change = None
+            self._roll_back()
+            change.take_back()
+            raise
+        self._change = None
+        change.finish()
 
-    @property
-    def identity(self) -> bytes:
-        """What catalogue and journal both carry."""
-        return uuid.UUID(self.note("identity")).bytes
+    def _write(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        """Execute a statement that changes something, within the present change if there is one. StorageError when the disk refuses."""
+        if not self._connection.in_transaction:
+            if self._is_doubtful:
+                self._begin_files_anew()
+            if self._change is not None:
+                self._execute("BEGIN IMMEDIATE")
+        return self._execute(statement, *values)
 
-    @property
-    def number_max(self) -> int:
-        """The greatest number that a definition ever had."""
-        rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'definitions'")
-        return int(rows[0][0]) if rows else 0
+    def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(statement, values)
+        except sqlite3.OperationalError as error:
+            self._is_doubtful = True
+            raise StorageError("the catalogue cannot be written", error) from error
 
-    def known(self) -> Known | None:
-        """Return what was noted of the journal last; None when there was none yet."""
-        rows = self._rows("SELECT first, last, end, is_empty FROM journal")
-        return Known(rows[0][0], rows[0][1], rows[0][2], bool(rows[0][3])) if rows else None
+    def _roll_back(self) -> None:
+        """Give up what was not committed. SQLite may have done so by itself; it needs nothing of the disk."""
+        if self._connection.in_transaction:
+            self._connection.rollback()
 
-    def note_known(self, known: Known) -> None:
-        """Note which segments the journal has."""
-        values = (known.first, known.last, known.end, int(known.is_empty))
-        self._connection.execute("INSERT OR REPLACE INTO journal VALUES (1, ?, ?, ?, ?)", values)
+    def _begin_files_anew(self) -> None:
+        """Have SQLite move all that is in force into the database and cut its log.
 
-    def convert(self, identity: bytes, known: Known) -> None:
-        """Make the file one of this format, all at once: from now on it belongs to the journal with this identity."""
-        with self._transaction():
-            self.set_note("identity", str(uuid.UUID(bytes=identity)))
-            self.note_known(known)
-            self.set_note("format", str(FORMAT_VERSION))
+        A write has failed: what it left in the log, perhaps not known to the disk, must not come back at the next start.
+        """
+        busy, *_ = self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise StorageError("the catalogue cannot be written", sqlite3.OperationalError("its log is in use"))
+        self._is_doubtful = False
 
-    def _check(self) -> None:
-        """Refuse a file that is damaged or of another format; make a new one what it is."""
+    def _check_version(self) -> None:
         found = self.note("format")
-        if found not in (None, *map(str, FORMATS_READ)):
+        if found is None:
+            self.set_note("format", str(FORMAT_VERSION))
+        elif found != str(FORMAT_VERSION):
+            self.close()
             raise StoreError(
                 f"{self.path} has format {found} and this server writes format {FORMAT_VERSION}",
                 hint="start it with the release that wrote the directory, or choose another --data-dir",
             )
-        (trouble,) = self._rows("PRAGMA quick_check(1)")[0]
-        if trouble != "ok":
-            raise self._unusable(sqlite3.DatabaseError(trouble))
-        if found is None:
-            with self._transaction():
-                self.set_note("identity", str(uuid.uuid4()))
-                self.set_note("format", str(FORMAT_VERSION))
-        elif found == str(FORMAT_VERSION):
-            self._check_identity()
-
-    def _check_identity(self) -> None:
-        try:
-            uuid.UUID(self.note("identity") or "")
-        except ValueError as error:
-            raise self._unusable(sqlite3.DatabaseError("its identity cannot be read")) from error
 
 
 def _in_memory() -> sqlite3.Connection:

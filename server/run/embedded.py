@@ -151,7 +151,7 @@ class _Run:
     def _replay_inputs(self) -> None:
         rows_max = 1 if FedStreams(self.host).are_tangled() else self.replay.train or TRAIN_ROWS
         with ExitStack() as open_files:
-            files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
+            files = [open_files.enter_context(open_input(self.host.intake(name), path)) for name, path in self.replay.inputs]
             for table in [f for f in files if f.intake.table is not None]:
                 self._replay_one(table, rows_max)
             streams = [f for f in files if f.intake.table is None]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
 from millstream.engine.plan.plan import derived_stream
 from millstream.server.host import running, side_streams
 from millstream.server.host.inputs import open_input
+from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.outcome import Outcome, said
@@ -25,14 +27,36 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
         return said(f"there is a stream {definition.name} already")
     host.check_durable(f"stream {definition.name}", definition.durability)
     sides = side_streams.definitions_for(host.catalog, definition)
-    host.catalog.add(definition)
-    host.register_stream(definition)
-    for side in sides:
-        host.catalog.add(side)
-        host.register_stream(side)
-    number = context.number if context.restoring else host.store.add_definition("stream", definition.name, context.text.strip())
-    host.keep(definition.name, definition.durability, number)
+    with host.store.change():
+        _opened_later(host, "stream", definition, context)
+        for side in sides:
+            _opened_later(host, None, side, context)
     return said(f"stream {definition.name} created", *(f"stream {side.name} created" for side in sides))
+
+
+def _opened_later(host: EngineHost, kind: str | None, definition: StreamDefinition | TableDefinition, context: Context) -> StreamIntake:
+    """Make a stream or table, which publishers find once the present change is on disk; returns where its rows enter.
+
+    With `kind` None it comes with another one's statement, and is not kept by itself.
+    """
+    name = definition.name
+    with host.store.change() as change:
+        host.catalog.add(definition)
+        change.back(lambda: host.catalog.drop_relation(name))
+        number = None if kind is None else _kept(host, kind, definition, context)
+        intake = host.make_relation(definition)
+        change.back(lambda: host.close_relation(name))
+        host.keep(name, definition.durability, number)
+        change.after(lambda: host.open_relation(intake))
+    return intake
+
+
+def _kept(host: EngineHost, kind: str, definition: StreamDefinition | TableDefinition, context: Context) -> int | None:
+    """Keep the statement; returns its number. A durable stream's is reserved first, as the journal names it before the catalogue."""
+    if context.restoring:
+        return context.number
+    number = host.store.reserve_number() if definition.durability != "none" and host.journaling is not None else None
+    return host.store.add_definition(kind, definition.name, context.text.strip(), number)
 
 
 def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, context: Context) -> Outcome:
@@ -41,18 +65,16 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
         return said(f"there is a stream {statement.name} already")
     planned = running.plan(host, statement.query, {}, statement.text)
     derived = derived_stream(statement.name, planned)
-    host.catalog.add(derived)
     query = Query(statement.name, planned, QueryKind.DERIVED, text=statement.text, target=statement.name)
-    host.derived[statement.name] = query
-    try:
+    with host.store.change() as change:
+        host.catalog.add(derived)
+        change.back(lambda: host.catalog.drop_relation(statement.name))
+        if not context.restoring:
+            host.store.add_definition("stream", statement.name, context.text.strip())
+        host.derived[statement.name] = query
+        change.back(lambda: host.derived.pop(statement.name))
         running.begin_or_defer(host, query)
-    except BaseException:
-        del host.derived[statement.name]
-        host.catalog.drop_relation(statement.name)
-        raise
-    query.state = QueryState.RUNNING
-    if not context.restoring:
-        host.store.add_definition("stream", statement.name, context.text.strip())
+        query.state = QueryState.RUNNING
     return said(f"stream {statement.name} created", *planned.notes)
 
 
@@ -62,29 +84,21 @@ def create_table(host: EngineHost, statement: CreateTable, context: Context) -> 
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"there is a table {definition.name} already")
     host.check_durable(f"table {definition.name}", definition.durability)
-    host.catalog.add(definition)
-    host.register_table(definition)
-    number = context.number if context.restoring else host.store.add_definition("table", definition.name, context.text.strip())
-    host.keep(definition.name, definition.durability, number)
     notices = [f"table {definition.name} created"]
-    try:
+    with host.store.change():
+        intake = _opened_later(host, "table", definition, context)
         if definition.file is not None and not (context.restoring and host.holds(definition.name)):
-            notices += load_file(host, definition.name, Path(definition.file))
-    except BaseException:
-        host.network.drop_stream(definition.name)
-        host.intakes.pop(definition.name)
-        host.catalog.drop_relation(definition.name)
-        if not context.restoring:
-            host.store.forget([("table", definition.name)], [])
-        raise
+            notices += load_file(intake, Path(definition.file))
+            if intake.is_sync and host.journaling is not None:
+                host.journaling.wait_safe()
     return said(*notices)
 
 
-def load_file(host: EngineHost, name: str, path: Path) -> list[str]:
+def load_file(intake: StreamIntake, path: Path) -> list[str]:
     """Let the rows of a file into a table; returns what is to be said of it."""
-    with open_input(host, name, path) as file:
+    with open_input(intake, path) as file:
         for block in file.chunks():
-            file.intake.take_columns(block.columns, block.places)
+            intake.take_columns(block.columns, block.places)
     return [f"{file.rows - file.refused} rows loaded from {path.name}", *file.told()]
 
 
@@ -93,8 +107,10 @@ def create_class(host: EngineHost, statement: CreateClass, context: Context) -> 
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find_class(definition.name) is not None:
         return said(f"there is a class {definition.name} already")
-    host.catalog.add(definition)
-    host.register_class(definition)
-    if not context.restoring:
-        host.store.add_definition("class", definition.name, context.text.strip())
+    with host.store.change() as change:
+        host.catalog.add(definition)
+        host.register_class(definition)
+        change.back(lambda: host.forget_class(definition.name))
+        if not context.restoring:
+            host.store.add_definition("class", definition.name, context.text.strip())
     return said(f"class {definition.name} created")

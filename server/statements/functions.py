@@ -32,18 +32,18 @@ def create_function(host: EngineHost, statement: CreateFunction, context: Contex
     process = FunctionProcess(definition, source, host.confinement)
     digest = hashlib.sha256(source.encode()).hexdigest()
     function = UserFunction(definition.name, definition.parameters, definition.result, definition.limit_us, digest, process)
-    host.catalog.add(function)
-    try:
-        process.start()
-    except FunctionFailed as problem:
-        process.close()
-        host.catalog.drop_function(definition.name)
-        raise InvalidDefinition(f"the function {definition.name} of {definition.file} cannot be used: {problem}") from None
-    if process.missing and not any(f.missing for f in host.functions.values()):  # said once
+    with host.store.change() as change:
+        host.catalog.add(function)
+        host.functions[definition.name] = process
+        change.back(lambda: host.forget_function(definition.name))
+        if not context.restoring:
+            host.store.add_function(definition.name, context.text.strip(), source)
+        try:
+            process.start()
+        except FunctionFailed as problem:
+            raise InvalidDefinition(f"the function {definition.name} of {definition.file} cannot be used: {problem}") from None
+    if process.missing and not any(f.missing for f in host.functions.values() if f is not process):  # said once
         host.observer.reported("functions_not_confined", f"this system lacks {', '.join(process.missing)} (docs/operations.md)")
-    host.functions[definition.name] = process
-    if not context.restoring:
-        host.store.add_function(definition.name, context.text.strip(), source)
     return said(f"function {definition.name} created")
 
 

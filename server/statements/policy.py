@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.engine.language.statements import SetPolicy
@@ -19,11 +20,18 @@ def set_policy(host: EngineHost, statement: SetPolicy, context: Context) -> Outc
     """Check the policy, use it, remember it."""
     options = tuple((option.name.replace("-", "_"), option.value) for option in statement.options)
     spec = PolicySpec(statement.name.text, options if statement.name.text != "user" else _own(host, options))
+    with host.store.change() as change:
+        before = host.policy
+        _use(host, spec)
+        change.back(partial(_use, host, before))
+        if not context.restoring:
+            host.store.set_note(POLICY_NOTE, str(spec))
+    return said(f"policy is {spec}")
+
+
+def _use(host: EngineHost, spec: PolicySpec) -> None:
     host.runtime.set_policy(spec)
     host.policy = spec
-    if not context.restoring:
-        host.store.set_note(POLICY_NOTE, str(spec))
-    return said(f"policy is {spec}")
 
 
 def _own(host: EngineHost, options: tuple[tuple[str, OptionValue], ...]) -> tuple[tuple[str, OptionValue], ...]:

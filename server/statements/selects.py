@@ -51,11 +51,10 @@ def create_query(host: EngineHost, statement: CreateQuery, context: Context) -> 
     planned = running.plan(host, statement.query, options, statement.text)
     query = Query(name, planned, text=statement.text, options=options)
     _take_times(query, planned)
-    outcome = _entered(host, query, planned)
     host.store.add_query(
         StoredQuery(name, text=statement.text, options=options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
     )
-    return outcome
+    return _entered(host, query, planned)
 
 
 def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -> Outcome:
@@ -66,9 +65,12 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     assignment = Assignment(target.table or target.definition, [c.text for c in statement.columns], planned.physical.schema)
     name = context.name or host.queries.next_name("insert")
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, target=target.name, assignment=assignment)
-    outcome = _entered(host, query, planned)
     if not context.restoring:
         host.store.add_query(StoredQuery(name, text=context.text.strip()))
+        query.unfed = []
+    outcome = _entered(host, query, planned)
+    with host.store.change() as change:
+        change.after(lambda: running.let_feed(host, query))
     return outcome
 
 
@@ -107,12 +109,13 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
         lifetime_us=submission.lifetime_us,
     )
     _take_times(query, planned)
-    outcome = _entered(host, query, planned)
-    if query.is_durable:
-        host.store.add_query(
-            StoredQuery(query.name, text, submission.plan, query.options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
-        )
-    return outcome
+    with host.store.change():
+        if query.is_durable:
+            start_at_us, lifetime_us = query.start_at_us, query.lifetime_us
+            host.store.add_query(
+                StoredQuery(query.name, text, submission.plan, query.options, start_at_us=start_at_us, lifetime_us=lifetime_us)
+            )
+        return _entered(host, query, planned)
 
 
 def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:

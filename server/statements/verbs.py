@@ -20,5 +20,5 @@ def change_query(host: EngineHost, statement: ChangeQuery, context: Context) -> 
     """Move a query to another state; a query that is there already stays, and that is said."""
     query = host.queries.get(statement.name.text)
     moved = running.move(host, query, _VERBS[statement.verb])
-    word = query.state.value
+    word = (moved or query.state).value
     return said(f"query {query.name} is {word}" if moved else f"query {query.name} was {word} already", query=query.name)
