@@ -31,16 +31,14 @@ from millstream.server.errors import ServerError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
 from millstream.server.host.arrival_clock import ArrivalClock, Report
-from millstream.server.host.contract import Context
-from millstream.server.host.held import KeptResults
+from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net import handlers
-from millstream.server.net.bridge import Bridge
-from millstream.server.net.outbox import Outbox
+from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.pacing import Pacer
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import Role, require

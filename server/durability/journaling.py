@@ -12,7 +12,7 @@ from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.durability import checkpoints
-from millstream.server.host.held import HeldBlock, HeldRows
+from millstream.server.host.contract import HeldBlock, HeldRows
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal
 from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data

@@ -18,9 +18,9 @@ from millstream.engine.runtime import fork
 from millstream.server.durability import checkpoints
 from millstream.server.durability.checkpoints import Checkpoint
 from millstream.server.host import running
-from millstream.server.host.feeding import DirectFeeder
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import QueryKind
+from millstream.server.host.side_streams import DirectFeeder
 from millstream.server.journal.records import ROWS, Record
 
 if TYPE_CHECKING:

@@ -32,16 +32,14 @@ from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import StorageError
 from millstream.server.functions.process import Confinement, FunctionProcess
-from millstream.server.host.contract import Context, Durability, Observer, Optimising, Postponing, TargetWatch
-from millstream.server.host.feeding import DirectFeeder, Feeder
-from millstream.server.host.held import HeldRows, KeptResults
+from millstream.server.host.contract import Context, Durability, HeldRows, KeptResults, Observer, Optimising, Postponing, TargetWatch
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryBook, base_streams
 from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.host.runtime import Runtime, RuntimeFactory
 from millstream.server.host.sharing import late_rule, period_chooser
-from millstream.server.host.side_streams import error_columns, late_columns
+from millstream.server.host.side_streams import DirectFeeder, Feeder, error_columns, late_columns
 from millstream.server.journal.store import Store, StoredRun
 from millstream.server.results.outcome import Outcome
 

@@ -26,7 +26,6 @@ from millstream.engine.ingest.quick import PlainColumns
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.values import arrow_functions as pc
 from millstream.server.errors import BadInput
-from millstream.server.host.places import Places
 from millstream.server.host.side_streams import error_columns
 from millstream.server.results.outcome import spell
 
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
     from millstream.server.host.contract import Durability
     from millstream.server.host.runtime import Runtime
 
-
 NS_PER_S = 1_000_000_000
 RATE_NOTES_MAX = 11
 """Moments at which totals are remembered: with one each half second, the last five seconds."""
+PUSHES_REMEMBERED_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -308,3 +307,35 @@ def _shown(columns: Sequence[Column], index: int) -> str:
 def _text(raw: str | bytes) -> str:
     """Return a refused row as text; bytes that are none are shown as escapes, so that nothing of them is lost."""
     return raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class _Push:
+    seqs: Int64Array
+    places: Int64Array
+
+
+class Places:
+    """The last pushes of one stream."""
+
+    def __init__(self) -> None:
+        self._pushes: deque[_Push] = deque(maxlen=PUSHES_REMEMBERED_MAX)
+
+    def note(self, seqs: Int64Array, places: Int64Array) -> None:
+        """Remember that the rows offered at `places` got the arrival numbers `seqs`; both rise."""
+        self._pushes.append(_Push(seqs, places))
+
+    def of(self, seqs: Int64Array) -> list[int | None]:
+        """Return the place of each arrival number (rising), None for one that is no longer remembered."""
+        found: dict[int, int] = {}
+        wanted = np.asarray(seqs)
+        for push in reversed(self._pushes):
+            if not len(wanted) or wanted[-1] < push.seqs[0]:
+                continue
+            at = np.searchsorted(push.seqs, wanted)
+            inside = (at < len(push.seqs)) & (push.seqs[np.minimum(at, len(push.seqs) - 1)] == wanted)
+            found.update(zip(wanted[inside].tolist(), push.places[at[inside]].tolist(), strict=True))
+            wanted = wanted[~inside]
+            if not len(wanted):
+                break
+        return [found.get(seq) for seq in seqs.tolist()]

@@ -16,10 +16,9 @@ from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.names import did_you_mean, validate_name
-from millstream.server.host.assignment import Assignment
 from millstream.server.host.lifecycle import QueryState
-from millstream.server.results.trains import ResultShape
-from millstream.server.results.waiting_results import WaitingResults
+from millstream.server.host.side_streams import Assignment
+from millstream.server.results.trains import ResultShape, WaitingResults
 
 if TYPE_CHECKING:
     from millstream.engine.data.train import Train

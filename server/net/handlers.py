@@ -21,9 +21,8 @@ from millstream.server.net.limits import LOGGED_NAME_MAX
 from millstream.server.net.publishing import Channel
 from millstream.server.net.security import Role, require, role_of
 from millstream.server.net.session import Session
-from millstream.server.results.encoding import ResultEncoder
 from millstream.server.results.outcome import Outcome, spell
-from millstream.server.results.subscriptions import Subscription
+from millstream.server.results.subscriptions import ResultEncoder, Subscription
 
 ENVELOPE_BYTES = 64 * 1024  # of a frame, beside the table
 

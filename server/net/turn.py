@@ -24,8 +24,7 @@ from millstream.engine.ingest.quick import joined
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import ChannelSchema, Credit, Ping, Pong, Train
 from millstream.server.host.intake import StreamIntake, Taken
-from millstream.server.net.bridge import Bridge
-from millstream.server.net.outbox import Outbox
+from millstream.server.net.loop import Bridge, Outbox
 
 PASSED_BY = frozenset((Train, ChannelSchema, Credit, Ping, Pong))  # a train sees for itself whether it can wait with the others
 JOINED_ROWS_MAX = 65_536  # one call of an operator takes no more

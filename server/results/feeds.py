@@ -19,8 +19,7 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.language.names import did_you_mean
 from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Bounds, Feed
-from millstream.server.results.trains import ResultRows
-from millstream.server.results.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
+from millstream.server.results.trains import LOOKED_AT_FROM, ResultRows, WaitingResults, are_too_many
 
 LOOK_S = 0.01
 

@@ -27,10 +27,10 @@ from millstream.server.assembly import assemble
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
-from millstream.server.host.feeding import DeferredFeeder
 from millstream.server.host.inputs import InputFile, open_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
+from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.host.virtual_runtime import VirtualRuntime
 from millstream.server.journal.store import Store
 from millstream.server.results.outcome import Outcome

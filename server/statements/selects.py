@@ -12,9 +12,9 @@ from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.server.host import running
-from millstream.server.host.assignment import Assignment
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.side_streams import Assignment
 from millstream.server.journal.store import StoredQuery
 from millstream.server.results.outcome import Outcome, said
 
