@@ -21,6 +21,7 @@ from millstream.engine.data.errors import EngineError
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
@@ -49,6 +50,7 @@ from millstream.server.results.outcome import Outcome
 from millstream.server.results.subscriptions import Bounds
 from millstream.server.results.trains import ResultRows, pieces_of
 from millstream.server.version import program
+from millstream.server.watch.memory_watch import KEPT_PART, MemoryWatch
 
 if TYPE_CHECKING:
     from millstream.engine.runtime.network import Network
@@ -119,7 +121,9 @@ class Application:
             sheds_when_full=True,
             admission=config.admission,
             optimise_settle_s=config.optimise_settle_s if config.optimise else None,
+            step_ns_max=int(config.step_s_max * NS_PER_S),
         )
+        self.memory = MemoryWatch(self.host.network, config)
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
@@ -130,11 +134,18 @@ class Application:
                 self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
             except ServerError:
                 self._executor.shutdown()
+                if self.journaling is not None:
+                    self.journaling.stop()
                 self.store.close()
                 raise
         self.runtime.scheduler.on_run = self._pass_results_on
         self.runtime.start()
-        for problem in await self.call(partial(restore, self.host, self.journaling, policy_too=config.policy == "auto")):
+        try:
+            problems = await self.call(partial(restore, self.host, self.journaling, policy_too=config.policy == "auto"))
+        except ServerError:  # journal and catalogue do not fit each other
+            await self.stop()
+            raise
+        for problem in problems:
             self.log.error("not_restored", reason=problem)
         self.ready = True
 
@@ -216,15 +227,16 @@ class Application:
         if session.role is not None:
             session.log.info("disconnected", reason=str(error) if error is not None else None)
             if not self.stopping:
+                running.abandon(self.host, session)
                 self.loop.create_task(self._release(session))
 
     async def _release(self, session: Session) -> None:
         if self.stopping:
             return
         if self.host.recordings:
-            from millstream.server.statements.recording import release
+            from millstream.server.statements.control import release_recordings
 
-            await self.call(release, self.host, session)
+            await self.call(release_recordings, self.host, session)
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)
@@ -317,8 +329,10 @@ class Application:
             node = self.host.class_nodes.get(query.planned.physical.options.class_name)
             shed_class = node.id if node is not None and node.may_shed else None
             schema, streams = query.planned.physical.schema, self.host.base_streams(query.reads)
+            own = query.planned.physical.options.memory_bytes_max
+            kept = None if not query.is_durable else (NO_BOUND if own is None else own) // KEPT_PART
             opened = partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class)
-            self.bridge.post(partial(opened, durable=query.is_durable, owner=query.owner))
+            self.bridge.post(partial(opened, kept_bytes_max=kept, owner=query.owner))
 
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
@@ -329,8 +343,11 @@ class Application:
             self.bridge.post(_Results(self._publish, query, pieces, size_bytes))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
-        """End the feed once all results before have been passed on."""
-        if query.kind is not QueryKind.DERIVED:
+        """End the feed once all results before have been passed on; where a derived stream fails, all that reads it."""
+        if query.kind is QueryKind.DERIVED:
+            if reason == "failed":
+                self.bridge.post(partial(self._lose_derived, query, message))
+        else:
             self.bridge.post(partial(self._close_feed, query, query.run, reason, message, counts))
 
     def kept(self, query: Query) -> KeptResults:
@@ -387,6 +404,11 @@ class Application:
             self.log.info("query_ended", query=query.name, reason=reason, detail=message, counts=counts)
         if reason in ("finished", "failed") and not self.stopping:
             self.loop.create_task(self.call(running.finished, self.host, query, run))
+
+    def _lose_derived(self, query: Query, message: str) -> None:
+        self.log.info("query_ended", query=query.name, reason="failed", detail=message)
+        if not self.stopping:
+            self.loop.create_task(self.call(running.derived_failed, self.host, query))
 
     def _revoke_channels(self, name: str) -> None:
         channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]

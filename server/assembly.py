@@ -39,13 +39,23 @@ def assemble(
     sheds_when_full: bool = False,
     admission: str = "off",
     optimise_settle_s: float | None = None,
+    step_ns_max: int | None = None,
 ) -> EngineHost:
     """Return a host that executes statements and watches targets.
 
-    `admission` is off, warn or refuse; `optimise_settle_s` is the settling time of the run-time optimiser, None for none.
+    `admission` is off, warn or refuse; `optimise_settle_s` is the settling time of the run-time optimiser, None for none;
+    `step_ns_max` the processor time that a step may have, None for any.
     """
     host = EngineHost(
-        observer, store, runtime, policy, rewrite=rewrite, sharing=sharing, shed_seed=shed_seed, sheds_when_full=sheds_when_full
+        observer,
+        store,
+        runtime,
+        policy,
+        rewrite=rewrite,
+        sharing=sharing,
+        shed_seed=shed_seed,
+        sheds_when_full=sheds_when_full,
+        step_ns_max=step_ns_max,
     )
     host.execute = partial(_execute, host)
     host.watch = watch = QosWatch(host)

@@ -149,6 +149,20 @@ class Config:
     )
     results_kept_s: float = setting(3600.0, "limits", "How long they are kept at most.", least=0)
 
+    server_memory_bytes_max: int = setting(
+        0,
+        "limits",
+        "Bytes that queues, states, results and steps of all queries may hold together; 0: half of the memory that the machine, or the "
+        "server's control group, has.",
+        least=0,
+    )
+    query_memory_bytes_max: int = setting(
+        0, "limits", "The same for a query whose WITH says no memory_bytes_max; 0: half of server_memory_bytes_max.", least=0
+    )
+    step_s_max: float = setting(
+        2.0, "limits", "Processor time that one step of a query may take where it cannot be cut; then the query ends.", least=0.01
+    )
+
     journal_bytes_max: int = setting(
         2**30, "journal", "Bytes the journal keeps, of all durable streams together; the oldest rows go first.", least=2**20
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from millstream.server.app import Application
 
 SWEEP_S = 0.05
+MEMORY_ROUNDS = 4  # rounds between two looks at what all queries hold
 RATE_ROUNDS = 10  # rounds between two notes of how many rows have come
 JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
 WATCH_S = 1.0  # between two looks at the targets of queries, less where the optimiser is to settle sooner
@@ -72,6 +73,8 @@ class Sweep:
         application.each(application.sessions.values(), lambda session: session.is_overdue(now_ns))
         application.each(application.feeds, lambda found: found.feed.check(now_ns))
         self._pass_time()
+        if self._round % MEMORY_ROUNDS == 0:
+            application.memory.look()
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:

@@ -8,7 +8,6 @@ seen all that arrived before.
 from __future__ import annotations
 
 import pickle
-import zlib
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +15,13 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.data.records import dataclass
 from millstream.engine.runtime import fork
 from millstream.engine.runtime.fork import OperatorState
-from millstream.server.errors import StoreError
-from millstream.server.journal.disk import PART_SUFFIX, Disk, write_whole
-from millstream.server.journal.disk import read as read_file
+from millstream.server.journal.checkpoint_files import read_body, write_body
+from millstream.server.journal.disk import Disk
 
 if TYPE_CHECKING:
     from millstream.engine.flow.sources import Source
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.queries import Query
-
-VERSION = 1
-_MAGIC = b"MSTC"
-_SUFFIX = ".checkpoint"
 
 
 @dataclass(slots=True)
@@ -46,12 +40,6 @@ class Checkpoint:
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     tables: dict[int, list[Any]] = field(default_factory=dict)
     queries: dict[str, QueryState] = field(default_factory=dict)
-    version: int = VERSION
-
-
-def checkpoint_path(directory: Path, at: int) -> Path:
-    """Return the file of the checkpoint at an arrival number."""
-    return directory / f"{at:020d}{_SUFFIX}"
 
 
 def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: Any) -> Checkpoint | None:
@@ -87,32 +75,15 @@ def _source_state(source: Source) -> dict[str, Any]:
     }
 
 
-def write(disk: Disk, directory: Path, checkpoint: Checkpoint) -> None:
+def write(disk: Disk, directory: Path, identity: bytes, checkpoint: Checkpoint) -> None:
     """Put a checkpoint on disk, whole or not at all."""
-    body = pickle.dumps(checkpoint, protocol=5)
-    head = _MAGIC + VERSION.to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
-    write_whole(disk, checkpoint_path(directory, checkpoint.at), [head, body])
+    write_body(disk, directory, identity, checkpoint.at, pickle.dumps(checkpoint, protocol=5))
 
 
-def read(disk: Disk, directory: Path, at: int) -> Checkpoint | None:
-    """Return the checkpoint at an arrival number, None when there is none. StoreError when it is corrupt or of another version."""
-    path = checkpoint_path(directory, at)
-    if not disk.exists(path):
+def read(disk: Disk, directory: Path, identity: bytes, at: int) -> Checkpoint | None:
+    """Return the checkpoint at an arrival number, None when there is none. StoreError when it is damaged or of another version."""
+    body = read_body(disk, directory, identity, at)
+    if body is None:
         return None
-    content = read_file(disk, path)
-    body = content[12:]
-    if content[:4] != _MAGIC or zlib.crc32(body).to_bytes(4, "little") != content[8:12]:
-        raise StoreError(f"{path} is corrupt", hint="move it away: the queries whose state it holds then begin anew")
-    version = int.from_bytes(content[4:8], "little")
-    if version != VERSION:
-        raise StoreError(f"{path} has version {version} and this server reads {VERSION}", hint="start the release that wrote it")
     found: Checkpoint = pickle.loads(body)
     return found
-
-
-def forget_before(disk: Disk, directory: Path, at: int) -> None:
-    """Remove checkpoints before an arrival number, and what a crash left half written."""
-    for name in disk.names(directory):
-        path = directory / name
-        if path.suffix == PART_SUFFIX or (path.suffix == _SUFFIX and int(path.stem) < at):
-            disk.unlink(path)

@@ -13,10 +13,13 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.durability import checkpoints
 from millstream.server.host.contract import HeldBlock, HeldRows
+from millstream.server.journal.checkpoint_files import checkpoint_path, forget_before
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal
-from millstream.server.journal.records import CONTROL, ROWS, Record, rows_data
+from millstream.server.journal.known import NEW_FOLDER, OLD_FOLDER
+from millstream.server.journal.records import CONTROL, DEFINITION, ROWS, Record, definition_record, rows_data
 from millstream.server.journal.segments import records_of
+from millstream.server.journal.store import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
@@ -47,7 +50,8 @@ class Journaling:
         self.host = host
         self.bounds = bounds
         self.disk = disk
-        self.journal = Journal(directory, disk, fsync_s=bounds.fsync_s, report=host.observer.reported)
+        _convert(host, directory, disk)
+        self.journal = Journal(directory, disk, host.store, fsync_s=bounds.fsync_s, report=host.observer.reported)
         self.numbers: dict[str, int] = {}
         self._began_us = host.runtime.now_us()
         self.journal.start()
@@ -63,16 +67,25 @@ class Journaling:
         segments = self.journal.segments
         found = max(segment.last_us for segment in segments)
         if found == 0:  # the checkpoint at which the journal begins is all there is
-            checkpoint = checkpoints.read(self.disk, self.directory, segments[0].base)
+            checkpoint = checkpoints.read(self.disk, self.directory, self.host.store.identity, segments[0].base)
             times = [] if checkpoint is None else [state["last_arrival_us"] or 0 for state in checkpoint.sources.values()]
             found = max(times, default=0)
         return found
 
     def add(self, name: str, number: int, *, record: bool = True) -> None:
-        """Keep a stream or table from now on, under its number in the catalogue."""
+        """Keep a stream or table from now on, under its number in the catalogue. Its definition stands before its rows in the journal."""
+        if record:
+            self.journal.append(self._definition(name, number))
         self.numbers[name] = number
         if record:
             self.record(name)
+
+    def _definition(self, name: str, number: int) -> Record:
+        return definition_record(number, self.host.store.definition(number).content, self.journal.end, self.host.runtime.now_us())
+
+    def _roll(self, base: int) -> None:
+        """Begin a segment with the definitions of all that is kept: it can be read without the catalogue and the segments before it."""
+        self.journal.roll(base, [self._definition(name, number) for name, number in self.numbers.items()])
 
     def record(self, name: str) -> None:
         """Begin to write down what enters a stream."""
@@ -163,12 +176,13 @@ class Journaling:
         number = self.numbers[definition.name]
         upto = self.host.network.sources[definition.name].reserved_lo  # rows that wait for the disk have not entered yet
         parts = [(self.disk.open_read(segment.path), segment.size) for segment in self.journal.segments]
+        seed = self.journal.segments[-1].seed
 
         def blocks() -> Iterator[HeldBlock]:
             for file, size in parts:
                 with file:
-                    for record in records_of(file.read(size)):
-                        if record.lo >= upto:
+                    for record in records_of(file.read(size), seed):
+                        if record.lo >= upto or record.kind == DEFINITION:
                             continue
                         if record.stream == number and record.kind == ROWS:
                             yield HeldBlock(record.lo, record.columns(definition.schema))
@@ -199,12 +213,13 @@ class Journaling:
         made = None
         for _ in range(TRIES):
             self.journal.wait_safe()
-            made = checkpoints.take(host, queries, dict(self.numbers), self.journal.roll)
+            made = checkpoints.take(host, queries, dict(self.numbers), self._roll)
             if made is not None:
                 break
         if made is None:
             return False
-        checkpoints.write(self.disk, self.directory, made)
+        self.journal.note_segments()
+        checkpoints.write(self.disk, self.directory, host.store.identity, made)
         self._began_us = host.runtime.now_us()
         self._let_go()
         return True
@@ -220,12 +235,23 @@ class Journaling:
             if kept <= self.bounds.bytes_max and not too_old:
                 break
             kept -= segment.size
-            if self.disk.exists(checkpoints.checkpoint_path(self.directory, following.base)):
+            if self.disk.exists(checkpoint_path(self.directory, following.base)):
                 floor = following.base
         if floor > segments[0].base:
             self.journal.drop_before(floor)
-            checkpoints.forget_before(self.disk, self.directory, floor)
+            forget_before(self.disk, self.directory, floor)
 
     def stop(self) -> None:
         """Force everything to disk."""
         self.journal.stop()
+
+
+def _convert(host: EngineHost, directory: Path, disk: Disk) -> None:
+    """Make a data directory of version 0.1.0 one of this release."""
+    if host.store.format == FORMAT_VERSION and not any(disk.exists(directory / name) for name in (NEW_FOLDER, OLD_FOLDER)):
+        return
+    from millstream.server.durability.first_checkpoints import take_over  # both are loaded by the one start that needs them
+    from millstream.server.journal.conversion import convert
+
+    definitions = {d.position: d.content for d in host.store.definitions()}
+    convert(disk, directory, host.store, definitions, take_over, host.observer.reported)

@@ -7,6 +7,7 @@ other streams enters those: what they fed before is in the journal itself, what 
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -17,11 +18,14 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.runtime import fork
 from millstream.server.durability import checkpoints
 from millstream.server.durability.checkpoints import Checkpoint
+from millstream.server.errors import StoreError
 from millstream.server.host import running
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import QueryKind
 from millstream.server.host.side_streams import DirectFeeder
-from millstream.server.journal.records import ROWS, Record
+from millstream.server.journal.known import way_out
+from millstream.server.journal.records import DEFINITION, ROWS, Record
+from millstream.server.journal.store import StoredRun
 
 if TYPE_CHECKING:
     from millstream.engine.data.column import Column
@@ -78,7 +82,7 @@ class Recovery:
         host.feeder = self
         segments = journal.segments
         floor = segments[0].base
-        checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, floor)
+        checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, host.store.identity, floor)
         self._read_fed(self._records())
         host.network.ingress.advance_to(floor)
         if checkpoint is not None:
@@ -97,9 +101,20 @@ class Recovery:
     def _read_fed(self, records: Iterator[Record]) -> None:
         """Learn up to which row each INSERT's results are in the journal."""
         for record in records:
+            if record.kind == DEFINITION:
+                self._compare(record)
             fed = record.meta.get("fed") if record.kind == ROWS else None
             if fed is not None:
                 self._fed_upto[fed[0]] = max(self._fed_upto.get(fed[0], -1), fed[1])
+
+    def _compare(self, record: Record) -> None:
+        """The journal has each definition too, so one that the catalogue remembers otherwise is noticed."""
+        if record.stream not in self.journaling.numbers.values():
+            return
+        stored = self.host.store.definition(record.stream)
+        if stored.content != record.meta:
+            message = f"catalogue and journal do not agree on {record.meta['kind']} {record.meta['name']}: the catalogue is damaged"
+            raise StoreError(message, hint=way_out(self.journaling.directory))
 
     # --- the checkpoint ---
 
@@ -142,11 +157,11 @@ class Recovery:
     def _replay(self, floor: int, checkpoint: Checkpoint | None) -> None:
         host = self.host
         names = {number: name for name, number in self.journaling.numbers.items()}
-        self._refuse_incomplete(floor if checkpoint is None else checkpoint.at)
+        self._begin_incomplete_anew(floor if checkpoint is None else checkpoint.at)
         for record in self._records():
             self._begin_due(record.lo)
             name = names.get(record.stream)
-            if name is None:
+            if name is None or record.kind == DEFINITION:
                 continue
             host.network.ingress.advance_to(record.lo)
             source = host.network.sources[name]
@@ -162,14 +177,14 @@ class Recovery:
                 self._take_out_failed()
                 time.sleep(STEP_S)
 
-    def _refuse_incomplete(self, at: int) -> None:
-        """A query that began before the journal does, and whose state no checkpoint has, begins anew at the end: said, never guessed."""
+    def _begin_incomplete_anew(self, at: int) -> None:
+        """A query that began before the journal does, and whose state no checkpoint has, begins anew with the first row that is kept."""
         runs = self.host.store.runs()
         for query in self._deferred:
             run = runs.get(query.key)
             if run is not None and run.began_at < at and self.journaling.keeps_all_of(query):
-                self.problems.append(f"{query.key}: rows that it was made of are kept no longer, so it begins anew")
-                self.host.store.forget_run(query.key)
+                self.problems.append(f"{query.key}: rows that it was made of are kept no longer, so it begins anew with those that are")
+                self.host.store.set_run(query.key, StoredRun(at, secrets.token_hex(6)))  # an identity that no token has
 
     def _begin_due(self, upto: int | None) -> None:
         """Begin what once began before the record at `upto`; with None all that is left."""

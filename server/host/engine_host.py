@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from millstream.engine.data.column import Column
-from millstream.engine.data.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.errors import BoundReached, InvalidDefinition, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
@@ -26,6 +26,7 @@ from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.physical import QueryOptions
 from millstream.engine.runtime.executor import Executor
+from millstream.engine.runtime.memory import NO_BOUND
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
@@ -71,6 +72,7 @@ class EngineHost:
         sharing: str = DEFAULT,
         shed_seed: int = 0,
         sheds_when_full: bool = False,
+        step_ns_max: int | None = None,
     ) -> None:
         self.observer = observer
         self.store = store
@@ -94,7 +96,8 @@ class EngineHost:
         self.network = Network(self, sharing=sharing != OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
         self.network.choose_periods = period_chooser(sharing)
         self.sharing = sharing
-        self.executor = Executor(self.network)
+        processor_ns = None if step_ns_max is None else time.thread_time_ns
+        self.executor = Executor(self.network, processor_ns=processor_ns, step_ns_max=step_ns_max or 0)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))
         self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
@@ -349,6 +352,15 @@ class EngineHost:
                 return log.utility.failures
         return 0, ""
 
+    def memory_of(self, query: Query) -> tuple[int | None, int | None]:
+        """Return the bytes that a running query holds and those that it may hold; None where nothing bounds it."""
+        running = None if query.id is None else self.network.queries.get(query.id)
+        if running is None:
+            return None, None
+        memory = self.network.memory
+        bound = memory.bound_of(running)
+        return memory.use_of(running).total, None if bound >= NO_BOUND else bound
+
     # --- what the network and the scheduler tell ---
 
     def deliver(self, query: Query, run: int, train: Train) -> None:
@@ -380,10 +392,10 @@ class EngineHost:
         self.feeder.feed(name, self.order_of(query), seqs, columns)
 
     def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
-        """An operator raised. The scheduler halts the query; whoever subscribed is told."""
-        found = self.queries.of_id(query)
+        """An operator raised, or a bound was reached. The query does nothing more; whoever subscribed is told."""
+        found = self.queries.of_id(query) or next((q for q in tuple(self.derived.values()) if q.id == query), None)
         if found is not None:
-            found.failure = f"{type(error).__name__}: {error}"
+            found.failure = str(error) if isinstance(error, BoundReached) else f"{type(error).__name__}: {error}"
             self.observer.query_ended(found, "failed", found.failure, {})
 
     def _instructed(self, instruction: Instruction) -> None:

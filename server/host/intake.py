@@ -270,11 +270,15 @@ class StreamIntake:
     def is_pressed(self) -> bool:
         """Whether what was let in is not worked off fast enough, so that publishers should wait."""
         source = self.host.network.sources.get(self.name)
-        return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
+        if source is None:
+            return False
+        return source.log.is_full or self.name in self.host.network.memory.pressed or self.host.is_pressed(self.name)
 
     def pressed_by(self) -> str:
         """Say what its publishers wait for."""
         source = self.host.network.sources.get(self.name)
+        if source is not None and self.name in self.host.network.memory.pressed:
+            return "queries hold nearly as much memory as they may (SHOW QUERIES tells what each holds)"
         if source is None or not source.log.is_full:
             return "results wait for those who read them"
         behind = [q for q in self.host.network.readers(self.name) if self.host.lag_of(q, self.name)]

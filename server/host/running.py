@@ -157,6 +157,7 @@ def _splice(
     else:
         delta = host.network.add_query(query.name, physical, deliver, class_node=node, **how)
     query.id = query.last_id = delta.query.id
+    host.network.queries[query.id].results_bytes = query.waiting.held
     try:
         host.runtime.add(delta)
     except BaseException:
@@ -257,6 +258,14 @@ def release(host: EngineHost, owner: object) -> int:
     return len(owned)
 
 
+def abandon(host: EngineHost, owner: object) -> None:
+    """Do no more work for the temporary queries of a connection that is gone, until `release` takes them out; from any thread."""
+    for query in host.queries.owned_by(owner):
+        running = None if query.id is None else host.network.queries.get(query.id)
+        if running is not None:
+            running.abandon()
+
+
 def due(host: EngineHost, now_us: int) -> None:
     """Start queries whose time has come and end those whose lifetime is over. Raises what kept one of them from it."""
     problem: Exception | None = None
@@ -296,6 +305,23 @@ def end_derived(host: EngineHost, query: Query) -> None:
         host.runtime.remove(identity, operators_alone(host, identity))
         host.network.forget_derived(query.name)
     query.state = QueryState.DROPPED
+
+
+def derived_failed(host: EngineHost, query: Query) -> None:
+    """Take a derived stream's query out that failed, after all that reads the stream: it would wait for ever. The definition stays."""
+    if query.id is None or host.derived.get(query.name) is not query:
+        return
+    for reader in host.queries.readers_of(query.name):
+        if reader.id is not None:
+            reader.failure = f"stream {query.name}, which it reads, has ended: {query.failure}"
+            host.observer.query_ended(reader, "failed", reader.failure, host.counts(reader))
+            finished(host, reader, reader.run)
+    for other in tuple(host.derived.values()):
+        if other.id is not None and query.name in other.reads:
+            other.failure = f"stream {query.name}, which it reads, has ended: {query.failure}"
+            derived_failed(host, other)
+    end_derived(host, query)
+    query.state = QueryState.FINISHED
 
 
 def drop_relation(host: EngineHost, name: str) -> None:

@@ -166,7 +166,7 @@ def read(disk: Disk, path: Path, bytes_max: int = -1) -> bytes:
 def write_all(disk: Disk, handle: int, parts: Sequence[Any]) -> None:
     """Append buffers, all of them: what one call does not take the next one does."""
     wanted = sum(len(part) for part in parts)
-    taken = disk.write(handle, parts)
+    taken = disk.write(handle, parts) if wanted else 0
     while taken < wanted:
         rest = memoryview(b"".join(parts))[taken:]
         taken += disk.write(handle, [rest])

@@ -13,24 +13,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from millstream.server.errors import StoreError
 from millstream.server.journal.disk import Disk, write_all
-from millstream.server.journal.records import Record, encode
-from millstream.server.journal.segments import HEADER_BYTES, Segment, create_segment, find_segments
+from millstream.server.journal.known import FOLDER, Known, Ledger
+from millstream.server.journal.opening import Report, open_journal
+from millstream.server.journal.records import DEFINITION, Record, encode
+from millstream.server.journal.segments import Ending, Segment, create_segment
 
-FOLDER = "journal"
 RETRY_S = 1.0
 
 
 class Journal:
     """The open journal of a data directory. `report(kind, message)` is told what whoever runs the server must know."""
 
-    def __init__(self, directory: Path, disk: Disk, *, fsync_s: float, report: Callable[[str, str], None]) -> None:
+    def __init__(self, directory: Path, disk: Disk, ledger: Ledger, *, fsync_s: float, report: Report) -> None:
         self.disk = disk
         self.directory = directory / FOLDER
+        self._ledger = ledger
         self._fsync_s = fsync_s
         self._report = report
         self._changed = threading.Condition(threading.Lock())
@@ -39,20 +41,12 @@ class Journal:
         self._stopping = False
         self._idle = False  # the thread sleeps until something is written
         self._failed = False
-        try:
-            disk.make_directory(self.directory)
-            self.segments: list[Segment] = find_segments(disk, self.directory)
-            self._file = self._open_last()
-        except OSError as error:
-            raise StoreError(f"cannot use the journal in {self.directory}: {error}", hint="check the data directory") from error
+        self._noting_failed = False
+        found = open_journal(disk, self.directory, ledger, report)
+        self.segments: list[Segment] = found.segments
+        self._file = found.file
+        self._durable = found.durable
         self._thread = threading.Thread(target=self._force, name="journal", daemon=True)
-
-    def _open_last(self) -> int:
-        if not self.segments:
-            segment, file = create_segment(self.disk, self.directory, 0)
-            self.segments.append(segment)
-            return file
-        return self.disk.open_append(self.segments[-1].path)
 
     def start(self) -> None:
         """Begin to force to disk."""
@@ -77,21 +71,23 @@ class Journal:
 
     def append(self, record: Record) -> int:
         """Write a record; returns the place after it, for `when_safe`. StoreError when the disk does not take it."""
-        data = encode(record)
         with self._changed:
             segment = self.segments[-1]
             if self._failed:
                 raise StoreError(
                     "the journal could not be forced to disk, so nothing more is accepted", hint="see the server's log; restart it"
                 )
+            parts, check = encode(record, segment.seed, segment.check, self._written - self._synced)
             try:
-                write_all(self.disk, self._file, [data])
+                write_all(self.disk, self._file, parts)
             except OSError as error:
                 self.disk.truncate(self._file, segment.size)
                 raise StoreError(f"the journal cannot be written: {error.strerror or error}", hint="make room on the disk") from error
-            segment.size += len(data)
-            segment.last_us, segment.end = record.now_us, record.hi
-            self._written += len(data)
+            size = sum(map(len, parts))
+            segment.size += size
+            segment.last_us, segment.end, segment.check = record.now_us, max(segment.end, record.hi), check
+            segment.has_data = segment.has_data or record.kind != DEFINITION
+            self._written += size
             if self._idle:
                 self._changed.notify_all()
             return self._written
@@ -110,28 +106,38 @@ class Journal:
         self.when_safe(place, done.set)
         done.wait()
 
-    def roll(self, base: int) -> None:
-        """Begin a new segment at an arrival number; the old one is forced to disk."""
+    def roll(self, base: int, records: Sequence[Record] = ()) -> None:
+        """Begin a new segment at an arrival number, with some records; the old one is forced to disk."""
         with self._changed:
-            if self.segments[-1].base == base:
+            last = self.segments[-1]
+            if last.base == base:
                 return  # nothing has come since it began
             self.disk.sync(self._file)
             self._synced = self._written
-            segment, file = create_segment(self.disk, self.directory, base)
+            segment, file = create_segment(self.disk, self.directory, self._ledger.identity, base, last.ending, records)
             self.disk.close(self._file)
             self._file = file
             self.segments = [*self.segments, segment]
+            self._note_durable(segment.ending)
 
-    def drop_before(self, base: int) -> int:
-        """Let go of the segments before the one that begins at `base`; returns how many bytes that frees."""
+    def note_segments(self) -> None:
+        """Let the catalogue know of the segments. To be called on the thread that executes statements."""
+        with self._changed:
+            first, last = self.segments[0], self.segments[-1]
+            known = Known(first.base, last.base, max(last.size - (self._written - self._synced), 0))
+        self._ledger.note_known(known)
+
+    def drop_before(self, base: int) -> None:
+        """Let go of the segments before the one that begins at `base`."""
         with self._changed:
             gone = [s for s in self.segments[:-1] if s.base < base]
             self.segments = [s for s in self.segments if s not in gone]
+        if gone:
+            self.note_segments()  # first, so that a crash in between is not taken for a loss
         for segment in gone:
             self.disk.unlink(segment.path)
         if gone:
             self.disk.sync_directory(self.directory)
-        return sum(s.size - HEADER_BYTES for s in gone)
 
     # --- forcing ---
 
@@ -145,11 +151,12 @@ class Journal:
                     self._idle = False
                 if not self._waiting and not self._stopping:
                     self._changed.wait(self._fsync_s)
-                target, file = self._written, self.disk.duplicate(self._file)
+                target, file, ending = self._written, self.disk.duplicate(self._file), self.segments[-1].ending
                 stopping, dirty = self._stopping and not self._waiting, target > self._synced
             try:
                 if dirty:
                     self.disk.sync(file)
+                    self._note_durable(ending)
             except OSError as error:
                 self._fail(error)
                 if self._stopping:
@@ -161,6 +168,15 @@ class Journal:
             self._call_safe(target)
             if stopping:
                 return
+
+    def _note_durable(self, ending: Ending) -> None:
+        """Note how far the disk has the journal. That only helps to tell damage later: a failure is told and hinders nobody."""
+        try:
+            self._durable.note(ending)
+        except OSError as error:
+            known, self._noting_failed = self._noting_failed, True
+            if not known:
+                self._report("journal_note_failed", f"how far the journal is on disk cannot be noted: {error.strerror or error}")
 
     def _fail(self, error: OSError) -> None:
         with self._changed:
@@ -181,10 +197,14 @@ class Journal:
                 self._report("journal_call_failed", f"what waited for the disk failed: {type(error).__name__}: {error}")
 
     def stop(self) -> None:
-        """Force what was written and end the thread."""
+        """Force what was written, end the thread, and let the catalogue know where the journal ends."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
         self.disk.close(self._file)
+        self._durable.close()
+        if not self._failed:
+            last = self.segments[-1]
+            self._ledger.note_known(Known(self.segments[0].base, last.base, last.size, is_empty=not last.has_data))

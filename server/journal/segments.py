@@ -1,117 +1,147 @@
 """The journal's files: segments that are only appended to, each named by the arrival number at which it begins.
 
-A crash may cut the last record of the last segment: that tail was never acknowledged as safe and is cut off. A record whose checksum
-does not fit anywhere else means that the disk has changed what was written; then nothing is guessed, the server does not start.
+A segment begins with a head of its own: the identity that journal and catalogue share, and where the segment before it ended, with the
+check of its last record. So a file of another directory, and one that is missing or too short, are noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from millstream.engine.data.records import dataclass
-from millstream.server.errors import StoreError
 from millstream.server.journal.disk import Disk, read, write_whole
-from millstream.server.journal.records import HEAD_BYTES, Corrupt, Record, Torn, decode
+from millstream.server.journal.records import Record, encode, find, record_of, seed_of
 
-FORMAT_VERSION = 1
-_MAGIC = b"MSTJ"
-_SUFFIX = ".journal"
-HEADER_BYTES = 8
+FORMAT_VERSION = 2
+MAGIC = b"MSTJ"
+SUFFIX = ".journal"
+_HEAD = struct.Struct("<4sI16sqqqI")  # magic, version, identity, base, base and bytes of the segment before, check of its last record
+_CHECK = struct.Struct("<I")
+HEADER_BYTES = _HEAD.size + _CHECK.size
+
+
+class NoHeader(Exception):
+    """A file that does not begin as a segment does: damaged, or too short."""
+
+
+class OtherVersion(Exception):
+    """A segment of another format."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"format {version}")
+        self.version = version
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where a segment ended: its base, its bytes, the check of its last record (of its header when it has none)."""
+
+    base: int
+    size: int
+    check: int
+
+
+NO_SEGMENT = Ending(-1, 0, 0)  # before the first one
+LET_GO = Ending(-2, 0, 0)  # one that is not known any more: a checkpoint has what it led to
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A segment's head. `check` is what its first record names as the check before."""
+
+    identity: bytes
+    base: int
+    previous: Ending
+    check: int
 
 
 @dataclass(slots=True)
 class Segment:
-    """One file. `size` is how much of it is known to be good; `last_us` the processing time of its last record."""
+    """One file. `size` is how much of it is known to be good; `last_us` the processing time of its last record.
+
+    `check` is that of its last record; `previous` is how the segment before it ended.
+    `seed` is that of the journal's identity. `has_data` when more than definitions came.
+    """
 
     path: Path
     base: int
     size: int
     last_us: int = 0
     end: int = 0
+    check: int = 0
+    previous: Ending = NO_SEGMENT
+    seed: int = 0
+    has_data: bool = False
+
+    @property
+    def ending(self) -> Ending:
+        """Where the segment ends now."""
+        return Ending(self.base, self.size, self.check)
 
     def records(self, disk: Disk) -> Iterator[Record]:
         """Yield the records that are known to be good."""
-        yield from records_of(read(disk, self.path, self.size))
+        yield from records_of(read(disk, self.path, self.size), self.seed)
 
 
-def records_of(content: bytes) -> Iterator[Record]:
+def records_of(content: bytes, seed: int) -> Iterator[Record]:
     """Yield the records of a file's first bytes, which are known to be good."""
     view = memoryview(content)
     at = HEADER_BYTES
     while at < len(view):
-        record, at = decode(view, at)
-        yield record
+        found = find(view, at, seed)
+        at = found.stop
+        yield record_of(view, found)
 
 
 def segment_path(directory: Path, base: int) -> Path:
     """Return the file of the segment that begins at an arrival number."""
-    return directory / f"{base:020d}{_SUFFIX}"
+    return directory / f"{base:020d}{SUFFIX}"
 
 
-def create_segment(disk: Disk, directory: Path, base: int) -> tuple[Segment, int]:
-    """Make a new segment and return it with its open file; the directory's entry is on disk when this returns."""
+def base_of(name: str) -> int | None:
+    """Return the arrival number in a segment's name; None when it is not the name of one."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if name.endswith(SUFFIX) and len(stem) == 20 and stem.isascii() and stem.isdigit() else None
+
+
+def create_segment(
+    disk: Disk, directory: Path, identity: bytes, base: int, previous: Ending, records: Sequence[Record] = ()
+) -> tuple[Segment, int]:
+    """Make a new segment that begins with some records; returns it with its open file. It has its name once the disk has it."""
     path = segment_path(directory, base)
-    file = write_whole(disk, path, [_header()], keep_open=True)
+    if disk.exists(path):
+        raise FileExistsError(f"{path} is there already")
+    header, check = header_bytes(identity, base, previous)
+    seed = seed_of(identity)
+    parts = [header]
+    for record in records:
+        made, check = encode(record, seed, check)
+        parts += made
+    file = write_whole(disk, path, parts, keep_open=True)
     assert file is not None
-    return Segment(path, base, HEADER_BYTES, end=base), file
+    return Segment(path, base, sum(len(p) for p in parts), end=base, check=check, previous=previous, seed=seed), file
 
 
-def _header() -> bytes:
-    return _MAGIC + FORMAT_VERSION.to_bytes(4, "little")
+def header_bytes(identity: bytes, base: int, previous: Ending) -> tuple[bytes, int]:
+    """Return a segment's head and its check."""
+    head = _HEAD.pack(MAGIC, FORMAT_VERSION, identity, base, previous.base, previous.size, previous.check)
+    check = zlib.crc32(head)
+    return head + _CHECK.pack(check), check
 
 
-def find_segments(disk: Disk, directory: Path) -> list[Segment]:
-    """Return the segments in order, checked record by record; the torn tail of the last one is cut off. StoreError when one is corrupt."""
-    paths = [directory / name for name in disk.names(directory) if name.endswith(_SUFFIX)]
-    return [_checked(disk, path, is_last=path is paths[-1]) for path in paths]
-
-
-def _checked(disk: Disk, path: Path, *, is_last: bool) -> Segment:
-    content = read(disk, path)
-    if is_last and len(content) < HEADER_BYTES:
-        content = _begun_anew(disk, path)
-    if content[:4] != _MAGIC:
-        raise StoreError(f"{path} is no journal", hint=_mend(path))
+def read_header(content: bytes | memoryview) -> Header:
+    """Return a segment's head. NoHeader when it is damaged or cut, OtherVersion when this server does not read it."""
+    if bytes(content[:4]) != MAGIC or len(content) < 8:
+        raise NoHeader
     version = int.from_bytes(content[4:8], "little")
-    if version != FORMAT_VERSION:
-        raise StoreError(
-            f"{path} has format {version} and this server reads format {FORMAT_VERSION}", hint="start the release that wrote it"
-        )
-    view = memoryview(content)
-    segment = Segment(path, int(path.stem), HEADER_BYTES, end=int(path.stem))
-    at = HEADER_BYTES
-    while at < len(view):
-        try:
-            record, at = decode(view, at)
-        except (Torn, Corrupt) as problem:
-            if not is_last or (isinstance(problem, Corrupt) and not _is_tail(view, at)):
-                raise StoreError(f"{path} is corrupt at byte {at}: the record's checksum does not fit", hint=_mend(path)) from None
-            _cut(disk, path, at)
-            break
-        segment.size, segment.last_us, segment.end = at, record.now_us, record.hi
-    return segment
-
-
-def _begun_anew(disk: Disk, path: Path) -> bytes:
-    """The crash came before the file's first bytes."""
-    write_whole(disk, path, [_header()])
-    return _header()
-
-
-def _cut(disk: Disk, path: Path, size: int) -> None:
-    handle = disk.open_append(path)
-    try:
-        disk.truncate(handle, size)
-    finally:
-        disk.close(handle)
-
-
-def _is_tail(view: memoryview, at: int) -> bool:
-    """Whether a record that does not fit is the last one, or the space of rows that never reached the disk (zeros)."""
-    length = int.from_bytes(view[at : at + 4], "little")
-    return at + HEAD_BYTES + length >= len(view) or not any(view[at:])
-
-
-def _mend(path: Path) -> str:
-    return f"restore {path.name} from a copy; or move it and all journal files away, which gives up the rows that they hold"
+    ours = MAGIC + FORMAT_VERSION.to_bytes(4, "little")
+    check = int.from_bytes(content[_HEAD.size : HEADER_BYTES], "little")
+    if len(content) < HEADER_BYTES or zlib.crc32(content[8 : _HEAD.size], zlib.crc32(ours)) != check:
+        raise NoHeader if version == FORMAT_VERSION else OtherVersion(version)
+    if version != FORMAT_VERSION:  # the rest is as this version writes it, so the number itself is damaged
+        raise NoHeader
+    _, _, identity, base, *previous = _HEAD.unpack_from(content, 0)
+    return Header(identity, base, Ending(*previous), check)

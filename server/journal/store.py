@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
@@ -22,9 +23,12 @@ from millstream.engine.data.records import dataclass
 from millstream.server.errors import StorageError, StoreError
 from millstream.server.journal.changes import Change
 from millstream.server.journal.directory_lock import lock
-from millstream.server.journal.disk import Disk, SystemDisk
+from millstream.server.journal.disk import Disk, SystemDisk, read
+from millstream.server.journal.known import FOLDER, Known, way_out
+from millstream.server.journal.segments import base_of
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+FORMATS_READ = (1, 2)  # 1 is converted (conversion.py)
 FILE_NAME = "catalogue.sqlite"
 POLICY_NOTE = "policy"  # the note that remembers the policy that was set
 
@@ -37,6 +41,9 @@ CREATE TABLE IF NOT EXISTS queries (
     position INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, text TEXT, plan TEXT, options TEXT NOT NULL,
     desired TEXT NOT NULL, start_at_us INTEGER, lifetime_us INTEGER) STRICT;
 CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, began_at INTEGER NOT NULL, identity TEXT NOT NULL, earlier TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS journal (
+    id INTEGER PRIMARY KEY CHECK (id = 1), first INTEGER NOT NULL, last INTEGER NOT NULL, end INTEGER NOT NULL,
+    is_empty INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS sources (name TEXT PRIMARY KEY, text TEXT NOT NULL) STRICT;
 """
 
@@ -49,6 +56,11 @@ class StoredDefinition:
     kind: str
     name: str
     statement: str
+
+    @property
+    def content(self) -> dict[str, str]:
+        """What the journal keeps of it."""
+        return {"kind": self.kind, "name": self.name, "statement": self.statement}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +101,44 @@ class Store:
             if directory is not None:
                 self.disk.make_directory(directory)
                 self._lock = lock(directory)
+                self._refuse_lost(directory)
             self._connection = _in_memory() if self.path is None else self.disk.connect(self.path)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"cannot use the data directory {directory}: {error}", hint="choose another with --data-dir") from error
+        try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_TABLES)
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"cannot use the data directory {directory}: {error}", hint="choose another with --data-dir") from error
-        self._check_version()
+            self._check()
+        except (StoreError, StorageError, sqlite3.Error) as error:
+            self.close()
+            raise self._unusable(error) if isinstance(error, sqlite3.Error) else error from error
+
+    def _refuse_lost(self, directory: Path) -> None:
+        """Refuse to begin an empty catalogue over a journal: its streams would get the numbers of those that are lost."""
+        assert self.path is not None
+        is_there = self.disk.exists(self.path) and bool(read(self.disk, self.path, 1))
+        held = [name for name in self.disk.names(directory / FOLDER) if base_of(name) is not None]
+        if held and not is_there:
+            assert self._lock is not None
+            self._lock.close()
+            what = "is empty" if self.disk.exists(self.path) else "is missing"
+            raise StoreError(
+                f"{self.path} {what}, and {directory / FOLDER} has {len(held)} segments of rows", hint=way_out(directory / FOLDER)
+            )
+
+    def _unusable(self, error: sqlite3.Error) -> StoreError:
+        """Return what to say of a file that SQLite cannot read or write."""
+        if isinstance(error, sqlite3.OperationalError) or self.path is None:
+            return StoreError(f"cannot use the catalogue {self.path}: {error}", hint="check the data directory")
+        return StoreError(f"{self.path} is damaged: {error}", hint=way_out(self.path.parent / FOLDER))
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        """Return the rows of a SELECT. StoreError when the file is damaged."""
+        try:
+            return self._connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
 
     def close(self) -> None:
         """Close the file, and leave the directory to others."""
@@ -114,8 +157,8 @@ class Store:
 
     def note(self, key: str) -> str | None:
         """Return a remembered word, such as the policy that was set."""
-        row = self._connection.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._rows("SELECT value FROM about WHERE key = ?", key)
+        return str(rows[0][0]) if rows else None
 
     def set_note(self, key: str, value: str) -> None:
         """Remember a word."""
@@ -123,8 +166,15 @@ class Store:
 
     def definitions(self) -> list[StoredDefinition]:
         """Return the definitions in the order they were made."""
-        rows = self._connection.execute("SELECT position, kind, name, statement FROM definitions ORDER BY position")
+        rows = self._rows("SELECT position, kind, name, statement FROM definitions ORDER BY position")
         return [StoredDefinition(*row) for row in rows]
+
+    def definition(self, number: int) -> StoredDefinition:
+        """Return the definition with a number; KeyError when there is none."""
+        rows = self._rows("SELECT position, kind, name, statement FROM definitions WHERE position = ?", number)
+        if not rows:
+            raise KeyError(number)
+        return StoredDefinition(*rows[0])
 
     def reserve_number(self) -> int:
         """Return a number for a definition, never given before or again, also if nothing comes of it: the journal may name it at once.
@@ -134,8 +184,7 @@ class Store:
         assert not self._connection.in_transaction
         if self._execute("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'definitions'").rowcount == 0:
             self._execute("INSERT INTO sqlite_sequence VALUES ('definitions', 1)")
-        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'definitions'").fetchone()
-        return int(row[0])
+        return self.number_max
 
     def add_definition(self, kind: str, name: str, statement: str, number: int | None = None) -> int:
         """Keep a definition; returns its number, which no other one ever has: the one reserved for it, or the next."""
@@ -150,15 +199,20 @@ class Store:
 
     def source(self, function: str) -> str | None:
         """Return the text of a function's file."""
-        row = self._connection.execute("SELECT text FROM sources WHERE name = ?", (function,)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._rows("SELECT text FROM sources WHERE name = ?", function)
+        return str(rows[0][0]) if rows else None
 
     def queries(self) -> list[StoredQuery]:
         """Return the durable queries in the order they were made."""
-        rows = self._connection.execute(
-            "SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position"
-        )
-        return [StoredQuery(r[0], r[1], None if r[2] is None else json.loads(r[2]), json.loads(r[3]), *r[4:]) for r in rows]
+        rows = self._rows("SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position")
+        return [StoredQuery(r[0], r[1], self._read(r[2]), self._read(r[3]) or {}, *r[4:]) for r in rows]
+
+    def _read(self, text: str | None) -> Any:
+        """Return what was kept as JSON. StoreError when it is that no more."""
+        try:
+            return None if text is None else json.loads(text)
+        except ValueError as error:
+            raise self._unusable(sqlite3.DatabaseError(f"{error} in {text[:40] if text else text}")) from error
 
     def add_query(self, query: StoredQuery) -> None:
         """Keep a query."""
@@ -170,8 +224,8 @@ class Store:
 
     def runs(self) -> dict[str, StoredRun]:
         """Return the runs that can be rebuilt, by key."""
-        rows = self._connection.execute("SELECT key, began_at, identity, earlier FROM runs")
-        return {r[0]: StoredRun(r[1], r[2], json.loads(r[3])) for r in rows}
+        rows = self._rows("SELECT key, began_at, identity, earlier FROM runs")
+        return {r[0]: StoredRun(r[1], r[2], self._read(r[3])) for r in rows}
 
     def set_run(self, key: str, run: StoredRun) -> None:
         """Remember a run in the place of the one before."""
@@ -249,16 +303,64 @@ class Store:
             raise StorageError("the catalogue cannot be written", sqlite3.OperationalError("its log is in use"))
         self._is_doubtful = False
 
-    def _check_version(self) -> None:
-        found = self.note("format")
-        if found is None:
+    # --- the journal ---
+
+    @property
+    def format(self) -> int:
+        """The format of the file: an older one until `convert` has been called."""
+        return int(self.note("format") or FORMAT_VERSION)
+
+    @property
+    def identity(self) -> bytes:
+        """What catalogue and journal both carry."""
+        return uuid.UUID(self.note("identity")).bytes
+
+    @property
+    def number_max(self) -> int:
+        """The greatest number that a definition ever had."""
+        rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'definitions'")
+        return int(rows[0][0]) if rows else 0
+
+    def known(self) -> Known | None:
+        """Return what was noted of the journal last; None when there was none yet."""
+        rows = self._rows("SELECT first, last, end, is_empty FROM journal")
+        return Known(rows[0][0], rows[0][1], rows[0][2], bool(rows[0][3])) if rows else None
+
+    def note_known(self, known: Known) -> None:
+        """Note which segments the journal has."""
+        values = (known.first, known.last, known.end, int(known.is_empty))
+        self._write("INSERT OR REPLACE INTO journal VALUES (1, ?, ?, ?, ?)", *values)
+
+    def convert(self, identity: bytes, known: Known) -> None:
+        """Make the file one of this format, all at once: from now on it belongs to the journal with this identity."""
+        with self.change():
+            self.set_note("identity", str(uuid.UUID(bytes=identity)))
+            self.note_known(known)
             self.set_note("format", str(FORMAT_VERSION))
-        elif found != str(FORMAT_VERSION):
-            self.close()
+
+    def _check(self) -> None:
+        """Refuse a file that is damaged or of another format; make a new one what it is."""
+        found = self.note("format")
+        if found not in (None, *map(str, FORMATS_READ)):
             raise StoreError(
                 f"{self.path} has format {found} and this server writes format {FORMAT_VERSION}",
                 hint="start it with the release that wrote the directory, or choose another --data-dir",
             )
+        (trouble,) = self._rows("PRAGMA quick_check(1)")[0]
+        if trouble != "ok":
+            raise self._unusable(sqlite3.DatabaseError(trouble))
+        if found is None:
+            with self.change():
+                self.set_note("identity", str(uuid.uuid4()))
+                self.set_note("format", str(FORMAT_VERSION))
+        elif found == str(FORMAT_VERSION):
+            self._check_identity()
+
+    def _check_identity(self) -> None:
+        try:
+            uuid.UUID(self.note("identity") or "")
+        except ValueError as error:
+            raise self._unusable(sqlite3.DatabaseError("its identity cannot be read")) from error
 
 
 def _in_memory() -> sqlite3.Connection:

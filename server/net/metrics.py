@@ -101,6 +101,10 @@ class ServerCollector:
         yield CounterMetricFamily(
             "millstream_slow_consumer", "Subscribers cut off, or gaps told, for slowness", value=server.feeds.slow_total
         )
+        memory = server.host.network.memory
+        yield GaugeMetricFamily("millstream_memory_bytes", "Bytes that all queries hold", value=memory.total_bytes)
+        yield GaugeMetricFamily("millstream_memory_bytes_max", "The bound on them", value=memory.server_bytes_max)
+        yield CounterMetricFamily("millstream_queries_ended_by_bound", "Queries ended by a bound on memory or time", value=memory.ended)
         yield CounterMetricFamily("millstream_conservation_broken", "Accounts that did not balance (K10)", value=server.unbalanced_total)
 
     def _streams(self) -> Iterator[Any]:
@@ -128,6 +132,8 @@ class ServerCollector:
         queued = GaugeMetricFamily("millstream_query_queued", "Input rows waiting", labels=["query"])
         results = CounterMetricFamily("millstream_query_results", "Result rows", labels=["query"])
         unworthy = CounterMetricFamily("millstream_query_shed_by_failed", "Rows at which the query's shed_by failed", labels=["query"])
+        memory = GaugeMetricFamily("millstream_query_memory_bytes", "Bytes of state, queues and results", labels=["query"])
+        memory_max = GaugeMetricFamily("millstream_query_memory_bytes_max", "The bound on them", labels=["query"])
         for query in host.queries:
             counts = host.counts(query)
             unworthy.add_metric([query.name], host.failures_of_shed_by(query)[0])
@@ -136,7 +142,12 @@ class ServerCollector:
             queued.add_metric([query.name], counts.get("queued", 0))
             found = self.server.feeds.by_query.get(query.name)
             results.add_metric([query.name], 0 if found is None else found.feed.log.rows_total)
-        yield from (*families.values(), queued, results, unworthy)
+            held, bound = host.memory_of(query)
+            if held is not None:
+                memory.add_metric([query.name], held)
+            if bound is not None:
+                memory_max.add_metric([query.name], bound)
+        yield from (*families.values(), queued, results, unworthy, memory, memory_max)
 
     def _scheduler(self) -> Iterator[Any]:
         statistics = self.server.host.runtime.statistics()

@@ -7,7 +7,7 @@ give, the rest go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,13 +180,17 @@ def result_meta(train: Train, complete_from_us: int | None = None) -> dict[str, 
 
 
 class WaitingResults:
-    """Those of one query. `add` is called by whoever runs its sink, one at a time, `take` on the loop's thread: no lock is needed."""
+    """Those of one query; `kept_bytes` tells what those occupy that its feed keeps.
 
-    __slots__ = ("_bytes_added", "_bytes_taken", "_trains_added", "_trains_taken")
+    `add` is called by whoever runs its sink, one at a time, `take` on the loop's thread: no lock is needed.
+    """
+
+    __slots__ = ("_bytes_added", "_bytes_taken", "_trains_added", "_trains_taken", "kept_bytes")
 
     def __init__(self) -> None:
         self._trains_added = self._bytes_added = 0
         self._trains_taken = self._bytes_taken = 0
+        self.kept_bytes: Callable[[], int] = int
 
     @property
     def trains(self) -> int:
@@ -202,6 +206,10 @@ class WaitingResults:
         """Note a train on its way."""
         self._bytes_added += size_bytes
         self._trains_added += 1
+
+    def held(self) -> int:
+        """Return the bytes of results on their way and of those that are kept."""
+        return self.bytes + self.kept_bytes()
 
     def take(self, size_bytes: int) -> None:
         """Note that the loop has a train."""

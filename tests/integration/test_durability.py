@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.server.app import Application
 from millstream.server.durability.journaling import Journaling
 from millstream.server.errors import StoreError
 from millstream.server.journal.disk import SystemDisk
@@ -123,33 +125,45 @@ def test_an_ack_of_a_sync_stream_comes_after_the_disk_has_the_rows(tmp_path: Pat
     asyncio.run(test())
 
 
-def test_a_torn_tail_is_cut_off_and_a_corrupt_record_is_refused_loudly(tmp_path: Path) -> None:
+def test_a_torn_end_is_cut_off_and_named_and_damage_is_refused_with_file_and_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, str]] = []
+    monkeypatch.setattr(Application, "reported", lambda _, kind, message: said.append((kind, message)))
+    stopped, killed = tmp_path / "stopped", tmp_path / "killed"
+
     async def fill() -> None:
-        async with running(data_dir=str(tmp_path)) as harness:
+        async with running(data_dir=str(stopped), journal_fsync_s=60.0) as harness:
             client = await define(harness, "journal")
             for n in range(5):
                 await client.publish("s", rows(n, n + 1))
+            shutil.copytree(stopped, killed)
 
-    async def count() -> int:
-        async with running(data_dir=str(tmp_path)) as harness:
+    async def count(directory: Path) -> int:
+        async with running(data_dir=str(directory)) as harness:
             client = await harness.client()
             return int((await client.query_once("SELECT COUNT(*) AS n FROM s")).to_pylist()[0]["n"])
 
     asyncio.run(fill())
-    (file,) = (tmp_path / "journal").glob("*.journal")
+    (file,) = (killed / "journal").glob("*.journal")
     whole = file.read_bytes()
-    assert asyncio.run(count()) == 5
     file.write_bytes(whole[:-3])
-    assert asyncio.run(count()) == 4
-    assert len(file.read_bytes()) < len(whole) - 3
-    broken = bytearray(whole)
-    broken[len(whole) // 2] ^= 1
-    file.write_bytes(broken)
-    with pytest.raises(StoreError, match="corrupt at byte"):
-        asyncio.run(count())
-    file.write_bytes(whole[:4] + b"\x09\0\0\0" + whole[8:])
-    with pytest.raises(StoreError, match="format 9"):
-        asyncio.run(count())
+    assert asyncio.run(count(killed)) == 4
+    (cut,) = said
+    assert cut[0] == "journal_cut"
+    assert cut[1].startswith(f"{file}, byte ")
+    assert cut[1].endswith("rows lost: 1 at most")
+    assert asyncio.run(count(killed)) == 4
+    assert len(said) == 1, "what was cut off is told once"
+    (file,) = (stopped / "journal").glob("*.journal")
+    for damaged, told in (
+        (whole[:-3], "the disk had it|that the disk had"),
+        (whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :], r"byte \d+: a record is damaged"),
+        (whole[:4] + b"\x09\0\0\0" + bytes(60), "has format 9 and this server reads format 2"),
+        (b"", "byte 0: the file is empty"),
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(StoreError, match=told) as caught:
+            asyncio.run(count(stopped))
+        assert "journal salvage" in str(caught.value) or "release that wrote it" in str(caught.value)
 
 
 def test_the_journal_keeps_no_more_than_its_bound_and_queries_are_right_all_the_same(tmp_path: Path) -> None:

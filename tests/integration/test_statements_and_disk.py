@@ -34,7 +34,7 @@ SETUP = [
 STATEMENTS = [
     "CREATE CLASS silver PRIORITY 3",
     "CREATE STREAM new (v BIGINT)",
-    "CREATE STREAM new (v BIGINT) LATE INTO late ON ERROR INTO bad DURABILITY sync",
+    "CREATE STREAM new (v BIGINT) LATE INTO late ON ERROR INTO bad",
     "CREATE STREAM new AS SELECT v FROM kept",
     "CREATE TABLE new (k TEXT, PRIMARY KEY (k))",
     "CREATE FUNCTION twice(x BIGINT) RETURNS BIGINT FROM '{folder}/twice.py'",
@@ -141,7 +141,7 @@ def test_two_statements_at_once_are_each_in_force_or_not(tmp_path: Path) -> None
             await clients[0].execute("CREATE STREAM base (v BIGINT)")
             for point in range(10):
                 disk.breaks(errno.ENOSPC, point, by_statements)
-                texts = [f"CREATE STREAM a{point} (v BIGINT) DURABILITY journal", f"CREATE QUERY b{point} AS SELECT v FROM base"]
+                texts = [f"CREATE STREAM a{point} (v BIGINT)", f"CREATE QUERY b{point} AS SELECT v FROM base"]
                 codes = await asyncio.gather(*(code_of(c, t) for c, t in zip(clients, texts, strict=True)))
                 disk.is_mended()
                 assert set(codes) <= {None, "storage"}

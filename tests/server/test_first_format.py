@@ -1,0 +1,172 @@
+"""A data directory of version 0.1.0 opens: what its journal, tables and catalogue held is there, also after a crash in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tarfile
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from millstream.server.durability import checkpoints
+from millstream.server.durability.first_checkpoints import take_over
+from millstream.server.errors import StoreError
+from millstream.server.journal import first_format
+from millstream.server.journal.conversion import convert
+from millstream.server.journal.disk import SystemDisk
+from millstream.server.journal.known import FOLDER
+from millstream.server.journal.opening import open_journal
+from millstream.server.journal.records import DEFINITION
+from millstream.server.journal.store import Store
+
+from tests.support.live_server import Harness, running
+
+KEPT = Path(__file__).parent / "kept" / "data_directory_0_1_0.tar.xz"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Streams by journal and sync, a table, two durable queries, seven segments with checkpoints, two segments let go of before them."""
+    with tarfile.open(KEPT) as kept:
+        kept.extractall(tmp_path / "data", filter="data")
+    return tmp_path / "data"
+
+
+async def held(harness: Harness) -> dict[str, Any]:
+    client = await harness.client()
+    readings = await client.query_once("SELECT COUNT(*) AS n, MIN(ts) AS least, MAX(ts) AS greatest FROM readings")
+    orders = await client.query_once("SELECT COUNT(*) AS n, SUM(amount) AS total FROM orders")
+    names = await client.query_once("SELECT k, name FROM names ORDER BY k")
+    shown = {row["name"]: row["state"] for row in await client.execute("SHOW QUERIES")}
+    return {"readings": readings.to_pylist(), "orders": orders.to_pylist(), "names": names.to_pylist(), "queries": shown}
+
+
+EXPECTED = {
+    "readings": [{"n": 50_000, "least": 6, "greatest": 25}],
+    "orders": [{"n": 40, "total": Decimal("75.00")}],
+    "names": [{"k": "a", "name": "renamed"}, {"k": "b", "name": "second"}],
+    "queries": {"windows": "running", "named": "running"},
+}
+
+
+def test_rows_tables_and_queries_of_version_0_1_0_are_there_and_go_on_over_restarts(directory: Path) -> None:
+    async def test() -> None:
+        async with running(data_dir=str(directory)) as harness:
+            assert await held(harness) == EXPECTED
+            client = await harness.client()
+            windows = await client.subscribe("windows", from_start=True)
+            await client.publish("orders", [{"ts": 26, "amount": "1.00"}])
+            first = (await asyncio.wait_for(windows.next_item(), 10)).to_pylist()[0]
+            assert (first["n"], first["total"]) == (8, Decimal("15.00"))  # of seconds 6 to 9: older rows were let go of before
+        async with running(data_dir=str(directory)) as harness:
+            client = await harness.client()
+            assert (await client.query_once("SELECT COUNT(*) AS n FROM orders")).to_pylist() == [{"n": 41}]
+            windows = await client.subscribe("windows", from_start=True)
+            await client.finish("orders")
+            found = (await windows.to_arrow()).to_pylist()
+            assert [(row["n"], row["total"]) for row in found] == [(8, 15), (20, Decimal("37.50")), (13, Decimal("23.50"))]
+
+    asyncio.run(test())
+
+
+class Crash(Exception):
+    """The machine fails."""
+
+
+class QuickDisk(SystemDisk):
+    """A disk that is not waited for."""
+
+    def sync(self, handle: int) -> None:
+        """Nothing fails here that fsync would save from."""
+
+    def sync_directory(self, directory: Path) -> None:
+        """See above."""
+
+
+class CrashingDisk(QuickDisk):
+    """A disk that fails for good at its nth operation that changes something, before doing it."""
+
+    def __init__(self, operations: int) -> None:
+        self.left = operations
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+
+    def create(self, path: Path) -> int:
+        self._count()
+        return super().create(path)
+
+    def write(self, handle: int, parts: Sequence[Any]) -> int:
+        self._count()
+        return super().write(handle, parts)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._count()
+        super().rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        self._count()
+        super().unlink(path)
+
+    def remove_directory(self, directory: Path) -> None:
+        self._count()
+        super().remove_directory(directory)
+
+    def make_directory(self, directory: Path) -> None:
+        self._count()
+        super().make_directory(directory)
+
+    def sync_directory(self, directory: Path) -> None:
+        self._count()
+        super().sync_directory(directory)
+
+
+def converted(directory: Path, disk: SystemDisk) -> list[tuple[Any, ...]]:
+    """Convert a directory and return the journal's rows. Crash when the disk fails before that is done."""
+    store = Store(directory, disk)
+    try:
+        convert(disk, directory, store, {d.position: d.content for d in store.definitions()}, take_over, lambda *_: None)
+        opened = open_journal(disk, directory / FOLDER, store, lambda *_: None)
+        disk.close(opened.file)
+        opened.durable.close()
+        found = [r for s in opened.segments for r in s.records(disk)]
+        assert all(checkpoints.read(disk, directory / FOLDER, store.identity, s.base) is not None for s in opened.segments)
+        return [(r.kind, r.stream, r.lo, r.hi, r.now_us, r.meta, bytes(r.data)) for r in found if r.kind != DEFINITION]
+    finally:
+        store.close()
+
+
+def test_a_crash_at_any_step_of_the_conversion_leaves_a_directory_that_opens_with_all_rows(directory: Path, tmp_path: Path) -> None:
+    bodies = [first_format.records(path.read_bytes()) for path in sorted((directory / FOLDER).glob("*.journal"))]
+    old = [f.record for body in bodies for f in body]
+    expected = [(r.kind, r.stream, r.lo, r.hi, r.now_us, r.meta, bytes(r.data)) for r in old]
+    assert len(expected) > 60
+    whole = CrashingDisk(1_000_000)
+    shutil.copytree(directory, tmp_path / "whole")
+    assert converted(tmp_path / "whole", whole) == expected
+    operations = 1_000_000 - whole.left
+    assert operations > 80
+    for point in [*range(8), *range(8, operations - 12, 11), *range(operations - 12, operations)]:
+        tried = tmp_path / f"tried-{point}"
+        shutil.copytree(directory, tried)
+        with pytest.raises(Crash):
+            converted(tried, CrashingDisk(point))
+        assert converted(tried, QuickDisk()) == expected
+        assert sorted(p.name for p in tried.iterdir()) == ["catalogue.sqlite", "journal", "lock"]
+        shutil.rmtree(tried)
+
+
+def test_a_damaged_journal_of_version_0_1_0_is_refused_and_not_changed(directory: Path) -> None:
+    file = sorted((directory / FOLDER).glob("*.journal"))[2]
+    content = bytearray(file.read_bytes())
+    content[5000] ^= 4
+    file.write_bytes(content)
+    before = {p: p.read_bytes() for p in sorted((directory / FOLDER).iterdir())}
+    with pytest.raises(StoreError, match=rf"{file}, byte 8: a record is damaged.*journal salvage"):
+        converted(directory, SystemDisk())
+    assert {p: p.read_bytes() for p in sorted((directory / FOLDER).iterdir())} == before
