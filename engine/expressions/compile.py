@@ -16,6 +16,7 @@ from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.types import BOOLEAN, DataType, Kind
 from millstream.engine.expressions.arithmetic import OPERATIONS, build_arithmetic, build_bitwise, build_negation
 from millstream.engine.expressions.casts import build_cast
+from millstream.engine.expressions.chain import CHAIN, build_chain
 from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
 from millstream.engine.expressions.conditional import build_case, build_coalesce, build_extreme, build_if, build_nullif
 from millstream.engine.expressions.dates import (
@@ -152,6 +153,7 @@ BUILDERS: dict[str, Builder] = {
     "array_contains": build_contains,
     "add_months": build_add_months,
     "to_char": build_to_char,
+    CHAIN: build_chain,
     "current_watermark": build_current_watermark,
     "sampling_weight": build_sampling_weight,
 }
@@ -272,7 +274,7 @@ def _may_warn(expression: Expression) -> bool:
     for node in walk(expression):
         if isinstance(node, Call | Cast) and (node.type.kind is Kind.DOUBLE or _takes_double(node)):
             return True
-        if isinstance(node, Call) and node.function in ("/", "%"):
+        if isinstance(node, Call) and (node.function in ("/", "%") or node.function == CHAIN):
             return True
     return False
 

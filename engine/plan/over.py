@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, TIMESTAMP, DataType, Kind
@@ -21,6 +22,9 @@ from sqlglot import exp
 RANKS = ("row_number", "rank", "dense_rank")
 _BOUNDS = (Role.WINDOW_START, Role.WINDOW_END)
 Bind = Callable[[exp.Expr], Expression]
+
+
+COLUMN_STEPS = 3  # of limits.WORK_MAX, for each column that is carried past a function with OVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,7 @@ class LagBinder(ExpressionBinder):
             raise Unsupported("LAG over a change log is not supported", hint="aggregate inside a window first")
         width = len(node.attributes)
         for index, pending in enumerate(self.pending):
+            spend(COLUMN_STEPS * len(node.attributes))
             if isinstance(pending, PendingRank):
                 node = rank_node(node, pending)
                 continue

@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from millstream.engine.data.effort import bounded_effort, spend
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.user_functions import UserFunction
+from millstream.engine.language.limits import WORK_MAX
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
@@ -37,6 +39,7 @@ from millstream.engine.plan.rules import (
     projection_pruning,
     selection_reordering,
 )
+from millstream.engine.plan.size import check_size, too_deep
 from millstream.engine.plan.state import unbounded_state
 
 Rule = Callable[[Node], Node]
@@ -62,7 +65,9 @@ def optimise(plan: Node, *, off: frozenset[str] = frozenset()) -> tuple[Node, tu
     applied: list[str] = []
     for _ in range(ROUNDS_MAX):
         before = plan
+        size = _size(plan)
         for name, rule in active.items():
+            spend(size)  # comparing the plan with what it becomes
             changed = rule(plan)
             if changed != plan:
                 plan = changed
@@ -71,6 +76,12 @@ def optimise(plan: Node, *, off: frozenset[str] = frozenset()) -> tuple[Node, tu
         if plan == before:
             break
     return plan, tuple(applied)
+
+
+def _size(plan: Node) -> int:
+    """Return how many nodes, columns and expressions a plan has."""
+    nodes = walk_plan(plan)
+    return sum(1 + len(node.attributes) // 4 for node in nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +141,20 @@ def plan_select(
     options: PlanOptions | None = None,
     text: str | None = None,
 ) -> PlannedQuery:
-    """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere."""
-    options = options or PlanOptions()
+    """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere.
+
+    Its work is bounded, and so is the size of what it returns (language/limits.py): what is too much is Unsupported.
+    """
+    try:
+        with bounded_effort(WORK_MAX):
+            return _planned(source, catalog, options or PlanOptions(), text)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def _planned(
+    source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions, text: str | None
+) -> PlannedQuery:
     with functions_of(catalog) as functions:
         bound, shown = _bound(source, catalog, options)
     root, applied = optimise(bound.root, off=options.rules_off)
@@ -140,6 +163,7 @@ def plan_select(
     streams = tuple(dict.fromkeys(n.stream for n in scans if isinstance(n, Scan)))
     tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
     physical = lower(logical)
+    check_size(bound.root, physical.root)
     check_history(physical)
     notes = (*physical.notes, *unbounded_state(physical))
     called = tuple(functions.called.values())
