@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from millstream.client.csvtext import BadRecord, CsvReader
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column
+from millstream.protocol.values.csv import Record, tokenize
 
 SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 LINE_BYTES_MAX = 16 * 1024 * 1024
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COMMA = ord(",")
 _JSON_WORDS = {
     list: "an array",
     str: "a string",
@@ -44,26 +46,49 @@ class CsvInput:
 
     def __init__(self, columns: list[Column]) -> None:
         self._columns = {column.name: column for column in columns}
-        self._reader = CsvReader()
+        self._rest = b""
+        self._line = 1
+        self._started = False
         self._header: list[str] | None = None
         self._converters: list[tuple[int, str, Callable[[str], Any]]] = []
 
     def feed(self, data: bytes, *, last: bool = False) -> Read:
-        """Return the rows that are whole with `data`."""
+        """Return the rows that are whole with `data`; with `last` also the unfinished one. Raises MillstreamError for a useless header."""
         read = Read()
-        for line, record in self._reader.feed(data, last=last):
-            if isinstance(record, BadRecord):
-                if self._header is None:
-                    raise MillstreamError("data", f"the header (line {line}) is not CSV: {record}")
-                read.refused.append((line, str(record)))
-            elif self._header is None:
-                self._begin([name or "" for name in record], read)
-            elif len(record) != len(self._header):
-                read.refused.append((line, f"has {len(record)} fields, the header has {len(self._header)}"))
-            else:
-                read.rows.append({name: None if (text := record[i]) is None else convert(text) for i, name, convert in self._converters})
-                read.lines.append(line)
+        buffer = self._rest + data
+        if not self._started and (len(buffer) >= len(_BYTE_ORDER_MARK) or last):
+            self._started = True
+            buffer = buffer.removeprefix(_BYTE_ORDER_MARK)
+        if not self._started:
+            self._rest = buffer
+            return read
+        at = 0
+        for record in tokenize(buffer, _COMMA, last):
+            self._line += buffer.count(b"\n", at, record.start)
+            self._take(record, read)
+            self._line += buffer.count(b"\n", record.start, record.end)
+            at = record.end
+        self._rest = buffer[at:]
         return read
+
+    def _take(self, record: Record, read: Read) -> None:
+        line = self._line
+        try:
+            fields = [None if field is None else field.decode("utf-8") for field in record.fields]
+            problem = record.problem
+        except UnicodeDecodeError:
+            fields, problem = [], "not UTF-8"
+        if problem is not None:
+            if self._header is None:
+                raise MillstreamError("data", f"the header (line {line}) is not CSV: {problem}")
+            read.refused.append((line, problem))
+        elif self._header is None:
+            self._begin([name or "" for name in fields], read)
+        elif len(fields) != len(self._header):
+            read.refused.append((line, f"has {len(fields)} fields, the header has {len(self._header)}"))
+        else:
+            read.rows.append({name: None if (text := fields[i]) is None else convert(text) for i, name, convert in self._converters})
+            read.lines.append(line)
 
     def _begin(self, header: list[str], read: Read) -> None:
         self._header = header

@@ -1,6 +1,6 @@
 """Results as people and programs want them: tables, CSV, JSON lines, Arrow streams.
 
-CSV and JSON are those of `protocol/text.py`, the same everywhere. A renderer is fed batches of one schema and writes as it goes, so
+CSV and JSON are those of `protocol/values/text.py`, the same everywhere. A renderer is fed batches of one schema and writes as it goes, so
 that a subscription that never ends shows its rows at once. Arrow is imported only when there is something to render.
 """
 
@@ -45,7 +45,7 @@ class CsvRenderer:
     """A header, then a line a row; empty strings quoted, NULL empty."""
 
     def __init__(self, schema: pa.Schema, out: IO[bytes]) -> None:
-        from millstream.protocol.text import csv_header, csv_lines
+        from millstream.protocol.values.text import csv_header, csv_lines
 
         self._out = out
         self._lines = csv_lines
@@ -65,7 +65,7 @@ class JsonRenderer:
     """One object a line."""
 
     def __init__(self, out: IO[bytes]) -> None:
-        from millstream.protocol.text import json_lines
+        from millstream.protocol.values.text import json_lines
 
         self._out = out
         self._lines = json_lines
@@ -105,7 +105,7 @@ def cells(batch: pa.RecordBatch) -> list[list[str | None]]:
 
     Control characters are written as escapes, so that data cannot move the cursor of a terminal.
     """
-    from millstream.protocol.text import json_lines
+    from millstream.protocol.values.text import json_lines
 
     rows = [json.loads(line, object_pairs_hook=list) for line in json_lines(batch).decode().split("\n") if line]
     return [[_cell(value) for _, value in row] for row in rows]

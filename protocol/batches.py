@@ -1,4 +1,4 @@
-"""Arrow schemas and record batches to bytes and back. The only file here that imports pyarrow, and only when it is called.
+"""Arrow schemas and record batches to bytes and back. pyarrow is imported only when it is called.
 
 Sending copies no column: a large batch becomes a list of buffers, the columns' own among them. Receiving copies nothing
 either: a batch is a view of its payload. What comes from a peer is not trusted: compressed bodies (which could unpack to any

@@ -87,6 +87,16 @@ class Connection:
         return self._buffer.allocated_bytes
 
     @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame that this end accepts once the greeting is over."""
+        return self._frame_bytes_max
+
+    @property
+    def frame_memory_bytes(self) -> int:
+        """Memory given to a large frame that has begun and is not whole; 0 when there is none."""
+        return self._buffer.frame_memory_bytes
+
+    @property
     def open_requests(self) -> dict[int, Message]:
         """Requests not yet answered, by number."""
         return self._dialogue.requests
@@ -113,6 +123,19 @@ class Connection:
     def next_number(self, channel: int) -> int:
         """Return the number of the next rows on a channel. KeyError if it is not open."""
         return self._dialogue.channels[channel].number + 1
+
+    def accept_frames_of(self, frame_bytes_max: int) -> None:
+        """Accept frames of at most so many bytes once the greeting is over: a server does not know sooner who its peer is.
+
+        Raises ValueError unless it lies between what is accepted in the greeting and what this end was made for.
+        """
+        if not limits.GREETING_FRAME_BYTES_MAX <= frame_bytes_max <= self._frame_bytes_max:
+            raise ValueError(f"frame_bytes_max must be {limits.GREETING_FRAME_BYTES_MAX} to {self._frame_bytes_max}")
+        self._frame_bytes_max = frame_bytes_max
+
+    def discard_received(self) -> None:
+        """Let go of what has been read and not been given as events: the connection is about to be closed."""
+        self._buffer.discard()
 
     # --- sending ---
 

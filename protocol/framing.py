@@ -114,7 +114,18 @@ class ReceiveBuffer:
     @property
     def allocated_bytes(self) -> int:
         """Memory held at this moment."""
-        return len(self._block) + (len(self._direct) if self._direct is not None else 0)
+        return len(self._block) + self.frame_memory_bytes
+
+    @property
+    def frame_memory_bytes(self) -> int:
+        """Memory that a large frame which is not whole has been given; 0 when there is none."""
+        return len(self._direct) if self._direct is not None else 0
+
+    def discard(self) -> None:
+        """Let go of all that has arrived and its memory: nothing more is read."""
+        self._direct = None
+        self._block = bytearray(1)
+        self._start = self._end = 0
 
     def get_buffer(self) -> memoryview:
         """Return the memory the next read should fill, at least one byte."""

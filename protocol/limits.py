@@ -21,9 +21,9 @@ BLOCK_BYTES_MIN = 16 * 1024
 BLOCK_BYTES_MAX = 128 * 1024
 # A frame longer than this that is not yet whole gets memory of its own, so that the rest arrives in its final place.
 DIRECT_FRAME_BYTES = 32 * 1024
-# At most this much is allocated on the word of a length alone; then four times what has arrived.
-FIRST_ALLOCATION_BYTES = 1024 * 1024
-ALLOCATION_GROWTH = 4
+# At most this much is allocated on the word of a length alone; then twice what has arrived.
+FIRST_ALLOCATION_BYTES = 256 * 1024
+ALLOCATION_GROWTH = 2
 
 # msgpack: an unpacker allocates an array when it has read its length. Headers up to this size are unpacked at once, since
 # arrays nested as deep as they can are then below 2 MiB; longer ones are first walked without building anything.

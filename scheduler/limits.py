@@ -66,6 +66,10 @@ ADAPTIVE_ROWS_MIN: Final = 8_192
 """With so many rows the call itself is about half of what a train costs. With a smaller bound a busy machine falls into a trap: calls are
 slow, so trains get short, so a row's share of the call grows, and they get shorter still (seen with 2,048: three times the time)."""
 
+STEP_NS_MAX: Final = 50_000_000
+"""What ADAPTIVE_ROWS_MIN rows may cost by the estimates; of rows that are dearer an adaptive train takes fewer. Ten times what an order is
+given, so that a busy machine, which makes all rows dear, is still far from the trap."""
+
 HEAD_WAIT_NS_MAX: Final = 1_000_000_000
 """A head that has waited this long makes its unit runnable even below the threshold τ."""
 
@@ -93,4 +97,4 @@ COST_NS_MIN: Final = 1.0
 assert ADAPTIVE_ROWS_MIN <= TRAIN_ROWS_MAX <= EDGE_ROWS_MAX
 assert 1 <= ORDERS_PER_WORKER <= 2
 assert 0.0 < AGING < 1.0
-assert ADAPTIVE_TRAIN_NS <= ORDER_BUDGET_NS
+assert ADAPTIVE_TRAIN_NS <= ORDER_BUDGET_NS < STEP_NS_MAX

@@ -6,7 +6,7 @@ import math
 
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.limits import ADAPTIVE_ROWS_MIN, ADAPTIVE_TRAIN_NS, TRAIN_ROWS_MAX
+from millstream.scheduler.limits import ADAPTIVE_ROWS_MIN, ADAPTIVE_TRAIN_NS, STEP_NS_MAX, TRAIN_ROWS_MAX
 from millstream.scheduler.spec import OptionValue
 
 
@@ -55,4 +55,5 @@ class Train:
         if self.share:
             return min(waiting, max(1, math.ceil(waiting * self.share)))
         fitting = int(ADAPTIVE_TRAIN_NS * factor / cost_ns)
-        return min(waiting, TRAIN_ROWS_MAX, max(ADAPTIVE_ROWS_MIN, fitting))
+        least = min(ADAPTIVE_ROWS_MIN, int(STEP_NS_MAX / cost_ns))  # rows that are dear come in shorter trains: others wait meanwhile
+        return min(waiting, TRAIN_ROWS_MAX, max(1, least, fitting))

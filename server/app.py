@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from millstream.engine.data.errors import EngineError
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
+from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
@@ -31,24 +33,26 @@ from millstream.server.errors import ServerError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
 from millstream.server.host.arrival_clock import ArrivalClock, Report
-from millstream.server.host.contract import Context
-from millstream.server.host.held import KeptResults
+from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.server_files import Asks, FileRules
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net import handlers
-from millstream.server.net.bridge import Bridge
-from millstream.server.net.outbox import Outbox
+from millstream.server.net.loop import Bridge, Outbox
+from millstream.server.net.pacing import Pacer
+from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import Role, require
-from millstream.server.net.session import Handlers, Session
+from millstream.server.net.session import Handlers, Running, Session
 from millstream.server.net.turn import Turn
 from millstream.server.results.feeds import Feeds, KeptBounds, RunOfResults
 from millstream.server.results.outcome import Outcome
 from millstream.server.results.subscriptions import Bounds
 from millstream.server.results.trains import ResultRows, pieces_of
 from millstream.server.version import program
+from millstream.server.watch.memory_watch import KEPT_PART, MemoryWatch
 
 if TYPE_CHECKING:
     from millstream.engine.runtime.network import Network
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
+PREPARING_MAX = 2  # statements whose files are read at once: each may hold a table's rows
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
@@ -88,6 +93,8 @@ class Application:
         self.outbox = Outbox()
         self.turn = Turn(self)
         self.handlers: Handlers = handlers
+        self.peer_memory = PeerMemory(config.connections_bytes_max)
+        self.pacer = Pacer(config.messages_per_s_max, self.now_ns, lambda seconds, call: self.loop.call_later(seconds, call))
         self.journaling: Journaling | None = None
         self.unbalanced_total = 0
         self.policies_failed = 0
@@ -99,6 +106,7 @@ class Application:
         self._speaks = False
         self._connections = 0
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
+        self._preparing = asyncio.Semaphore(PREPARING_MAX)
 
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
@@ -117,9 +125,12 @@ class Application:
             sheds_when_full=True,
             admission=config.admission,
             optimise_settle_s=config.optimise_settle_s if config.optimise else None,
+            step_ns_max=int(config.step_s_max * NS_PER_S),
         )
+        self.memory = MemoryWatch(self.host.network, config)
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
+        self.host.file_rules = FileRules(config.files_dir, config.file_bytes_max)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
@@ -135,7 +146,7 @@ class Application:
         self.runtime.scheduler.on_run = self._pass_results_on
         self.runtime.start()
         try:
-            problems = await self.call(restore, self.host, self.journaling)
+            problems = await self.call(partial(restore, self.host, self.journaling, policy_too=config.policy == "auto"))
         except ServerError:  # journal and catalogue do not fit each other
             await self.stop()
             raise
@@ -162,6 +173,8 @@ class Application:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
         self.turn.take()
+        for session in self.sessions.values():
+            session.give_up()
         await self.call(lambda: None)  # what is being executed ends first
         drained = False
         with suppress(SchedulerError):  # it had ended before, which has been told
@@ -221,15 +234,16 @@ class Application:
         if session.role is not None:
             session.log.info("disconnected", reason=str(error) if error is not None else None)
             if not self.stopping:
+                running.abandon(self.host, session)
                 self.loop.create_task(self._release(session))
 
     async def _release(self, session: Session) -> None:
         if self.stopping:
             return
         if self.host.recordings:
-            from millstream.server.statements.recording import release
+            from millstream.server.statements.control import release_recordings
 
-            await self.call(release, self.host, session)
+            await self.call(release_recordings, self.host, session)
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)
@@ -257,9 +271,31 @@ class Application:
             if isinstance(statement, Fetch):
                 answer = await self.call(language.prepare_fetch, self.host, statement)
                 return await self.loop.run_in_executor(None, answer)
-            return await self.call(self.host.execute, statement, Context(owner=session, text=text))
+            preparing = language.preparing_of(self.host, statement)
+            prepared = None if preparing is None else await self._prepared(session, preparing)
+            return await self.call(self.host.execute, statement, Context(owner=session, text=text, prepared=prepared))
         except EngineError as problem:
             raise language.placed_in_script(problem, language.parse_script(text)[0][1].place) from None
+
+    async def _prepared(self, session: Session, preparing: Callable[[Asks], Any]) -> Any:
+        """Do a part of a statement that may take long, aside from those of others; given up when the session gives it up."""
+        async with self._preparing:
+            done: asyncio.Future[Any] = self.loop.create_future()
+            session.running = running = Running(done)
+
+            def prepare() -> None:
+                try:
+                    settle = partial(running.settle, preparing(running.is_given_up))
+                except Exception as error:
+                    settle = partial(running.fail, error)
+                with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                    self.loop.call_soon_threadsafe(settle)
+
+            threading.Thread(target=prepare, name="preparing", daemon=True).start()
+            try:
+                return await done
+            finally:
+                session.running = None
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""
@@ -322,9 +358,10 @@ class Application:
             node = self.host.class_nodes.get(query.planned.physical.options.class_name)
             shed_class = node.id if node is not None and node.may_shed else None
             schema, streams = query.planned.physical.schema, self.host.base_streams(query.reads)
-            self.bridge.post(
-                partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class, durable=query.is_durable)
-            )
+            own = query.planned.physical.options.memory_bytes_max
+            kept = None if not query.is_durable else (NO_BOUND if own is None else own) // KEPT_PART
+            opened = partial(self.feeds.open, query.name, run, schema, streams, query.waiting, shed_class)
+            self.bridge.post(partial(opened, kept_bytes_max=kept, owner=query.owner))
 
     def results(self, query: Query, train: Train) -> None:
         """Gather a train's columns here, on the worker's thread, and pass them to the loop."""
@@ -335,8 +372,11 @@ class Application:
             self.bridge.post(_Results(self._publish, query, pieces, size_bytes))
 
     def query_ended(self, query: Query, reason: str, message: str, counts: dict[str, Any]) -> None:
-        """End the feed once all results before have been passed on."""
-        if query.kind is not QueryKind.DERIVED:
+        """End the feed once all results before have been passed on; where a derived stream fails, all that reads it."""
+        if query.kind is QueryKind.DERIVED:
+            if reason == "failed":
+                self.bridge.post(partial(self._lose_derived, query, message))
+        else:
             self.bridge.post(partial(self._close_feed, query, query.run, reason, message, counts))
 
     def kept(self, query: Query) -> KeptResults:
@@ -393,6 +433,11 @@ class Application:
             self.log.info("query_ended", query=query.name, reason=reason, detail=message, counts=counts)
         if reason in ("finished", "failed") and not self.stopping:
             self.loop.create_task(self.call(running.finished, self.host, query, run))
+
+    def _lose_derived(self, query: Query, message: str) -> None:
+        self.log.info("query_ended", query=query.name, reason="failed", detail=message)
+        if not self.stopping:
+            self.loop.create_task(self.call(running.derived_failed, self.host, query))
 
     def _revoke_channels(self, name: str) -> None:
         channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]

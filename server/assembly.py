@@ -13,7 +13,6 @@ from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.sharing.names import DEFAULT
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.config import Config
 from millstream.server.errors import ServerError
 from millstream.server.host.contract import Context, Observer
 from millstream.server.host.engine_host import EngineHost
@@ -40,13 +39,23 @@ def assemble(
     sheds_when_full: bool = False,
     admission: str = "off",
     optimise_settle_s: float | None = None,
+    step_ns_max: int | None = None,
 ) -> EngineHost:
     """Return a host that executes statements and watches targets.
 
-    `admission` is off, warn or refuse; `optimise_settle_s` is the settling time of the run-time optimiser, None for none.
+    `admission` is off, warn or refuse; `optimise_settle_s` is the settling time of the run-time optimiser, None for none;
+    `step_ns_max` the processor time that a step may have, None for any.
     """
     host = EngineHost(
-        observer, store, runtime, policy, rewrite=rewrite, sharing=sharing, shed_seed=shed_seed, sheds_when_full=sheds_when_full
+        observer,
+        store,
+        runtime,
+        policy,
+        rewrite=rewrite,
+        sharing=sharing,
+        shed_seed=shed_seed,
+        sheds_when_full=sheds_when_full,
+        step_ns_max=step_ns_max,
     )
     host.execute = partial(_execute, host)
     host.watch = watch = QosWatch(host)
@@ -62,7 +71,8 @@ def _execute(host: EngineHost, statement: Statement | str, context: Context) -> 
     from millstream.server.statements import language  # a third of the start goes into it, and the server listens before it loads it
 
     parsed = language.parse_statement(statement) if isinstance(statement, str) else statement
-    return language.EXECUTORS[type(parsed)](host, parsed, context)
+    with host.store.change():
+        return language.EXECUTORS[type(parsed)](host, parsed, context)
 
 
 def open_journal(host: EngineHost, directory: Path, bounds: JournalBounds) -> Journaling:
@@ -73,9 +83,10 @@ def open_journal(host: EngineHost, directory: Path, bounds: JournalBounds) -> Jo
     return journaling
 
 
-def restore(host: EngineHost, journaling: Journaling | None) -> list[str]:
+def restore(host: EngineHost, journaling: Journaling | None, *, policy_too: bool = True) -> list[str]:
     """Bring the stored catalogue back (case C37): definitions in their order, then queries in the state their user wants.
 
+    `policy_too`: the policy that was set last is used again; whoever starts the server with one means that one.
     Returns a sentence for each thing that could not be brought back, which stays stored.
     """
     problems: list[str] = []
@@ -98,14 +109,15 @@ def restore(host: EngineHost, journaling: Journaling | None) -> list[str]:
             problems.append(f"query {query.name}: {error}")
     if recovery is not None:
         problems += recovery.run()
-    _restore_policy(host, problems)
+    if policy_too:
+        _restore_policy(host, problems)
     return problems
 
 
 def _restore_policy(host: EngineHost, problems: list[str]) -> None:
     remembered = host.store.note(POLICY_NOTE)
-    if remembered is None or str(host.policy) != Config().policy:
-        return  # whoever starts the server with a policy means that one
+    if remembered is None:
+        return
     try:
         spec = PolicySpec.parse(remembered)
         host.runtime.set_policy(spec)

@@ -97,6 +97,11 @@ class Config:
     admin_token: str = setting("", "security", "Who sends it may do everything.")
     writer_token: str = setting("", "security", "Who sends it may publish, and read as a reader may.")
     reader_token: str = setting("", "security", "Who sends it may list, explain, start temporary queries and subscribe.")
+    files_dir: str = setting(
+        "",
+        "security",
+        "Directory that CREATE TABLE … FROM and CREATE FUNCTION … FROM take files from; empty: wherever the server may read.",
+    )
     functions_confined: bool = setting(
         True,
         "security",
@@ -106,12 +111,28 @@ class Config:
     tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM); with it only TLS is spoken.")
     tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
 
+    file_bytes_max: int = setting(2**30, "limits", "Largest file, unpacked, that CREATE TABLE … FROM reads.", least=65_536)
     function_memory_bytes_max: int = setting(
         2**30, "limits", "Memory of one user's function; Python and Arrow take 150 MB of it.", least=256 * 2**20
     )
     connections_max: int = setting(1024, "limits", "Connections at once; one more is told so and closed.", least=1)
     frame_bytes_max: int = setting(
         64 * 2**20, "limits", "Largest frame after hello; one that says more is refused unread.", least=65_536, most=2**32 - 1
+    )
+    reader_frame_bytes_max: int = setting(2**20, "limits", "Largest frame of a reader, who sends no rows.", least=65_536, most=2**32 - 1)
+    connections_bytes_max: int = setting(
+        256 * 2**20,
+        "limits",
+        "Memory for what all peers have sent in part, have asked and not read; beyond it, who holds more than an even share is closed, the "
+        "longest first.",
+        least=65_536,
+    )
+    messages_per_s_max: int = setting(
+        20_000,
+        "limits",
+        "Messages without rows (pings, statements, credits) that are handled each second beyond the few that each peer has of its own; "
+        "peers that send more wait.",
+        least=100,
     )
     frame_s: float = setting(
         10.0, "limits", "How long hello, or the rest of a frame that has begun, may take before the peer is dropped.", least=0.1
@@ -133,6 +154,20 @@ class Config:
         512 * 2**20, "limits", "Results kept for all queries together; with many queries each keeps less.", least=0
     )
     results_kept_s: float = setting(3600.0, "limits", "How long they are kept at most.", least=0)
+
+    server_memory_bytes_max: int = setting(
+        0,
+        "limits",
+        "Bytes that queues, states, results and steps of all queries may hold together; 0: half of the memory that the machine, or the "
+        "server's control group, has.",
+        least=0,
+    )
+    query_memory_bytes_max: int = setting(
+        0, "limits", "The same for a query whose WITH says no memory_bytes_max; 0: half of server_memory_bytes_max.", least=0
+    )
+    step_s_max: float = setting(
+        2.0, "limits", "Processor time that one step of a query may take where it cannot be cut; then the query ends.", least=0.01
+    )
 
     journal_bytes_max: int = setting(
         2**30, "journal", "Bytes the journal keeps, of all durable streams together; the oldest rows go first.", least=2**20
@@ -258,6 +293,11 @@ def _check_together(config: Config) -> None:
         raise ConfigError(
             f"listening on {config.host} lets other machines in and no token is set",
             hint=f"set {variable_of('admin_token')}, or listen on 127.0.0.1",
+        )
+    if config.connections_bytes_max < config.frame_bytes_max:
+        raise ConfigError(
+            f"--connections-bytes-max is {config.connections_bytes_max} and --frame-bytes-max {config.frame_bytes_max}",
+            hint="a frame must fit into what all connections may hold",
         )
     if not config.estimate_aging < 1.0:
         raise ConfigError(f"--estimate-aging is {config.estimate_aging:g}", hint="it must be below 1")

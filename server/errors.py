@@ -43,6 +43,16 @@ class StoreError(ServerError):
     code = "internal"
 
 
+class StorageError(ServerError):
+    """The disk does not take what has to be kept: nothing of what was asked for is in force, and it can be tried again."""
+
+    code = "storage"
+
+    def __init__(self, what: str, error: Exception) -> None:
+        reason = getattr(error, "strerror", None) or error
+        super().__init__(f"{what}: {reason}", hint="make room on the disk, or mend it, and try again; the server need not be restarted")
+
+
 class Broken(ServerError):
     """A fault of ours has ended what runs the queries; only another start mends that."""
 
@@ -62,9 +72,15 @@ class Refused(ServerError):
 
 
 class BadInput(ServerError):
-    """A script, input or timeline that cannot be used; of the command line only."""
+    """A script, input, timeline or file that cannot be used."""
 
     code = "data"
+
+
+class GivenUp(ServerError):
+    """A request that nobody waits for any more: it was cancelled, or whoever asked has left."""
+
+    code = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

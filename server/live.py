@@ -121,8 +121,7 @@ class LiveServer:
         self.log.error("callback_failed", reason=context.get("message"), exc_info=context.get("exception"))
 
     async def _start_pages(self) -> None:
-        from millstream.server.net.http import serve_pages
-        from millstream.server.net.metrics import ServerCollector, pages
+        from millstream.server.net.metrics import ServerCollector, pages, serve_pages
 
         collector = ServerCollector(self.application)
         prepare = {"/metrics": collector.measure}

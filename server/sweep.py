@@ -6,18 +6,41 @@ One timer for everything, so that idle connections and queries cost nothing betw
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from millstream.engine.data.errors import EngineError
+from millstream.scheduler.errors import SchedulerError
+from millstream.server.errors import ServerError, StorageError
 from millstream.server.host import running
 
 if TYPE_CHECKING:
     from millstream.server.app import Application
 
 SWEEP_S = 0.05
+MEMORY_ROUNDS = 4  # rounds between two looks at what all queries hold
 RATE_ROUNDS = 10  # rounds between two notes of how many rows have come
 JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
 WATCH_S = 1.0  # between two looks at the targets of queries, less where the optimiser is to settle sooner
 LAW_ROUNDS = 200  # rounds between two looks at the conservation law
+
+
+class ToldOnce:
+    """Lines of the log about what goes wrong in round after round: one when it begins or changes, one when it is over."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._reasons: dict[str, str] = {}
+
+    def tell(self, what: str, kind: str, error: Exception) -> None:
+        """Log an error, unless it was the last one of its kind."""
+        if self._reasons.get(what) != str(error):
+            self._reasons[what] = str(error)
+            self._log.error(kind, reason=str(error))
+
+    def over(self, what: str) -> None:
+        """Log that it goes well again."""
+        if self._reasons.pop(what, None) is not None:
+            self._log.warning("goes_on_again", what=what)
 
 
 class Sweep:
@@ -29,6 +52,8 @@ class Sweep:
         self._round = 0
         self._watch_rounds = max(1, round(min(WATCH_S, application.config.optimise_settle_s / 5) / SWEEP_S))
         self._looking = False
+        self._coming_due = False
+        self._told = ToldOnce(application.log)
         self._suspects: frozenset[tuple[str, str]] = frozenset()
 
     def start(self) -> None:
@@ -48,6 +73,8 @@ class Sweep:
         application.each(application.sessions.values(), lambda session: session.is_overdue(now_ns))
         application.each(application.feeds, lambda found: found.feed.check(now_ns))
         self._pass_time()
+        if self._round % MEMORY_ROUNDS == 0:
+            application.memory.look()
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
@@ -80,10 +107,26 @@ class Sweep:
         now_us = host.runtime.now_us()
         tick_us = host.network.next_tick_us()
         if tick_us is not None and tick_us <= now_us:
-            host.tick()
+            try:
+                host.tick()
+                self._told.over("tick")
+            except StorageError as error:
+                self._told.tell("tick", "time_stands_still", error)
         due_us = running.next_due_us(host)
-        if due_us is not None and due_us <= now_us:
-            self.application.loop.create_task(self.application.call(running.due, host, now_us))
+        if due_us is not None and due_us <= now_us and not self._coming_due:
+            self._coming_due = True
+            self.application.loop.create_task(self._let_come_due(now_us))
+
+    async def _let_come_due(self, now_us: int) -> None:
+        """Let queries begin and end; what keeps one from it is told once, and tried again in each round."""
+        try:
+            if not self.application.stopping:
+                await self.application.call(running.due, self.application.host, now_us)
+            self._told.over("due")
+        except (EngineError, SchedulerError, ServerError) as error:
+            self._told.tell("due", "not_due_yet", error)
+        finally:
+            self._coming_due = False
 
     def _check_law(self) -> None:
         """K10 holds exactly only while nothing moves, so an account is reported when it fails twice with the same sums."""

@@ -12,14 +12,17 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.aggregates.contract import Aggregate, Call, Int64Array
 from millstream.engine.aggregates.ranked import top_rule
+from millstream.engine.data.allowance import claim
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.types import BIGINT, TEXT, Kind, list_of
 from millstream.engine.expressions.signature import Options, Signature, Types, expect_count
+from millstream.protocol.values import arrow_functions as pc
 
 _NAN = float("nan")
+REFERENCE_BYTES = 8  # of Python's to a value; the values themselves are there once
 
 
 def _bounds(starts: Int64Array, stops: Int64Array) -> list[tuple[int, int]]:
@@ -30,7 +33,19 @@ def _lists(call: Call, values: list[list[Any] | None]) -> Column:
     return Column(call.type, pa.array(values, type=arrow_type(call.type)))
 
 
+def _claim(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> None:
+    """Ask for the texts or lists of ranges, and for the objects they are made of: windows overlap, so they may be far more than is held."""
+    values = int((stops - starts).sum())
+    made = 8 * values
+    if column.type.kind is Kind.TEXT and len(column):
+        ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(np.asarray(pc.binary_length(column.values).fill_null(0)))))
+        made = int((ends[stops] - ends[starts]).sum())
+    separator = len(call.options[0]) if call.options else 0
+    claim(made + (separator + REFERENCE_BYTES) * values, call.function.upper())
+
+
 def _array_agg(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    _claim(call, column, starts, stops)
     plain = plain_values(column)
     return _lists(call, [plain[a:b] if b > a else None for a, b in _bounds(starts, stops)])
 
@@ -45,6 +60,7 @@ def _top_frequent(call: Call, column: Column, starts: Int64Array, stops: Int64Ar
 
 
 def _string_agg(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+    _claim(call, column, starts, stops)
     plain = column.values.to_pylist()
     separator = call.options[0]
     texts = [separator.join(plain[a:b]) if b > a else None for a, b in _bounds(starts, stops)]

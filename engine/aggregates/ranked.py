@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array
 from millstream.engine.aggregates.rules import number, ordered
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, null_column, with_nulls
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import DOUBLE, INTERVAL, list_of
 from millstream.engine.expressions.signature import Options, Signature, Types
+from millstream.protocol.values import arrow_functions as pc
 
 APPROXIMATE_PLACES_MAX = 1000  # its memory grows with them
 

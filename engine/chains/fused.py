@@ -8,10 +8,12 @@ from operator import attrgetter
 from typing import Protocol
 
 from millstream.engine.chains.fused_program import FusedProgram, can_fuse
+from millstream.engine.data.allowance import CutAt, TooMuchAtOnce
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
-from millstream.engine.flow.queues import LogNode, Taken
+from millstream.engine.flow.log_nodes import LogNode
+from millstream.engine.flow.queues import Taken
 from millstream.engine.flow.running import Appended, Made, RunningOperator, emitted
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
@@ -22,6 +24,10 @@ SAMPLE_SELDOM = 1_024  # a run that is sampled takes as long as three rows alone
 TOLD_TOGETHER = 64  # runs after which the operators' statistics are brought up to date
 CHAIN_LENGTH_MAX = 32  # an order for a shared operator may have hundreds of steps, and every place in it is looked up
 SHARE_FADE = 0.8  # weight of the past in an operator's measured share
+
+
+class _Again(Exception):
+    """The train is too much at once, nothing has come of it, and operators by themselves can cut it."""
 
 
 class ChainOutcome:
@@ -96,7 +102,7 @@ class FusedChain:
         self.shape = ChainShape(shape.operators, shape.edges, shape.logs, shape.row_bytes, tuple(costs))
 
     def run(self, rows_max: int, to_sinks: Callable[[Made], Made] | None = None) -> ChainOutcome | None:
-        """Take one train at the head and carry it to the end. None when something waits in between, or nothing at the head.
+        """Take one train at the head and carry it to the end. None when something waits in between, nothing at the head, or it is too much.
 
         The head's lock is held throughout, so nothing enters the chain meanwhile; with no call under way and the inner logs empty,
         they stay empty. The head counts as running until the last output is in its log, which is what frontiers ask (frontier.py); the
@@ -109,11 +115,16 @@ class FusedChain:
             if not self._is_free():
                 return None
             head.started += 1
-            taken = head.inputs[0].take(rows_max)
-            if taken is None:
-                head.started -= 1
-                return None
-            return self._carry(taken, to_sinks)
+            cursor = head.inputs[0]
+            place = cursor.place()
+            taken = cursor.take(rows_max)
+            if taken is not None:
+                try:
+                    return self._carry(taken, to_sinks)
+                except _Again:
+                    cursor.put_back(place)
+            head.started -= 1
+            return None
         finally:
             head.lock.release()
 
@@ -127,7 +138,10 @@ class FusedChain:
         return True
 
     def _carry(self, taken: Taken, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
-        train, counts = self._program.run(taken.train)
+        try:
+            train, counts = self._program.run(taken.train)
+        except TooMuchAtOnce as error:
+            raise _Again from error
         side: Emitter | None = None
         nodes: list[Appended] = []
         if self._tail is not None and self.ends_in_sink:
@@ -138,7 +152,14 @@ class FusedChain:
             made: Made = [(self._last.outputs[0], train)]
             if self._tail is not None:
                 side = Emitter(len(self._last.outputs))
-                self._tail.process((train,), side)
+                try:
+                    self._tail.process((train,), side)
+                except CutAt as error:
+                    raise _Again from error
+                except TooMuchAtOnce as error:
+                    if self._tail.stateful:  # it may have changed by then
+                        raise
+                    raise _Again from error
                 made = emitted(self._last, (train,), side)
                 if to_sinks is not None:
                     made = to_sinks(made)
@@ -220,6 +241,10 @@ class FusedChain:
         cost = sum([cost_ns for _, _, cost_ns in runs])
         for running, taken, made, share in zip(self.operators, rows_in, rows_out, self.shape.shares(rows_in), strict=True):
             running.counted.add(taken, made, int(share * cost), calls=len(runs))
+
+    def dissolve(self) -> None:
+        """Let go of the tail, whose state would outlive its query: one of its operators was taken out, so it will not run again."""
+        self._tail = None
 
     def leave(self) -> None:
         """Settle for the last time: it will not run again."""

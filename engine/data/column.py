@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.types import DataType, Kind
+from millstream.protocol.values import arrow_functions as pc
 
 Mask = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]

@@ -79,3 +79,9 @@ class InUse(EngineError):
     """Something that cannot be dropped because others read it."""
 
     code = "in_use"
+
+
+class BoundReached(EngineError):
+    """A query needs more memory, or one step of it more processor time, than a stated bound allows; it ends (K8)."""
+
+    code = "limit"

@@ -13,8 +13,16 @@ JOINED_ROWS_MAX = 8_192
 LOG_ROWS_MAX = 1_000_000
 LOG_BYTES_MAX = 256 * 1024 * 1024
 
-# Rows that one call of a join puts out before it cuts its output; a key that pairs with everything must not fill memory at once.
-JOIN_OUTPUT_ROWS_MAX = 4_000_000
+# Pairs that one call of a join looks at, and values that one call of a sliding window goes through, before its train is cut: 20 to 80 ms
+# of work, so that others have their turn. Rows with one arrival number are worked off together, however many they make.
+CALL_PAIRS_MAX = 500_000
+CALL_VALUES_MAX = 1_000_000
+
+# Bytes of one column: Arrow counts the places of text in 32 bits.
+COLUMN_BYTES_MAX = 2_000_000_000
+
+# Smaller things are made without asking, and an operator's state is looked at when so much has reached it: a look takes some µs.
+CLAIM_BYTES_MIN = 1024 * 1024
 
 # A window whose range / slide makes more panes than this is refused at registration: each pane of each group is state.
 PANES_PER_WINDOW_MAX = 1_000_000
@@ -28,4 +36,4 @@ LATE_ROWS_REMEMBERED_MAX = 100_000
 ARRIVAL_RANGES_REMEMBERED_MAX = 100_000
 
 assert TRAIN_ROWS_MAX <= LOG_ROWS_MAX
-assert TRAIN_ROWS_MAX <= JOIN_OUTPUT_ROWS_MAX
+assert TRAIN_ROWS_MAX <= CALL_PAIRS_MAX

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import with_validity
 from millstream.engine.data.calendar import INT64_MAX, US_PER_DAY
 from millstream.engine.data.calendar import zone as named_zone
@@ -21,6 +20,7 @@ from millstream.engine.expressions.contract import EvaluationContext, Kernel, Ro
 from millstream.engine.expressions.dates import civil_arrays, days_of, instant_field
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, fail_where, is_null_literal
+from millstream.protocol.values import arrow_functions as pc
 
 Int64Array = npt.NDArray[np.int64]
 _DAYS_MAX = INT64_MAX // US_PER_DAY - 1

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, with_validity
 from millstream.engine.data.calendar import INT64_MIN
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.values import format_decimal, format_double, format_timestamp, format_value
+from millstream.protocol.values import arrow_functions as pc
 
 # datetime64 writes the years 0000 to 9999 in one width; others are written one by one.
 _YEAR_0000_US = -62_167_219_200_000_000

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, column_to_arrow
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.errors import TypeProblem
@@ -17,6 +16,7 @@ from millstream.engine.expressions.contract import EvaluationContext, Kernel, Ro
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, is_null_literal
 from millstream.engine.expressions.signature import Rule, Signature, expect_count, refuse, refuse_argument
+from millstream.protocol.values import arrow_functions as pc
 
 Types = tuple[DataType, ...]
 Options = tuple[Any, ...]

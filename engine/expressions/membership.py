@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import mask_from_arrow
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.types import BOOLEAN, DataType, Kind
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 from millstream.engine.expressions.kernel import Compiler, is_null_literal
+from millstream.protocol.values import arrow_functions as pc
 
 OPERAND = -1  # the position under which the once-evaluated operand is found
 FEW = 4  # up to so many constants are compared one by one

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, mask_from_arrow, validity_of
 from millstream.engine.data.calendar import zone as named_zone
 from millstream.engine.data.column import Column, Mask, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.values import parse_value
+from millstream.protocol.values import arrow_functions as pc
 
 _CLOCK = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _LOCAL_TIMESTAMP = _CLOCK + "$"

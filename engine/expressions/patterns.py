@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import mask_from_arrow
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.errors import TypeProblem
@@ -21,6 +20,7 @@ from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call
 from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, constant_value, fail_where, is_constant, is_null_literal
+from millstream.protocol.values import arrow_functions as pc
 
 Test = Callable[[Any], Any]  # Arrow string array -> Arrow bool array
 ANY_RUN, ANY_ONE = "%", "_"

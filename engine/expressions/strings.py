@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
+from millstream.engine.data import limits
+from millstream.engine.data.allowance import claim, claim_grown
 from millstream.engine.data.arrow import mask_from_arrow, validity_of
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions import text_functions as by_row
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call, Expression
 from millstream.engine.expressions.kernel import Compiler, always_null, constant_value, is_constant, is_null_literal
+from millstream.protocol.values import arrow_functions as pc
 
 ArrowFunction = Callable[[Any], Any]
 # From the constant arguments to a function of the Arrow array of the first one; None: these constants need the way row by row.
@@ -47,9 +49,11 @@ def _right(count: int) -> ArrowFunction:
     return _empty if count == 0 else lambda texts: pc.utf8_slice_codeunits(texts, -count, None)
 
 
-def _replace(search: str, replacement: str) -> ArrowFunction:
+def _replace(search: str, replacement: str) -> ArrowFunction | None:
     if search == "":
         return lambda texts: texts
+    if len(replacement.encode()) > len(search.encode()):
+        return None  # row by row, where the size is checked
     return lambda texts: pc.replace_substring(texts, search, replacement)
 
 
@@ -146,17 +150,24 @@ def from_arrow_result(array: Any, type_: DataType) -> Column:
 def row_by_row(function: Callable[..., Any], arguments: tuple[Expression, ...], type_: DataType, compiler: Compiler) -> Kernel:
     """Return the kernel that calls a Python function once a row; NULL in gives NULL out."""
     kernels = [compiler.kernel(a) for a in arguments]
+    is_text = type_.kind is Kind.TEXT
 
     def kernel(rows: Rows, context: EvaluationContext) -> Column:
         inputs = [as_list(k(rows, context)) for k in kernels]
         results: list[Any] = []
         problems: dict[str, list[int]] = {}
+        size = told = 0
         for position, values in enumerate(zip(*inputs, strict=True)):
             try:
                 results.append(None if None in values else function(*values))
             except ValueError as error:
                 problems.setdefault(str(error), []).append(position)
                 results.append(None)
+            if is_text and (made := results[-1]) is not None:
+                size += len(made)
+                if size - told > limits.CLAIM_BYTES_MIN:
+                    claim_grown(told, size, "a function of texts")
+                    told = size
         for reason, positions in problems.items():
             bad = np.zeros(rows.rows, dtype=np.bool_)
             bad[positions] = True
@@ -199,12 +210,34 @@ def build_join(call: Call, compiler: Compiler) -> Kernel:
         arrays = [p(rows, context) for p in parts]
         if not any(isinstance(a, pa.Array) for a in arrays):
             arrays[0] = pa.array([arrays[0]] * rows.rows, pa.string())
+        joint = between(rows, context)
+        size = _joined_bytes([*arrays, *[joint] * (len(arrays) - 1)], rows.rows)
+        claim(size, "a text that is put together")
+        too_long = _too_long([*arrays, *[joint] * (len(arrays) - 1)], rows.rows) if size > by_row.TEXT_BYTES_MAX else None
+        if too_long is not None:
+            context.fail(too_long, by_row.TOO_LONG)
+            arrays = [pc.if_else(too_long, "", a) for a in arrays]
         if handling == "skip":
             arrays = _never_all_null(arrays)
-        joined = pc.binary_join_element_wise(*arrays, between(rows, context), null_handling=handling)
-        return Column(TEXT, joined)
+        joined = pc.binary_join_element_wise(*arrays, joint, null_handling=handling)
+        return Column(TEXT, joined if too_long is None else pc.if_else(too_long, None, joined))
 
     return kernel
+
+
+def _joined_bytes(parts: list[Any], rows: int) -> int:
+    """Return about how many bytes the parts are together; a constant is there once a row."""
+    return sum(Column(TEXT, p).nbytes() if isinstance(p, pa.Array) else rows * len(str(p)) for p in parts)
+
+
+def _too_long(parts: list[Any], rows: int) -> Mask | None:
+    """Return at which rows the parts together are longer than a text may be, None for none."""
+    lengths = np.zeros(rows, dtype=np.int64)
+    for part in parts:
+        found = pc.binary_length(part)
+        lengths += np.asarray(found.fill_null(0)) if isinstance(part, pa.Array) else found.as_py()
+    bad: Mask = lengths > by_row.TEXT_BYTES_MAX
+    return bad if bad.any() else None
 
 
 def _never_all_null(arrays: list[Any]) -> list[Any]:

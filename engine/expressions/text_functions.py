@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-TEXT_BYTES_MAX = 64 * 1024 * 1024  # a repeated or padded text beyond this is an error and not an allocation
+TEXT_BYTES_MAX = 64 * 1024 * 1024  # a text that a function would make longer than this is an error of the row (K8); no frame could carry it
+TOO_LONG = "text too long"
 
 
 def substring(text: str, start: int, length: int | None = None) -> str:
@@ -38,8 +39,8 @@ def split_part(text: str, delimiter: str, part: int) -> str:
 
 def repeat(text: str, count: int) -> str:
     """Return the text `count` times."""
-    if len(text) * max(count, 0) > TEXT_BYTES_MAX:
-        raise ValueError("text too long")
+    if 4 * len(text) * count > TEXT_BYTES_MAX and len(text.encode()) * count > TEXT_BYTES_MAX:
+        raise ValueError(TOO_LONG)
     return text * count
 
 
@@ -57,14 +58,20 @@ def _filling(text: str, width: int, fill: str) -> str:
     missing = width - len(text)
     if missing <= 0 or not fill:
         return ""
-    if width > TEXT_BYTES_MAX:
-        raise ValueError("text too long")
+    if 4 * width > TEXT_BYTES_MAX and len(text.encode()) + missing * len(fill.encode()) / len(fill) > TEXT_BYTES_MAX:
+        raise ValueError(TOO_LONG)
     return (fill * (missing // len(fill) + 1))[:missing]
 
 
 def replace(text: str, search: str, replacement: str) -> str:
     """Return the text with every occurrence replaced; an empty search finds nothing."""
-    return text.replace(search, replacement) if search else text
+    if not search:
+        return text
+    if len(replacement) > len(search) and len(text) * len(replacement) > TEXT_BYTES_MAX:
+        made = len(text.encode()) + text.count(search) * (len(replacement.encode()) - len(search.encode()))
+        if made > TEXT_BYTES_MAX:
+            raise ValueError(TOO_LONG)
+    return text.replace(search, replacement)
 
 
 def translate(text: str, source: str, target: str) -> str:

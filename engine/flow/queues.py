@@ -26,11 +26,9 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.tally import Tally, follow, summed
 from millstream.engine.data.train import Int64Array, Train, concat_trains, empty_train
 from millstream.engine.data.types import Kind
-from millstream.engine.data.watermarks import TIME_MIN, constant_track, thinned
+from millstream.engine.data.watermarks import TIME_MIN, constant_track
+from millstream.engine.flow.log_nodes import LogNode, oldest_arrival, train_of
 
-STEP_BYTES = 16  # a seq and a watermark
-STEPS_KEPT_MAX = 8_192  # of W in a stretch without rows
-MERGES_MAX = 64  # of nodes without rows, until what they say of W is put together
 ROW_OVERHEAD_BYTES = 24  # seq, event time, arrival
 TEXT_BYTES = 24  # a guess, where nothing was seen yet
 
@@ -41,48 +39,6 @@ class Producer(Protocol):
     def frontier(self, log: OutputLog) -> int:
         """Return the arrival number below which nothing more can come into the log."""
         ...
-
-
-class LogNode:
-    """One train in the chain. `readers` have yet to pass it; `cut` once a reader took only a part of it.
-
-    `controls` is 1 for a train without rows that must still be seen: a mark, or W moved (merged ones add up).
-    """
-
-    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "merges", "next", "readers", "rows", "track_bytes", "train")
-
-    def __init__(self, train: Train | None, log: OutputLog | None = None) -> None:
-        self.train = train
-        self.readers = 0
-        self.cut = False
-        self.next: LogNode | None = None
-        self.rows = self.bytes = self.controls = self.merges = self.track_bytes = 0
-        self.arrival_ns: int | None = None
-        if train is None:
-            return
-        self.rows = train.rows
-        if train.rows:
-            self.bytes = train.nbytes() if log is None else log.bytes_of(train)
-            arrival = train.arrival
-            self.arrival_ns = arrival.start if arrival.is_constant else oldest_arrival(train)
-        else:
-            self.bytes = self.track_bytes = STEP_BYTES * train.track.step_count
-            self.controls = int(train.is_mark or train.track.end > train.track.start)
-        if train.tally is not None:
-            self.bytes += train.tally.nbytes()
-
-    def merge(self, following: LogNode) -> None:
-        """Take up the node behind, neither of them having rows. What only says that W moved is put together and thinned now and then."""
-        joined = concat_trains([_train(self), _train(following)])
-        self.merges += 1
-        if self.merges >= MERGES_MAX:
-            self.merges = 0
-            joined.track = thinned(joined.track, STEPS_KEPT_MAX)
-        self.train = joined
-        self.controls += following.controls
-        tally = 0 if joined.tally is None else joined.tally.nbytes()
-        self.track_bytes = STEP_BYTES * joined.track.step_count if self.merges == 0 else self.track_bytes + following.track_bytes
-        self.bytes = self.track_bytes + tally
 
 
 class OutputLog:
@@ -219,6 +175,7 @@ class OutputLog:
             while node is not None:
                 self._passed(node)
                 node = node.next
+            cursor.forget()
             if not self.cursors:
                 self._tail.next = None
                 self._tail = LogNode(None)
@@ -248,11 +205,6 @@ def _followed(first: Tally, second: Tally) -> Tally:
     return joined
 
 
-def _train(node: LogNode) -> Train:
-    assert node.train is not None
-    return node.train
-
-
 def _mergeable(first: LogNode, second: LogNode) -> bool:
     return (
         first.train is not None
@@ -275,6 +227,9 @@ class Taken:
     controls: int
 
 
+Place = tuple[LogNode, Train | None, int, int, int]
+
+
 class Cursor:
     """One reader of a log. `position` is the arrival number up to which it has read; used by one thread at a time.
 
@@ -295,6 +250,11 @@ class Cursor:
         self.sealed_at: int | None = None
         self._rest: Train | None = None  # what is left of node.next once a part of it was taken
 
+    def forget(self) -> None:
+        """Let go of what follows: nodes point forward, so whoever still knows a cursor that is closed would keep all that ever comes."""
+        self.node = LogNode(None)
+        self._rest = None
+
     @property
     def is_pending(self) -> bool:
         """Something waits: rows, or progress."""
@@ -307,7 +267,7 @@ class Cursor:
             node = self.node.next
             if node is None:
                 return self.log.watermark_us
-            return (self._rest if self._rest is not None else _train(node)).track.start
+            return (self._rest if self._rest is not None else train_of(node)).track.start
 
     def first_work(self) -> int | None:
         """Return the seq at or above which the first waiting row or control item lies; None when only bare progress waits."""
@@ -315,7 +275,7 @@ class Cursor:
             node = self.node.next
             while node is not None:
                 if node.rows or node.controls:
-                    lo = _train(node).lo if self._rest is None or node is not self.node.next else self._rest.lo
+                    lo = train_of(node).lo if self._rest is None or node is not self.node.next else self._rest.lo
                     first = max(lo, self.position)
                     return None if self.sealed_at is not None and first >= self.sealed_at else first
                 node = node.next
@@ -332,6 +292,15 @@ class Cursor:
                 total += node.rows
                 node = node.next
         return total
+
+    @property
+    def waiting_bytes(self) -> int:
+        """About how many bytes wait, by count: rows not taken, each as large as the log's are on average."""
+        log = self.log
+        rows, held = log.rows_total - self.rows_before - self.rows_taken, log.rows_held
+        if rows <= 0:
+            return 0
+        return rows * (log.bytes_held // held if held > 0 else log.row_bytes)
 
     def head_arrival_ns(self) -> int | None:
         """Return the arrival of the oldest row that waits, or None."""
@@ -352,7 +321,7 @@ class Cursor:
         with self.log._lock:
             node = self.node.next
             while node is not None:
-                train = _train(node)
+                train = train_of(node)
                 if train.is_mark and train.hi > self.from_seq:
                     return train.hi, True
                 node = node.next
@@ -380,7 +349,7 @@ class Cursor:
                 trains.append(self._rest)
                 node = node.next
             while node is not None:
-                trains.append(_train(node))
+                trains.append(train_of(node))
                 node = node.next
         return trains
 
@@ -397,7 +366,7 @@ class Cursor:
         limit = upto if self.sealed_at is None else self.sealed_at if upto is None else min(upto, self.sealed_at)
         with self.log._lock:
             while (node := self.node.next) is not None:
-                train = self._rest if self._rest is not None else _train(node)
+                train = self._rest if self._rest is not None else train_of(node)
                 if (train.rows and rows >= rows_max) or (limit is not None and train.lo >= limit):
                     break
                 if upto is None and rows and rows + train.rows > limits.JOINED_ROWS_MAX:
@@ -422,6 +391,23 @@ class Cursor:
         if not parts:
             return None
         return Taken(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
+
+    def place(self) -> Place:
+        """Return where it stands, for `put_back`."""
+        return self.node, self._rest, self.position, self.rows_taken, self.controls_taken
+
+    def put_back(self, place: Place) -> None:
+        """Stand where it stood before a train was taken, which nobody has seen; what was pushed since stays behind it."""
+        with self.log._lock:
+            upto = self.node.next
+            self.node, self._rest, self.position, self.rows_taken, self.controls_taken = place
+            node = self.node.next
+            while node is not None and node is not upto:
+                if node.readers == 0:
+                    self.log.rows_held += node.rows
+                    self.log.bytes_held += node.bytes
+                node.readers += 1
+                node = node.next
 
     def _take_alone(self, rows_max: int) -> Taken | None:
         """Take a train that waits by itself and can be taken whole, as most of a quiet stream's can; None where it is not so."""
@@ -485,8 +471,3 @@ def _without_early(train: Train, from_seq: int) -> Train:
         return train.split_at(from_seq)[1]
     track = constant_track(from_seq, from_seq, train.track.end)
     return empty_train(train.schema, from_seq, from_seq, track, arrival_ns=train.newest_arrival(), ended=train.ended)
-
-
-def oldest_arrival(train: Train) -> int:
-    """Return the arrival time of the oldest row, in ns."""
-    return train.arrival.start if train.arrival.is_constant else int(train.arrival.array().min())

@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Protocol
 
+from millstream.engine.data.allowance import BytesLeft, unbounded
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
 from millstream.engine.flow.frontier import edge_frontier, interval_end
-from millstream.engine.flow.queues import Cursor, LogNode, OutputLog, Taken
+from millstream.engine.flow.log_nodes import LogNode
+from millstream.engine.flow.queues import Cursor, OutputLog, Place, Taken
 from millstream.engine.language.recipes import Recipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.receipts.keepers import Keeper
@@ -27,6 +29,9 @@ class Settling(Protocol):
 
     def settle(self) -> None:
         """Count what was done in the statistics of all of them."""
+
+    def dissolve(self) -> None:
+        """Let go of the state of all: one of them was taken out, so this will not run again."""
 
 
 Appended = tuple[OutputLog, LogNode]
@@ -52,10 +57,11 @@ class OperatorStatistics:
 
 @dataclass(slots=True)
 class Call:
-    """One call under way: its ticket and what it took from each input."""
+    """One call under way: its ticket, what it took from each input, and where the inputs stood before."""
 
     ticket: int
     taken: list[Taken]
+    places: list[Place]
 
     @property
     def rows(self) -> int:
@@ -70,7 +76,8 @@ class RunningOperator:
     `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
     `raw` tells that its input rows still are the stream's rows, one by one. `watched` counts the queries that judge late rows across it
     (branches.py); for them calls are counted from before they take anything until they have been told. `keeper` states what part of the
-    input its answers saw, where load may be shed (receipts/keepers.py).
+    input its answers saw, where load may be shed (receipts/keepers.py). `state_bytes` is what its state was when it was last looked at,
+    `unseen_bytes` what has passed it since, `bytes_left` tells what a call may still make (memory.py).
     """
 
     id: OperatorId
@@ -93,6 +100,9 @@ class RunningOperator:
     watch_begun: int = 0
     watch_done: int = 0
     keeper: Keeper | None = None
+    unseen_bytes: int = 0
+    state_bytes: int = 0
+    bytes_left: BytesLeft = unbounded
     _early: dict[int, list[Appended]] = field(default_factory=dict)
 
     @property
@@ -101,6 +111,14 @@ class RunningOperator:
         for chain in self.chains:
             chain.settle()
         return self.counted
+
+    def leave(self) -> None:
+        """Let go of the state: it has been taken out, and serves nobody any more."""
+        self.failed = True
+        for chain in self.chains:
+            chain.dissolve()
+        self.logic = Gone(self.logic.schemas)
+        self.state_bytes = 0
 
     def watch(self, begun: int, done: int) -> None:
         """Count calls that are about to begin, and calls of which the watchers know."""
@@ -114,11 +132,19 @@ class RunningOperator:
         with self.lock:
             # `started` moves before anything is taken: see the argument in frontier.py.
             self.started += 1
+            places = [cursor.place() for cursor in self.inputs]
             taken = self._take(rows_max)
             if taken is None:
                 self.started -= 1
                 return None
-            return Call(self.started - 1, taken)
+            return Call(self.started - 1, taken, places)
+
+    def cut(self, call: Call, seq: int) -> None:
+        """Put back what a call took from the arrival number `seq` on, as if it had not been taken; nobody has seen any of it."""
+        with self.lock:
+            for cursor, place in zip(self.inputs, call.places, strict=True):
+                cursor.put_back(place)
+            call.taken = [t for t in (cursor.take(ALL_ROWS, seq) for cursor in self.inputs) if t is not None]
 
     def _take(self, rows_max: int) -> list[Taken] | None:
         if len(self.inputs) == 1:
@@ -152,6 +178,14 @@ class RunningOperator:
         if self.started != started:
             return log.hi
         return max(bound, log.hi)
+
+
+class Gone(Operator):
+    """What stands in the place of an operator that has been taken out: no state, and nothing is asked of it any more."""
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Nobody calls it."""
+        raise AssertionError("an operator that has been taken out was run")
 
 
 def emitted(running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> list[tuple[OutputLog, Train]]:

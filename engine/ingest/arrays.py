@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import arrow_type, column_from_arrow, validity_of
 from millstream.engine.data.calendar import INT64_MAX, US_PER_DAY
 from millstream.engine.data.calendar import zone as named_zone
@@ -25,6 +24,7 @@ from millstream.engine.expressions.parsing import parse_column
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, format_decimal, parse_value
 from millstream.engine.ingest.outcome import Converted, Failed, failed_at
 from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
+from millstream.protocol.values import arrow_functions as pc
 
 FLOAT_EXACT_MAX = 2**53  # beyond it a float no longer tells which integer was meant
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import validity_of
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition
@@ -22,9 +21,10 @@ from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions.parsing import parse_column
 from millstream.engine.ingest.arrays import Rules, from_bytes
 from millstream.engine.ingest.coerce import Coercer
-from millstream.engine.ingest.csv_records import Record, split_regular, tokenize
 from millstream.engine.ingest.outcome import Coerced, Converted, Failed, Reasons
 from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
+from millstream.protocol.values import arrow_functions as pc
+from millstream.protocol.values.csv import Record, split_regular, tokenize
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK_BYTES = 4 * 1024 * 1024

@@ -82,6 +82,13 @@ class Emitter:
         self.trains[output] = train
         self.ports.append(output)
 
+    def take_side_rows(self, other: Emitter) -> None:
+        """Add another's side rows to these."""
+        self.late += other.late
+        self.partly_late += other.partly_late
+        self.errors += other.errors
+        self.late_of_output += other.late_of_output
+
     @property
     def has_side_rows(self) -> bool:
         """There is something besides the output."""

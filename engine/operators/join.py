@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data import limits
+from millstream.engine.data.allowance import CutAt, can_cut, claim, pause
 from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, lagged_track
@@ -21,9 +24,36 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.join_keys import JoinKeys
 from millstream.engine.operators.join_pairs import Pairs, PairSet, unmatched_pairs
 from millstream.engine.operators.join_state import NO_KEY, RowStore, Run, SideState
-from millstream.engine.operators.minimum import MinimumWatermark
+from millstream.engine.operators.minimum import MinimumWatermark, Stand
 
 LEFT, RIGHT = 0, 1
+CLAIMED_FROM = 16_384  # pairs of one key run; fewer are small
+PAIR_BYTES = 64  # two places, and seq, time and arrival twice while they are put in order
+
+
+@dataclass(slots=True)
+class Probe:
+    """New rows and a run of the other side: where the rows of each new row's key begin in the run, and how many they are."""
+
+    rows: RowStore
+    run: Run
+    first: Int64Array
+    counts: Int64Array
+    swapped: bool
+
+
+def _cut_of(probes: Sequence[Probe]) -> int | None:
+    """Return where to cut a train whose rows have more candidates than one call looks at; None when they have not, or cannot be cut."""
+    if sum(len(p.rows) * len(p.run) for p in probes) <= limits.CALL_PAIRS_MAX:
+        return None
+    if sum(int(p.counts.sum()) for p in probes) <= limits.CALL_PAIRS_MAX or not can_cut():
+        return None
+    seqs, counts = np.concatenate([p.rows.seq for p in probes]), np.concatenate([p.counts for p in probes])
+    order = np.argsort(seqs, kind="stable")
+    seqs = seqs[order]
+    seq = int(seqs[min(int(np.searchsorted(np.cumsum(counts[order]), limits.CALL_PAIRS_MAX)), len(seqs) - 1)])
+    seq = max(seq, int(seqs[0]) + 1)
+    return seq if seq <= int(seqs[-1]) else None
 
 
 class WindowJoin(Operator):
@@ -62,10 +92,16 @@ class WindowJoin(Operator):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Join one interval."""
         was_idle, floor = self._watermark.all_idle, self._watermark.value
+        before = self._watermark.stand(), list(self._ordinals)
         track = self._watermark.advance(inputs)
         new = [self._admit(side, inputs[side], track, floor, out) for side in (LEFT, RIGHT)]
+        probes = self._probes(new)
+        if (seq := _cut_of(probes)) is not None:
+            self._take_back(new, *before)
+            raise CutAt(seq)
         pairs = PairSet(self._schemas_in)
-        self._match(new, pairs)
+        for probe in probes:
+            self._probe(probe, pairs)
         self._keep_matching(pairs, inputs, out)
         for side, run in enumerate(new):
             if run is not None:
@@ -102,19 +138,30 @@ class WindowJoin(Operator):
             rows = rows.kept(ids != NO_KEY)
         return Run(rows, self._keys.size) if len(rows) else None
 
-    def _match(self, new: Sequence[Run | None], pairs: PairSet) -> None:
-        left, right = new
-        if left is not None:
-            for run in [*self._state[RIGHT].runs, *([right] if right is not None else [])]:
-                self._probe(left.rows, run, pairs, swapped=False)
-        if right is not None:
-            for run in self._state[LEFT].runs:
-                self._probe(right.rows, run, pairs, swapped=True)
+    def _take_back(self, new: Sequence[Run | None], stand: Stand, ordinals: list[int]) -> None:
+        """Stand as before the call, which is to come again with fewer rows."""
+        self._watermark.stand_at(stand)
+        self._ordinals = ordinals
+        for run in new:
+            if run is not None:
+                self._keys.released(run.rows.ids)
 
-    def _probe(self, rows: RowStore, run: Run, pairs: PairSet, *, swapped: bool) -> None:
-        for probes, found in run.candidates(rows.ids):
-            left, right = (run.rows, rows) if swapped else (rows, run.rows)
-            at_left, at_right = (found, probes) if swapped else (probes, found)
+    def _probes(self, new: Sequence[Run | None]) -> list[Probe]:
+        """Return which rows meet which."""
+        left, right = new
+        probes: list[Probe] = []
+        if left is not None:
+            runs = [*self._state[RIGHT].runs, *([right] if right is not None else [])]
+            probes += [Probe(left.rows, run, *run.ranges(left.rows.ids), swapped=False) for run in runs]
+        if right is not None:
+            probes += [Probe(right.rows, run, *run.ranges(right.rows.ids), swapped=True) for run in self._state[LEFT].runs]
+        return probes
+
+    def _probe(self, probe: Probe, pairs: PairSet) -> None:
+        rows, run = probe.rows, probe.run
+        for probes, found in run.candidates(probe.first, probe.counts):
+            left, right = (run.rows, rows) if probe.swapped else (rows, run.rows)
+            at_left, at_right = (found, probes) if probe.swapped else (probes, found)
             distance = right.time[at_right] - left.time[at_left]
             inside = None
             if self._lower is not None:
@@ -125,6 +172,9 @@ class WindowJoin(Operator):
             if inside is not None and not inside.all():
                 at_left, at_right = at_left[inside], at_right[inside]
             if len(at_left):
+                if len(at_left) > CLAIMED_FROM:
+                    claim(len(at_left) * (PAIR_BYTES + left.row_bytes() + right.row_bytes()), "a join's output")
+                    pause()
                 pairs.add(Pairs(left, at_left, right, at_right))
 
     def _keep_matching(self, pairs: PairSet, inputs: Sequence[Train], out: Emitter) -> None:

@@ -49,6 +49,10 @@ class RowStore:
         """Return the number of rows."""
         return len(self.ids)
 
+    def row_bytes(self) -> int:
+        """Return the bytes of a row's columns on average."""
+        return sum(c.nbytes() for c in self.columns) // max(1, len(self))
+
     def kept(self, mask: BoolArray) -> RowStore:
         """Return the rows where the mask is true."""
         return RowStore(
@@ -98,24 +102,27 @@ class Run:
         """Return the number of rows."""
         return len(self.rows)
 
-    def candidates(self, ids: Int64Array) -> Iterator[tuple[Int64Array, Int64Array]]:
-        """Yield (positions in `ids`, rows of the run) of pairs with equal key, at most CANDIDATES_MAX at a time where possible."""
-        first, counts = self._ranges(ids)
+    def candidates(self, first: Int64Array, counts: Int64Array) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """Yield (positions in the ids, rows of the run) of pairs with equal key, at most CANDIDATES_MAX at a time where possible.
+
+        `first` and `counts` are what `ranges` said of the ids.
+        """
         total = int(counts.sum())
         if total == 0:
             return
         if total <= CANDIDATES_MAX:
-            yield self._expand(np.arange(len(ids), dtype=np.int64), first, counts)
+            yield self._expand(np.arange(len(counts), dtype=np.int64), first, counts)
             return
         ends = np.cumsum(counts)
         start = 0
-        while start < len(ids):
+        while start < len(counts):
             before = int(ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + CANDIDATES_MAX, side="right")))
             yield self._expand(np.arange(start, stop, dtype=np.int64), first[start:stop], counts[start:stop])
             start = stop
 
-    def _ranges(self, ids: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def ranges(self, ids: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return where each id's rows begin in the order of ids, and how many they are."""
         if self._begins is not None:
             # Ids made after this run was indexed are not in it; a negative id (NULL) is nowhere.
             size = len(self._begins) - 1

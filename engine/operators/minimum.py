@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, constant_track, jump_track, minimum_track
 
+Stand = tuple[int, list[int], list[bool]]
+
 
 class MinimumWatermark:
     """Follows the inputs' tracks. `value` is W so far; when all inputs are idle it is the greatest that they reached."""
@@ -23,6 +25,14 @@ class MinimumWatermark:
         self.inputs, self.idle = list(watermarks_us), list(idle)
         self.value = max(self.value, self._minimum())
         return self.value
+
+    def stand(self) -> Stand:
+        """Return where it stands, for `stand_at`."""
+        return self.value, self.inputs, self.idle
+
+    def stand_at(self, stand: Stand) -> None:
+        """Stand where it stood; what was passed since comes again."""
+        self.value, self.inputs, self.idle = stand
 
     def advance(self, trains: Sequence[Train]) -> WatermarkTrack:
         """Return W over the interval that the trains cover. An idle mark takes effect with the last item of the interval."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.column import Column
 from millstream.engine.data.train import Int64Array
 from millstream.engine.language.recipes import OrderColumn
+from millstream.protocol.values import arrow_functions as pc
 
 
 def rank_values(column: Column) -> Int64Array:

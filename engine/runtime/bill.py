@@ -7,14 +7,17 @@ the bills of all queries sum to what all operators used, what queries used that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import OperatorId, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.runtime.blueprint import RunningQuery
-from millstream.engine.runtime.network import Network
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
+
+if TYPE_CHECKING:
+    from millstream.engine.runtime.network import Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def _time_weights(operator: RunningOperator, queries: Sequence[RunningQuery]) ->
     return [operator.statistics.rows_in - query.rows_before.get(operator.id, 0) for query in queries]
 
 
-def _state_weights(operator: RunningOperator, queries: Sequence[RunningQuery]) -> list[int]:
+def state_weights(operator: RunningOperator, queries: Sequence[RunningQuery]) -> list[int]:
     """How long each query keeps panes: its longest window; of other state all have the same."""
     logic = operator.logic
     if isinstance(logic, SharedAggregate):
@@ -86,7 +89,7 @@ def _bills(queries: Sequence[RunningQuery], served: Callable[[OperatorId], list[
         cost, size = wholes[operator.id] = operator.statistics.cost_ns, operator.logic.state_bytes()
         sharing = served(operator.id)
         costs = divided(cost, _time_weights(operator, sharing))
-        sizes = divided(size, _state_weights(operator, sharing))
+        sizes = divided(size, state_weights(operator, sharing))
         parts.update(((operator.id, one.node.id), pair) for one, pair in zip(sharing, zip(costs, sizes, strict=True), strict=True))
     found = []
     for query in queries:

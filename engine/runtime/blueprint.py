@@ -107,7 +107,9 @@ class RunningQuery:
     """A query with its operators (post-order, without sources) and the ledgers of its input streams.
 
     It sees rows from `from_seq` on, those below `until_seq` once another plan has taken the others over. `shed_key` names the logs that it
-    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came.
+    reads where its class may be shed. `rows_before` are the rows that its operators had taken when it came. `bytes_max` is the bound on its
+    memory where it has one of its own, `results_bytes` tells what its results occupy that the owner keeps. `failed`: it has ended and
+    is about to be taken out. `sheds`: its class may be shed.
     """
 
     node: QueryNode
@@ -119,3 +121,14 @@ class RunningQuery:
     ledgers: dict[str, StreamLedger] = field(default_factory=dict)
     rows_before: dict[OperatorId, int] = field(default_factory=dict)
     branches: Branches | None = None
+    bytes_max: int | None = None
+    results_bytes: Callable[[], int] = int
+    failed: bool = False
+    sheds: bool = False
+
+    def abandon(self) -> None:
+        """Do no more work for it, a call under way included: it is about to be taken out. From any thread."""
+        self.failed = True
+        for running in self.blueprint.operators:
+            if running.queries <= 1:
+                running.failed = True

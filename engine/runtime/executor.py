@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from millstream.engine.chains.fused import ChainCache, ChainOutcome, FusedChain
 from millstream.engine.data import limits
+from millstream.engine.data.allowance import Allowance, CutAt, TooMuchAtOnce, enter
 from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.engine.flow.frontier import is_blocked
-from millstream.engine.flow.queues import Cursor, LogNode, Taken
+from millstream.engine.flow.log_nodes import LogNode
+from millstream.engine.flow.queues import Cursor, Taken
 from millstream.engine.flow.running import ALL_ROWS, Appended, Call, Made, RunningOperator, emitted, pass_to_sinks
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.sink import Sink
@@ -30,31 +32,46 @@ Receipts = list[StepReceipt | ChainReceipt | ChainRuns]
 class Executor:
     """Runs orders on the operators of one network; one instance may serve several worker threads."""
 
-    def __init__(self, network: Network, *, fuse: bool = True) -> None:
+    def __init__(self, network: Network, *, fuse: bool = True, processor_ns: Clock | None = None, step_ns_max: int = 0) -> None:
         self._network = network
         self._chains = ChainCache(network) if fuse else None
+        self._bounds = processor_ns, step_ns_max
+        self._free: list[Allowance] = []  # one is in use a thread that runs an order
 
     def run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         """Do the steps in order until they are done or the budget is used up; at least one step is done."""
+        try:
+            allowance = self._free.pop()
+        except IndexError:
+            allowance = Allowance(*self._bounds)
+        enter(allowance)
+        try:
+            return self._run_order(order, clock_ns, allowance)
+        finally:
+            enter(None)
+            self._free.append(allowance)
+
+    def _run_order(self, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt:
         chain = self._chains.find(order.steps, 0) if self._chains is not None and order.steps else None
         if chain is not None and chain.ends_in_sink and chain.length == len(order.steps):
-            receipt = self._run_alone(chain, order, clock_ns)
+            receipt = self._run_alone(chain, order, clock_ns, allowance)
             if receipt is not None:
                 return receipt
+        allowance.start()
         with np.errstate(all="ignore"):  # infinities and NaN are values (K7); what is an error is found by looking (K8)
-            return self._run(order, clock_ns)
+            return self._run(order, clock_ns, allowance)
 
-    def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock) -> WorkReceipt | None:
+    def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt | None:
         """Run an order that is one chain up to its sink, whose kernels see to warnings themselves; None when it must go step by step."""
         if chain.has_nothing or not chain.is_due_to_fuse:
             return None
         receipts: Receipts = []
         emissions: list[Emission] = []
         started = clock_ns()
-        now = self._run_chain(chain, order.steps, started, clock_ns, receipts, emissions)
+        now = self._run_chain(chain, order.steps, started, clock_ns, receipts, emissions, allowance)
         return None if now is None else WorkReceipt(order.id, tuple(receipts), (), tuple(emissions), started, now)
 
-    def _run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
+    def _run(self, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt:
         started = now = clock_ns()
         receipts: Receipts = []
         emissions: list[Emission] = []
@@ -69,7 +86,7 @@ class Executor:
                 continue
             if chain is not None and chain.is_due_to_fuse:
                 steps = order.steps if chain.length == len(order.steps) else order.steps[at : at + chain.length]
-                done = self._run_chain(chain, steps, now, clock_ns, receipts, emissions)
+                done = self._run_chain(chain, steps, now, clock_ns, receipts, emissions, allowance)
                 if done is not None:
                     at += chain.length
                     now = done
@@ -77,7 +94,7 @@ class Executor:
             if chain is not None:
                 chain.runs += 1
             for step in order.steps[at : at + (1 if chain is None else chain.length)]:
-                receipt = self._run_step(step, clock_ns, emissions)
+                receipt = self._run_step(step, clock_ns, emissions, allowance)
                 receipts.append(receipt)
                 if chain is not None:
                     chain.sample(receipt)
@@ -85,7 +102,7 @@ class Executor:
             now = clock_ns()
         return WorkReceipt(order.id, tuple(receipts), order.steps[at:], tuple(emissions), started, now)
 
-    def _run_step(self, step: Step, clock_ns: Clock, emissions: list[Emission]) -> StepReceipt:
+    def _run_step(self, step: Step, clock_ns: Clock, emissions: list[Emission], allowance: Allowance) -> StepReceipt:
         started = clock_ns()
         running = self._network.operators.get(step.operator)
         if running is None:
@@ -99,44 +116,91 @@ class Executor:
             if call is None:
                 running.watch(-1, 0)
                 break
-            counts.taken(call)
-            self._run_call(running, call, counts, clock_ns, emissions)
+            allowance.begin(running.bytes_left)
+            whole = self._run_call(running, call, counts, clock_ns, emissions)
+            self._note_bytes(running, call, allowance)
             rows_left -= call.rows
-            if rows_left <= 0 or not [hi for c, hi in zip(running.inputs, targets, strict=True) if c.position < hi]:
+            # What was cut off waits for the scheduler's next turn: it was too much at once, and others wait.
+            if not whole or rows_left <= 0 or not [hi for c, hi in zip(running.inputs, targets, strict=True) if c.position < hi]:
                 break
         cost = clock_ns() - started
         running.counted.add(counts.rows_in, counts.rows_out, cost)
         return counts.receipt(cost)
 
-    def _run_call(self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]) -> None:
-        if running.failed:
-            return
-        out = Emitter(len(running.outputs))
-        inputs = [t.train for t in call.taken]
-        try:
-            running.logic.process(inputs, out)
-            trains = emitted(running, inputs, out)
-        except Exception as error:
-            self._fail(running, error)
-            return
+    def _note_bytes(self, running: RunningOperator, call: Call, allowance: Allowance) -> None:
+        """Count what has passed an operator, and look at what it holds when that is much."""
+        size = running.unseen_bytes + allowance.claimed
+        for taken in call.taken:
+            size += taken.bytes
+        running.unseen_bytes = size
+        if size >= limits.CLAIM_BYTES_MIN:
+            self._network.memory.passed(running)
+
+    def _run_call(self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]) -> bool:
+        """Run a call, cut where it is too much at once; return whether all that it had taken was done."""
+        whole = True
+        while True:
+            out = Emitter(len(running.outputs))
+            inputs = [t.train for t in call.taken]
+            try:
+                if running.failed:
+                    return whole
+                made = self._made(running, inputs, out)
+            except CutAt as cut:
+                running.cut(call, cut.seq)
+                whole = False
+                continue
+            except Exception as error:
+                self._fail(running, error)
+                return whole
+            break
+        counts.taken(call)
         # What did not become a result is counted before results leave: whoever has the last one may ask for the counts at once.
         if out.has_side_rows:
             pass_side_rows(self._network, running, out)
         if running.logic.sparse:
-            trains = pass_to_sinks(trains, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
-        counts.produced(running.finish(call, trains))
+            made = pass_to_sinks(made, lambda sink, train: emissions.append(emission_of(sink.id, train, clock_ns())), self._fail)
+        counts.produced(running.finish(call, made))
         if running.watched:
             tell_watchers(self._network, running, inputs, out)
         if isinstance(running.logic, Sink) and inputs[0].rows:
             emissions.append(emission_of(running.id, inputs[0], clock_ns()))
+        return whole
+
+    def _made(self, running: RunningOperator, inputs: Sequence[Train], out: Emitter) -> Made:
+        """Return what a call puts out. One without state that makes too much at once works on halves of its train."""
+        try:
+            running.logic.process(inputs, out)
+        except TooMuchAtOnce:
+            if running.logic.stateful or len(inputs) != 1:
+                raise
+            out.errors.clear()
+            halves = _halves(inputs[0])
+            if halves is None:
+                raise
+        else:
+            return emitted(running, inputs, out)
+        made: Made = []
+        for half in halves:
+            part = Emitter(len(running.outputs))
+            made += self._made(running, [half], part)
+            out.take_side_rows(part)
+        return made
 
     def _fail(self, running: RunningOperator, error: Exception) -> None:
         running.failed = True
-        for query in self._network.queries_served(running.id):
-            self._network.hooks.query_failed(query.node.id, running.id, error)
+        for query in list(self._network.queries_served(running.id)):
+            self._network.end_query(query, running.id, error)
 
     def _run_chain(
-        self, chain: FusedChain, steps: Sequence[Step], started: int, clock_ns: Clock, receipts: Receipts, emissions: list[Emission]
+        self,
+        chain: FusedChain,
+        steps: Sequence[Step],
+        started: int,
+        clock_ns: Clock,
+        receipts: Receipts,
+        emissions: list[Emission],
+        allowance: Allowance,
     ) -> int | None:
         """Run a whole chain fused, from `started` on; return when it ended, None when it must be run step by step this time."""
         rows_max = steps[0].rows_max
@@ -152,10 +216,11 @@ class Executor:
         while rows_left > 0 or not done:
             if tail.watched:
                 tail.watch(1, 0)
+            allowance.begin(tail.bytes_left)
             try:
                 outcome = chain.run(rows_left if rows_left < limits.TRAIN_ROWS_MAX else limits.TRAIN_ROWS_MAX, to_sinks)
             except Exception as error:
-                self._fail(chain.operators[0], error)
+                self._fail(tail, error)
                 return clock_ns()
             if outcome is None:
                 if tail.watched:
@@ -165,6 +230,9 @@ class Executor:
             done = True
             began, now = now, clock_ns()
             self._count_run(chain, outcome, now - began, now, receipts, emissions)
+            tail.unseen_bytes += outcome.taken.bytes + allowance.claimed
+            if tail.unseen_bytes >= limits.CLAIM_BYTES_MIN:
+                self._network.memory.passed(tail)
             rows_left -= outcome.taken.rows
             if head.position >= target:
                 break
@@ -203,6 +271,15 @@ class Executor:
         else:
             tail.watch(0, 1)
             settle_watchers(self._network, tail)
+
+
+def _halves(train: Train) -> tuple[Train, Train] | None:
+    """Return a train in two parts of about as many rows; None where all of its rows have one arrival number."""
+    seqs = train.seq.array()
+    if not len(seqs) or seqs[0] == seqs[-1]:
+        return None
+    middle = int(seqs[len(seqs) // 2])
+    return train.split_at(middle if middle > seqs[0] else int(seqs[np.searchsorted(seqs, middle, side="right")]))
 
 
 class StepCounts:

@@ -10,10 +10,11 @@ force at an arrival number s: it sees every row with seq >= s. `remove_query` ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from millstream.engine.data.column import Column
-from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
+from millstream.engine.data.errors import BoundReached, InUse, InvalidDefinition, NameTaken, SharingLost, UnknownName, Unsupported
 from millstream.engine.data.graph import ClassId, ClassNode, EdgeId, GraphDelta, LogId, OperatorId, QueryId
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Train
@@ -34,6 +35,7 @@ from millstream.engine.runtime.blueprint import Blueprint, RunningQuery
 from millstream.engine.runtime.branches import branches_of
 from millstream.engine.runtime.handover import Handover
 from millstream.engine.runtime.instantiator import Ids, Instantiator
+from millstream.engine.runtime.memory import Memory
 from millstream.engine.sharing.periods import ChoosePeriods, regroup
 from millstream.engine.sharing.ports import Port
 from millstream.engine.sharing.registry import Registry, Shared, counts_of
@@ -72,6 +74,7 @@ class Network:
         self._served: dict[OperatorId, list[RunningQuery]] = {}
         self._watchers: dict[OperatorId, list[RunningQuery]] = {}
         self._outputs: dict[tuple[OperatorId, int], RunningQuery] = {}
+        self.memory = Memory(self)
 
     # Streams -----------------------------------------------------------------------------------------------------------
 
@@ -176,6 +179,7 @@ class Network:
             except Unsupported:
                 self.remove_query(delta.query.id)
                 raise
+            self.queries[delta.query.id].results_bytes = self.queries[replaces].results_bytes
         return delta
 
     def sketch(self, name: str, query: PhysicalQuery, class_node: ClassNode) -> GraphDelta:
@@ -214,10 +218,12 @@ class Network:
             self._ids, lambda stream: self._port(stream, class_node, shed_by), registry, with_state=share_state, synopses=not alone
         )
         blueprint = instantiator.build(name, query, deliver, class_node, keep_progress=keep_progress)
-        source_nodes = [n for n in blueprint.source_nodes if self._is_news(n.id, blueprint)]
+        source_nodes = [n for n in blueprint.source_nodes if n.id not in self._announced]
         self._announced.update(n.id for n in source_nodes)
         key = (class_node.id, "" if shed_by is None else shed_by.text)
-        self.queries[blueprint.query.id] = RunningQuery(blueprint.query, blueprint, key)
+        self.queries[blueprint.query.id] = RunningQuery(
+            blueprint.query, blueprint, key, bytes_max=query.options.memory_bytes_max, sheds=class_node.may_shed
+        )
         return GraphDelta(blueprint.query, (*source_nodes, *blueprint.nodes), blueprint.edges, (class_node,), blueprint.ports)
 
     def attach(self, query_id: QueryId) -> tuple[tuple[EdgeId, int], ...]:
@@ -252,6 +258,7 @@ class Network:
         query.from_seq = at
         for running in blueprint.operators:
             self.operators[running.id] = running
+            running.bytes_left = partial(self.memory.left, running)
             self._served.setdefault(running.id, []).append(query)
             query.rows_before[running.id] = running.statistics.rows_in
         for subscription in blueprint.subscriptions:
@@ -333,9 +340,17 @@ class Network:
                 self._watchers.pop(running.id, None)
                 for cursor in running.inputs:
                     cursor.log.close_cursor(cursor.edge)
+                running.leave()
         self.version += 1
         self._regroup(query.blueprint)
         return tuple(gone)
+
+    def end_query(self, query: RunningQuery, operator: OperatorId, error: Exception) -> None:
+        """Let a query end for what one of its operators came to, and tell the owner, who takes it out; what serves others goes on."""
+        if not query.failed:
+            query.abandon()
+            self.memory.ended += isinstance(error, BoundReached)
+            self.hooks.query_failed(query.node.id, operator, error)
 
     def hold(self, query_id: QueryId, held: bool) -> None:
         """Keep a paused query's answers from leaving, or let them go again; the scheduler stops its operators itself."""
@@ -345,12 +360,11 @@ class Network:
 
     def sources_alone(self, query_id: QueryId) -> tuple[OperatorId, ...]:
         """Return the sources that only this query reads: whoever schedules needs them no longer when it goes."""
-        mine = self.queries[query_id].blueprint.source_nodes
         others = {node.id for q in self.queries.values() if q.node.id != query_id for node in q.blueprint.source_nodes}
-        return tuple(node.id for node in mine if node.id not in others)
+        return tuple(node.id for node in self.queries[query_id].blueprint.source_nodes if node.id not in others)
 
     def conservation(self, query_id: QueryId) -> tuple[StreamAccount, ...]:
-        """Return the accounts of a query, one per input stream (K10)."""
+        """Return a query's accounts, one per input stream (K10)."""
         return tuple(ledger.account() for ledger in self.queries[query_id].ledgers.values())
 
     # Rows --------------------------------------------------------------------------------------------------------------
@@ -377,10 +391,21 @@ class Network:
 
     def tick(self, now_us: int, *, arrival_ns: int) -> tuple[Ingested, ...]:
         """Let processing time pass: streams by ARRIVAL move W where an operator waits for it, silent inputs go idle (K14)."""
-        items: list[Ingested] = []
-        for source in list(self.sources.values()):
-            items.extend(self._tick_source(source, now_us, arrival_ns))
-        return tuple(items)
+        return tuple(item for source in list(self.sources.values()) for item in self.tick_source(source, now_us, arrival_ns=arrival_ns))
+
+    def tick_source(self, source: Source, now_us: int, *, arrival_ns: int) -> Iterator[Ingested]:
+        """Do the same for one source, and yield what it brings as soon as it stands in the log: a recorder may refuse the next."""
+        rule = source.definition.time
+        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
+            return
+        if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
+            yield self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us)
+        silent_since = source.last_arrival_us
+        if rule.idle_us is not None and not source.idle:
+            if silent_since is None:
+                source.last_arrival_us = now_us
+            elif now_us - silent_since >= rule.idle_us:
+                yield self.ingress.control(source, arrival_ns=arrival_ns, idle=True, flush=rule.idle_flush)
 
     def next_tick_us(self) -> int | None:
         """Return the processing time at which `tick` will next have something to do, None when only rows can bring that."""
@@ -413,21 +438,6 @@ class Network:
     def watchers_of(self, operator: OperatorId) -> list[RunningQuery]:
         """Return the queries that judge late rows across an operator and others (branches.py)."""
         return self._watchers.get(operator, [])
-
-    def _tick_source(self, source: Source, now_us: int, arrival_ns: int) -> list[Ingested]:
-        items: list[Ingested] = []
-        rule = source.definition.time
-        if source.ended or source.open_reservations:  # what waits for the disk came before whatever the clock would say
-            return items
-        if rule.column is None and now_us > source.watermark_us and self._wanted(source, now_us):
-            items.append(self.ingress.control(source, arrival_ns=arrival_ns, watermark_us=now_us - rule.delay_us))
-        silent_since = source.last_arrival_us
-        if rule.idle_us is not None and not source.idle:
-            if silent_since is None:
-                source.last_arrival_us = now_us
-            elif now_us - silent_since >= rule.idle_us:
-                items.append(self.ingress.control(source, arrival_ns=arrival_ns, idle=True, flush=rule.idle_flush))
-        return items
 
     def _wanted(self, source: Source, now_us: int) -> bool:
         wakes = self._wakes(source)
@@ -484,6 +494,3 @@ class Network:
     def _shed_log(self, stream: str, key: ShedKey) -> ShedLog | None:
         source = self.sources.get(stream)
         return None if source is None else source.shed_logs.get(key)
-
-    def _is_news(self, operator: OperatorId, blueprint: Blueprint) -> bool:
-        return operator not in self._announced

@@ -14,13 +14,13 @@ from millstream.engine.aggregates.collected import distinct_values
 from millstream.engine.aggregates.contract import Aggregate, Rows, null_unless
 from millstream.engine.aggregates.ranked import Ranked, sort_order
 from millstream.engine.aggregates.table import aggregate_of
+from millstream.engine.data import limits
+from millstream.engine.data.allowance import pause
 from millstream.engine.data.column import Column, Mask, concat_columns
 from millstream.engine.data.runs import expanded
 from millstream.engine.language.recipes import AggregateCall
 
 Int64Array = npt.NDArray[np.int64]
-
-ROWS_MAX = 1 << 20  # of ranges that are laid out one behind the other at a time
 
 
 class Ranges:
@@ -71,11 +71,14 @@ class Ranges:
 def evaluate(call: AggregateCall, column: Column, starts: Int64Array, stops: Int64Array, turns: Int64Array | None = None) -> Column:
     """Evaluate a call over values that all count."""
     aggregate = aggregate_of(call.function)
-    if aggregate.of_values is not None:
-        return aggregate.of_values(call, column, starts, stops)
     parts: list[Column] = []
     order = None if aggregate.of_ranks is None else sort_order(column)
     for low, high in _pieces(stops - starts):
+        if low:
+            pause()
+        if aggregate.of_values is not None:
+            parts.append(aggregate.of_values(call, column, starts[low:high], stops[low:high]))
+            continue
         sizes = stops[low:high] - starts[low:high]
         index = expanded(starts[low:high], sizes)
         cells = np.repeat(np.arange(high - low, dtype=np.int64), sizes)
@@ -89,12 +92,12 @@ def evaluate(call: AggregateCall, column: Column, starts: Int64Array, stops: Int
 
 
 def _pieces(sizes: Int64Array) -> Iterator[tuple[int, int]]:
-    """Yield from which range to which (excluded) they are laid out together: at least one piece, at least one range in each of several."""
+    """Yield from which range to which (excluded) they are worked on together: at least one piece, at least one range in each of several."""
     low = 0
     upto = np.cumsum(sizes)
     while True:
         laid = int(upto[low - 1]) if low else 0
-        high = max(low + 1, int(np.searchsorted(upto, laid + ROWS_MAX, side="right")))
+        high = max(low + 1, int(np.searchsorted(upto, laid + limits.CALL_VALUES_MAX, side="right")))
         yield low, min(high, len(sizes))
         low = high
         if low >= len(sizes):

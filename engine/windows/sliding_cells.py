@@ -62,6 +62,10 @@ class SlidingCells(ABC):
         """Make group ids below `count` known."""
         self.vectors.reserve_ids(count)
 
+    def values_per_answer(self) -> int | None:
+        """Return how many values the largest window goes through; None where every answer costs the same."""
+        return None
+
     @abstractmethod
     def add(self, rows: BufferedRows, groups: Int64Array, clocks: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Add rows, sorted by (group, clock); return the (groups, clocks) of the elements that they made."""
@@ -200,6 +204,10 @@ class ValueCells(SlidingCells):
         read = sorted({p for c in calls for p in (*c.arguments, *(() if c.filter is None else (c.filter,)))})
         self._stored = StoredColumns(inputs, read, ORDINAL + 1)
         super().__init__(width, self._stored.dtypes)
+
+    def values_per_answer(self) -> int | None:
+        """As the base; all of a group are gathered, whatever part of them the window holds."""
+        return int(self.vectors.size.max())
 
     def add(self, rows: BufferedRows, groups: Int64Array, clocks: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Keep the values."""

@@ -23,11 +23,9 @@ from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.workers import run_order
 from millstream.server.assembly import assemble
-from millstream.server.host.contract import Context
-from millstream.server.host.held import KeptResults
-from millstream.server.host.measured import Measured
+from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.queries import Query
-from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
+from millstream.server.host.runtime import NS_PER_US, Measured, arrivals, splicer
 from millstream.server.journal.store import Store
 from millstream.server.statements.selects import Submission, submit
 

@@ -12,7 +12,7 @@ from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.durability import checkpoints
-from millstream.server.host.held import HeldBlock, HeldRows
+from millstream.server.host.contract import HeldBlock, HeldRows
 from millstream.server.journal.checkpoint_files import checkpoint_path, forget_before
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal
@@ -117,7 +117,8 @@ class Journaling:
         if columns is None:
             self.journal.append(Record(CONTROL, number, lo, hi, now_us, dict(said or {})))
             return
-        fed = self.host.intakes[name].fed
+        intake = self.host.intakes.get(name)  # None while a table that is being made is loaded
+        fed = None if intake is None else intake.fed
         self.journal.append(Record(ROWS, number, lo, hi, now_us, {} if fed is None else {"fed": list(fed)}, rows_data(schema, columns)))
 
     def take_sync(self, name: str, columns: Sequence[Column], shed: dict[str, int]) -> tuple[int, int]:

@@ -20,9 +20,9 @@ from millstream.server.durability import checkpoints
 from millstream.server.durability.checkpoints import Checkpoint
 from millstream.server.errors import StoreError
 from millstream.server.host import running
-from millstream.server.host.feeding import DirectFeeder
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import QueryKind
+from millstream.server.host.side_streams import DirectFeeder
 from millstream.server.journal.known import way_out
 from millstream.server.journal.records import DEFINITION, ROWS, Record
 from millstream.server.journal.store import StoredRun

@@ -6,14 +6,14 @@ whether targets are met (`server/watch`) is the work of others, of whom it uses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.train import Train
-from millstream.server.host.held import HeldRows, KeptResults
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Context:
     """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
 
-    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there.
+    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there. `prepared` is what was
+    read for it aside (`statements/aside.py`), None when it reads for itself.
     """
 
     owner: object | None = None
@@ -32,6 +33,7 @@ class Context:
     name: str | None = None
     restoring: bool = False
     number: int | None = None
+    prepared: Any = None
 
 
 class Observer(Protocol):
@@ -144,3 +146,41 @@ class Optimising(Protocol):
     def step(self) -> None:
         """Look, judge, and do what is to be done, on the thread that executes statements."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBlock:
+    """Rows that stand at the arrival number `seq`, or a control item of the stream (`columns` None): its end, or what a clock did."""
+
+    seq: int
+    columns: Sequence[Column] | None
+    control: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRows:
+    """The rows of one input. `missing` counts older ones that are held no longer."""
+
+    definition: StreamDefinition
+    position: int
+    blocks: Callable[[], Iterator[HeldBlock]]
+    missing: int = 0
+
+
+@dataclass(slots=True)
+class KeptResults:
+    """What a query's result log keeps: (position, batch) each, and the number of rows before the first of them."""
+
+    entries: list[tuple[int, Any]] = field(default_factory=list)
+    missing: int = 0
+
+
+def rows_in(columns: Sequence[Column]) -> int:
+    """Return the number of rows."""
+    return len(columns[0]) if columns else 0
+
+
+def slices(columns: Sequence[Column], rows_max: int) -> Iterator[list[Column]]:
+    """Cut columns into pieces of at most `rows_max` rows."""
+    for start in range(0, rows_in(columns), rows_max):
+        yield [c.slice(start, min(start + rows_max, rows_in(columns))) for c in columns]

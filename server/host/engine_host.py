@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from millstream.engine.data.column import Column
-from millstream.engine.data.errors import InvalidDefinition, UnknownName
+from millstream.engine.data.errors import BoundReached, InvalidDefinition, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
@@ -26,21 +26,22 @@ from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.physical import QueryOptions
 from millstream.engine.runtime.executor import Executor
+from millstream.engine.runtime.memory import NO_BOUND
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
+from millstream.server.errors import StorageError
 from millstream.server.functions.process import Confinement, FunctionProcess
-from millstream.server.host.contract import Context, Durability, Observer, Optimising, Postponing, TargetWatch
-from millstream.server.host.feeding import DirectFeeder, Feeder
-from millstream.server.host.held import HeldRows, KeptResults
+from millstream.server.host.contract import Context, Durability, HeldRows, KeptResults, Observer, Optimising, Postponing, TargetWatch
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryBook, base_streams
 from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.host.runtime import Runtime, RuntimeFactory
+from millstream.server.host.server_files import FileRules
 from millstream.server.host.sharing import late_rule, period_chooser
-from millstream.server.host.side_streams import error_columns, late_columns
+from millstream.server.host.side_streams import DirectFeeder, Feeder, error_columns, late_columns
 from millstream.server.journal.store import Store, StoredRun
 from millstream.server.results.outcome import Outcome
 
@@ -72,6 +73,7 @@ class EngineHost:
         sharing: str = DEFAULT,
         shed_seed: int = 0,
         sheds_when_full: bool = False,
+        step_ns_max: int | None = None,
     ) -> None:
         self.observer = observer
         self.store = store
@@ -81,6 +83,8 @@ class EngineHost:
         self.functions: dict[str, FunctionProcess] = {}
         self.confinement = Confinement()
         """What functions may do, and what must stay hidden from them."""
+        self.file_rules = FileRules()
+        """Which files statements may name."""
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
@@ -95,7 +99,8 @@ class EngineHost:
         self.network = Network(self, sharing=sharing != OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
         self.network.choose_periods = period_chooser(sharing)
         self.sharing = sharing
-        self.executor = Executor(self.network)
+        processor_ns = None if step_ns_max is None else time.thread_time_ns
+        self.executor = Executor(self.network, processor_ns=processor_ns, step_ns_max=step_ns_max or 0)
         self.class_nodes: dict[str, ClassNode] = {}
         self.register_class(ClassDefinition("default"))
         self.runtime: Runtime = runtime(self.executor, self.network, self._instructed)
@@ -108,6 +113,16 @@ class EngineHost:
         target_ns = None if definition.target_us is None else definition.target_us * 1_000
         node = ClassNode(ClassId(len(self.class_nodes)), definition.name, definition.priority, target_ns, definition.may_shed)
         self.class_nodes[definition.name] = node
+
+    def forget_class(self, name: str) -> None:
+        """Take a class that no query is of out of memory."""
+        self.catalog.drop_class(name)
+        del self.class_nodes[name]
+
+    def forget_function(self, name: str) -> None:
+        """Take a function that nobody calls out of memory, and end its process."""
+        self.catalog.drop_function(name)
+        self.functions.pop(name).close()
 
     def shed_by_class(self, stream: str, ingested: Ingested) -> dict[str, int]:
         """Return how many rows of a chunk were dropped before each class."""
@@ -143,15 +158,26 @@ class EngineHost:
             raise UnknownName(f"there is no class {options.class_name}", hint=did_you_mean(options.class_name, self.class_nodes))
         return found
 
-    def register_stream(self, definition: StreamDefinition) -> None:
-        """Open a stream for rows."""
-        self.network.create_stream(definition)
-        self.intakes[definition.name] = StreamIntake(self, definition)
-
-    def register_table(self, definition: TableDefinition) -> None:
-        """Open a table for changes."""
+    def make_relation(self, definition: StreamDefinition | TableDefinition) -> StreamIntake:
+        """Make a stream's or table's place in the network; rows enter by what this returns, which others find once it is opened."""
+        if isinstance(definition, StreamDefinition):
+            self.network.create_stream(definition)
+            return StreamIntake(self, definition)
         self.network.create_table(definition)
-        self.intakes[definition.name] = StreamIntake(self, self.network.sources[definition.name].definition, definition)
+        return StreamIntake(self, self.network.sources[definition.name].definition, definition)
+
+    def open_relation(self, intake: StreamIntake) -> None:
+        """Let publishers find a stream or table."""
+        self.intakes[intake.name] = intake
+
+    def close_relation(self, name: str) -> None:
+        """Take a stream or table out of memory, whether it was open or not."""
+        self.network.drop_stream(name)
+        intake = self.intakes.pop(name, None)
+        if intake is not None:
+            intake.is_gone = True
+        if self.journaling is not None:
+            self.journaling.forget(name)
 
     def intake(self, name: str) -> StreamIntake:
         """Return where rows of a stream enter; UnknownName when there is none such."""
@@ -197,9 +223,20 @@ class EngineHost:
     # --- time ---
 
     def tick(self) -> None:
-        """Let the processing time that has passed have its effect: arrival-time windows, idle inputs."""
-        for ingested in self.network.tick(self.runtime.now_us(), arrival_ns=self.runtime.arrival_ns()):
-            self.runtime.arrived(ingested)
+        """Let the processing time that has passed have its effect: arrival-time windows, idle inputs.
+
+        StorageError, once all streams had their tick, when the journal did not take a durable one's: its time stands still until then.
+        """
+        now_us, arrival_ns = self.runtime.now_us(), self.runtime.arrival_ns()
+        refused: StorageError | None = None
+        for source in list(self.network.sources.values()):
+            try:
+                for ingested in self.network.tick_source(source, now_us, arrival_ns=arrival_ns):
+                    self.runtime.arrived(ingested)
+            except StorageError as error:
+                refused = error
+        if refused is not None:
+            raise refused
 
     def end_stream(self, name: str) -> int | None:
         """End a stream; returns the arrival number of the end, None when it had ended before."""
@@ -318,6 +355,15 @@ class EngineHost:
                 return log.utility.failures
         return 0, ""
 
+    def memory_of(self, query: Query) -> tuple[int | None, int | None]:
+        """Return the bytes that a running query holds and those that it may hold; None where nothing bounds it."""
+        running = None if query.id is None else self.network.queries.get(query.id)
+        if running is None:
+            return None, None
+        memory = self.network.memory
+        bound = memory.bound_of(running)
+        return memory.use_of(running).total, None if bound >= NO_BOUND else bound
+
     # --- what the network and the scheduler tell ---
 
     def deliver(self, query: Query, run: int, train: Train) -> None:
@@ -349,10 +395,10 @@ class EngineHost:
         self.feeder.feed(name, self.order_of(query), seqs, columns)
 
     def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
-        """An operator raised. The scheduler halts the query; whoever subscribed is told."""
-        found = self.queries.of_id(query)
+        """An operator raised, or a bound was reached. The query does nothing more; whoever subscribed is told."""
+        found = self.queries.of_id(query) or next((q for q in tuple(self.derived.values()) if q.id == query), None)
         if found is not None:
-            found.failure = f"{type(error).__name__}: {error}"
+            found.failure = str(error) if isinstance(error, BoundReached) else f"{type(error).__name__}: {error}"
             self.observer.query_ended(found, "failed", found.failure, {})
 
     def _instructed(self, instruction: Instruction) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -19,7 +19,6 @@ from millstream.server.errors import BadInput
 from millstream.server.host.intake import refuse_unknown_op
 
 if TYPE_CHECKING:
-    from millstream.server.host.engine_host import EngineHost
     from millstream.server.host.intake import StreamIntake
 
 REFUSALS_REMEMBERED_MAX = 5
@@ -101,14 +100,20 @@ class InputFile:
 
 
 @contextmanager
-def open_input(host: EngineHost, stream: str, path: Path) -> Iterator[InputFile]:
+def open_input(intake: StreamIntake, path: Path) -> Iterator[InputFile]:
     """Open a file for a stream; BadInput or the engine's errors when that cannot be."""
-    intake = host.intake(stream)
+    with read_input(intake, path, lambda: _opened(path)) as file:
+        yield file
+
+
+@contextmanager
+def read_input(intake: StreamIntake, path: Path, opened: Callable[[], BinaryIO]) -> Iterator[InputFile]:
+    """Give a file that `opened` opens as rows for a stream; BadInput or the engine's errors when that cannot be."""
     form = file_format(path)
     if form is None:
         raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
     try:
-        with _opened(path) as file:
+        with opened() as file:
             yield InputFile(intake, path, file, form)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error

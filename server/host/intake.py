@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data import arrow_functions as pc
 from millstream.engine.data.arrow import column_to_arrow
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import EngineError, InvalidDefinition, UnknownName
@@ -26,8 +25,8 @@ from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
 from millstream.engine.ingest.plain_columns import PlainColumns
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
+from millstream.protocol.values import arrow_functions as pc
 from millstream.server.errors import BadInput
-from millstream.server.host.places import Places
 from millstream.server.host.side_streams import error_columns
 from millstream.server.results.outcome import spell
 
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     from millstream.server.host.contract import Durability
     from millstream.server.host.runtime import Runtime
 
-
 NS_PER_S = 1_000_000_000
 RATE_NOTES_MAX = 11
 """Moments at which totals are remembered: with one each half second, the last five seconds."""
+PUSHES_REMEMBERED_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -99,6 +98,7 @@ class StreamIntake:
         self.accepted_total = 0
         self.refused_total = 0
         self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
+        self.is_gone = False  # it was dropped
         self.is_ending = False  # its end was asked for; set under the ingress lock
         self._places = Places() if definition.errors_into is not None else None
         self._totals: deque[tuple[int, int]] = deque(maxlen=RATE_NOTES_MAX)  # (time, rows accepted) at the last moments that were noted
@@ -165,7 +165,7 @@ class StreamIntake:
     def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int]]:
         """As `take_columns`; also what was shed, which is not known yet while the rows wait for the disk."""
         host = self.host
-        if host.intakes.get(self.name) is not self:  # dropped, and perhaps made anew with other columns
+        if self.is_gone:  # and perhaps made anew with other columns
             raise UnknownName(f"there is no stream {self.name}")
         if self.is_sync:
             found: dict[str, int] = {}
@@ -271,11 +271,15 @@ class StreamIntake:
     def is_pressed(self) -> bool:
         """Whether what was let in is not worked off fast enough, so that publishers should wait."""
         source = self.host.network.sources.get(self.name)
-        return source is not None and (source.log.is_full or self.host.is_pressed(self.name))
+        if source is None:
+            return False
+        return source.log.is_full or self.name in self.host.network.memory.pressed or self.host.is_pressed(self.name)
 
     def pressed_by(self) -> str:
         """Say what its publishers wait for."""
         source = self.host.network.sources.get(self.name)
+        if source is not None and self.name in self.host.network.memory.pressed:
+            return "queries hold nearly as much memory as they may (SHOW QUERIES tells what each holds)"
         if source is None or not source.log.is_full:
             return "results wait for those who read them"
         behind = [q for q in self.host.network.readers(self.name) if self.host.lag_of(q, self.name)]
@@ -308,3 +312,35 @@ def _shown(columns: Sequence[Column], index: int) -> str:
 def _text(raw: str | bytes) -> str:
     """Return a refused row as text; bytes that are none are shown as escapes, so that nothing of them is lost."""
     return raw if isinstance(raw, str) else raw.decode("utf-8", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class _Push:
+    seqs: Int64Array
+    places: Int64Array
+
+
+class Places:
+    """The last pushes of one stream."""
+
+    def __init__(self) -> None:
+        self._pushes: deque[_Push] = deque(maxlen=PUSHES_REMEMBERED_MAX)
+
+    def note(self, seqs: Int64Array, places: Int64Array) -> None:
+        """Remember that the rows offered at `places` got the arrival numbers `seqs`; both rise."""
+        self._pushes.append(_Push(seqs, places))
+
+    def of(self, seqs: Int64Array) -> list[int | None]:
+        """Return the place of each arrival number (rising), None for one that is no longer remembered."""
+        found: dict[int, int] = {}
+        wanted = np.asarray(seqs)
+        for push in reversed(self._pushes):
+            if not len(wanted) or wanted[-1] < push.seqs[0]:
+                continue
+            at = np.searchsorted(push.seqs, wanted)
+            inside = (at < len(push.seqs)) & (push.seqs[np.minimum(at, len(push.seqs) - 1)] == wanted)
+            found.update(zip(wanted[inside].tolist(), push.places[at[inside]].tolist(), strict=True))
+            wanted = wanted[~inside]
+            if not len(wanted):
+                break
+        return [found.get(seq) for seq in seqs.tolist()]

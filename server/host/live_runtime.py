@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
+from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerStatistics
@@ -18,10 +19,8 @@ from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.arrival_clock import ArrivalClock
-from millstream.server.host.gate import Gate
-from millstream.server.host.measured import Measured
 from millstream.server.host.recordings import ArrivalRecording
-from millstream.server.host.runtime import arrivals, splicer
+from millstream.server.host.runtime import Measured, arrivals, splicer
 
 
 class LiveRuntime:
@@ -134,3 +133,47 @@ class LiveRuntime:
     def statistics(self) -> SchedulerStatistics:
         """Return the counts as of the scheduler's last breath."""
         return self._scheduler.statistics()
+
+
+class Gate:
+    """Runs orders through `executor`. An order that finds the door closed waits before its first step."""
+
+    def __init__(self, executor: OrderExecutor) -> None:
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._running = 0
+        self._closed = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether an order would have to wait now."""
+        return self._closed > 0
+
+    def run(self, order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
+        """Run the order, once the door is open."""
+        with self._lock:  # the condition's own: entering that takes four times as many calls
+            while self._closed:
+                self._changed.wait()
+            self._running += 1
+        try:
+            return self._executor.run(order, clock_ns)
+        finally:
+            with self._lock:
+                self._running -= 1
+                if self._closed and not self._running:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Close the door, wait until nothing runs behind it, and open it again at the end."""
+        with self._changed:
+            self._closed += 1
+            while self._running:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._closed -= 1
+                self._changed.notify_all()

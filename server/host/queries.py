@@ -16,12 +16,12 @@ from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.names import did_you_mean, validate_name
-from millstream.server.host.assignment import Assignment
 from millstream.server.host.lifecycle import QueryState
-from millstream.server.results.trains import ResultShape
-from millstream.server.results.waiting_results import WaitingResults
+from millstream.server.host.side_streams import Assignment
+from millstream.server.results.trains import ResultShape, WaitingResults
 
 if TYPE_CHECKING:
+    from millstream.engine.data.train import Train
     from millstream.engine.plan.plan import PlannedQuery
 
 
@@ -44,7 +44,7 @@ class Query:
     `warnings` what admission had to say of it,
     `complete_from_us` the start of the first window that the run sees whole, None when that is every one it answers,
     `rows_out` the result rows of the run so far, `rows_before` those of them that a checkpoint stands for, `waiting` those that the
-    event loop has yet to take.
+    event loop has yet to take, `unfed` the results of an INSERT whose statement is not on disk yet (None once it is).
     """
 
     name: str
@@ -75,6 +75,7 @@ class Query:
     rows_before: int = 0
     complete_from_us: int | None = None
     waiting: WaitingResults = field(default_factory=WaitingResults)
+    unfed: list[Train] | None = None
 
     @property
     def is_durable(self) -> bool:

@@ -10,15 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from millstream.engine.data.errors import SharingLost, Unsupported
+from millstream.engine.data.errors import EngineError, SharingLost, Unsupported
 from millstream.engine.data.graph import ClassNode, OperatorId, QueryId
 from millstream.engine.data.train import Train
 from millstream.engine.ingest.outcome import Reasons
-from millstream.engine.plan.catalog import NamedQuery
+from millstream.engine.plan.catalog import DerivedStream, NamedQuery
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.bill import complete_from_us
 from millstream.engine.runtime.network import Deliver
 from millstream.scheduler.errors import SchedulerError
+from millstream.server.errors import ServerError
 from millstream.server.host.lifecycle import QueryState, Verb, next_state
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.trains import ResultShape
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.engine.plan.plan import PlannedQuery
     from millstream.server.host.engine_host import EngineHost
 
+NOT_KEPT = "the disk did not take the statement"
 END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetime", Verb.FINISH: "finished"}
 
 
@@ -47,13 +49,16 @@ def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
     host.catalog.add(NamedQuery(query.name, query.planned.physical.schema, query.shown_text, query.reads))
     host.queries.add(query)
     try:
-        if start and (query.start_at_us is None or query.start_at_us <= query.created_us):
-            begin_or_defer(host, query)
-        elif not start:
-            query.state = QueryState.STOPPED
+        with host.store.change() as change:
+            if start and (query.start_at_us is None or query.start_at_us <= query.created_us):
+                begin_or_defer(host, query)
+            elif not start:
+                query.state = QueryState.STOPPED
+            change.back(lambda: withdraw(host, query))
     except BaseException:
-        host.queries.remove(query)
-        host.catalog.drop_query(query.name)
+        if host.queries.find(query.name) is query:
+            host.queries.remove(query)
+            host.catalog.drop_query(query.name)
         raise
 
 
@@ -98,9 +103,12 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
         _splice(host, query, physical, deliver, node, share_state=False)
     assert query.id is not None
     query.complete_from_us = complete_from_us(host.network.queries[query.id])
+    before = query.state
     query.state, query.started_us = QueryState.RUNNING, host.runtime.now_us()
-    if query.identity and not recovering:
-        host.remember_run(query)
+    with host.store.change() as change:
+        change.back(lambda: _take_out(host, query, before))
+        if query.identity and not recovering:
+            host.remember_run(query)
 
 
 def deliverer(host: EngineHost, query: Query) -> Deliver:
@@ -113,6 +121,11 @@ def deliverer(host: EngineHost, query: Query) -> Deliver:
 
 def _forward(host: EngineHost, query: Query, run: int, train: Train) -> None:
     """Let the results of INSERT INTO … SELECT into their target; columns that it does not name are NULL."""
+    if query.unfed is not None:
+        with host.network.ingress.lock:
+            if query.unfed is not None:
+                query.unfed.append(train)
+                return
     intake = None if query.target is None else host.intakes.get(query.target)
     if train.rows and intake is not None and query.assignment is not None:
         reasons = Reasons(train.rows)
@@ -126,6 +139,14 @@ def _forward(host: EngineHost, query: Query, run: int, train: Train) -> None:
     host.deliver(query, run, train)
 
 
+def let_feed(host: EngineHost, query: Query) -> None:
+    """Let the results of a new INSERT into their target, from the first one on: the statement is on disk."""
+    with host.network.ingress.lock:
+        unfed, query.unfed = query.unfed or [], None
+        for train in unfed:
+            _forward(host, query, query.run, train)
+
+
 def _splice(
     host: EngineHost, query: Query, physical: PhysicalQuery, deliver: Deliver, node: ClassNode, *, share_state: bool = True
 ) -> None:
@@ -136,6 +157,7 @@ def _splice(
     else:
         delta = host.network.add_query(query.name, physical, deliver, class_node=node, **how)
     query.id = query.last_id = delta.query.id
+    host.network.queries[query.id].results_bytes = query.waiting.held
     try:
         host.runtime.add(delta)
     except BaseException:
@@ -144,6 +166,21 @@ def _splice(
         if query.kind is QueryKind.DERIVED:
             host.network.forget_derived(query.name)
         raise
+
+
+def _take_out(host: EngineHost, query: Query, before: QueryState) -> None:
+    """Take back that a run began."""
+    if query.kind is QueryKind.DERIVED:
+        end_derived(host, query)
+    else:
+        end(host, query, Verb.STOP, before, NOT_KEPT)
+
+
+def withdraw(host: EngineHost, query: Query) -> None:
+    """Take back that a query was entered."""
+    end(host, query, Verb.DROP, QueryState.DROPPED, NOT_KEPT)
+    host.queries.remove(query)
+    host.catalog.drop_query(query.name)
 
 
 def end(host: EngineHost, query: Query, verb: Verb, target: QueryState, message: str = "") -> None:
@@ -155,48 +192,62 @@ def end(host: EngineHost, query: Query, verb: Verb, target: QueryState, message:
         identity, query.id = query.id, None
         host.runtime.remove(identity, operators_alone(host, identity))
     query.state = target
-    remember_desired(host, query, verb)
     if was_running or verb is Verb.DROP:
         host.observer.query_ended(query, reason, message, counts)
 
 
-def remember_desired(host: EngineHost, query: Query, verb: Verb) -> None:
+def _remember_desired(host: EngineHost, query: Query, verb: Verb, target: QueryState) -> None:
     """Keep what a durable query is to be after a restart: one that finished begins anew, save when its lifetime is over."""
     if not query.is_durable or verb is Verb.DROP:
         return
-    desired = QueryState.STOPPED if verb is Verb.EXPIRE else query.state
+    desired = QueryState.STOPPED if verb is Verb.EXPIRE else target
     if desired is not QueryState.FINISHED:
         host.store.set_desired(query.name, desired.value)
 
 
-def move(host: EngineHost, query: Query, verb: Verb, message: str = "") -> bool:
-    """Apply a verb to a query; False when it was there already. IllegalMove when its state does not allow it."""
+def move(host: EngineHost, query: Query, verb: Verb, message: str = "") -> QueryState | None:
+    """Apply a verb to a query, within the present change; returns its new state, None when it was there already.
+
+    IllegalMove when its state does not allow it, StorageError when that cannot be kept.
+    """
     target = next_state(query.name, query.state, verb)
     if target is None:
-        return False
-    if verb in END_REASONS:
-        end(host, query, verb, target, message)
-        return True
-    if verb is Verb.START:
-        begin(host, query)
-    elif verb is Verb.PAUSE and query.id is not None:
+        return None
+    with host.store.change() as change:
+        _remember_desired(host, query, verb, target)
+        if verb is Verb.START:
+            begin(host, query)
+        elif verb in END_REASONS:
+            change.after(lambda: end(host, query, verb, target, message))
+        else:
+            change.after(lambda: _hold(host, query, verb, target))
+    return target
+
+
+def _hold(host: EngineHost, query: Query, verb: Verb, target: QueryState) -> None:
+    if verb is Verb.PAUSE and query.id is not None:
         host.network.hold(query.id, True)
         host.runtime.pause(query.id)
     elif verb is Verb.RESUME and query.id is not None:
         host.runtime.resume(query.id)
         host.network.hold(query.id, False)
     query.state = target
-    remember_desired(host, query, verb)
-    return True
 
 
 def strike(host: EngineHost, query: Query, message: str = "") -> None:
-    """Drop a query: end it, free its name."""
-    move(host, query, Verb.DROP, message)
-    host.queries.remove(query)
-    host.catalog.drop_query(query.name)
-    if query.identity:
-        host.store.forget_run(query.key)
+    """Drop a query, within the present change: end it, free its name, forget what was kept of it."""
+
+    def gone() -> None:
+        host.queries.remove(query)
+        host.catalog.drop_query(query.name)
+
+    with host.store.change() as change:
+        move(host, query, Verb.DROP, message)
+        change.after(gone)
+        if query.identity:
+            host.store.forget_run(query.key)
+        if query.is_durable:
+            host.store.forget([], [query.name])
 
 
 def release(host: EngineHost, owner: object) -> int:
@@ -207,15 +258,33 @@ def release(host: EngineHost, owner: object) -> int:
     return len(owned)
 
 
+def abandon(host: EngineHost, owner: object) -> None:
+    """Do no more work for the temporary queries of a connection that is gone, until `release` takes them out; from any thread."""
+    for query in host.queries.owned_by(owner):
+        running = None if query.id is None else host.network.queries.get(query.id)
+        if running is not None:
+            running.abandon()
+
+
 def due(host: EngineHost, now_us: int) -> None:
-    """Start queries whose time has come and end those whose lifetime is over."""
+    """Start queries whose time has come and end those whose lifetime is over. Raises what kept one of them from it."""
+    problem: Exception | None = None
     for query in host.queries:
-        if query.state is QueryState.SUBMITTED and query.start_at_us is not None and query.start_at_us <= now_us:
-            move(host, query, Verb.START)
-        lifetime_us, started_us = query.lifetime_us, query.started_us
-        alive = query.state in (QueryState.RUNNING, QueryState.PAUSED)
-        if alive and lifetime_us is not None and started_us is not None and started_us + lifetime_us <= now_us:
-            move(host, query, Verb.EXPIRE, "its lifetime is over")
+        try:
+            _due(host, query, now_us)
+        except (EngineError, SchedulerError, ServerError) as error:  # the others have their time too
+            problem = error
+    if problem is not None:
+        raise problem
+
+
+def _due(host: EngineHost, query: Query, now_us: int) -> None:
+    if query.state is QueryState.SUBMITTED and query.start_at_us is not None and query.start_at_us <= now_us:
+        move(host, query, Verb.START)
+    lifetime_us, started_us = query.lifetime_us, query.started_us
+    alive = query.state in (QueryState.RUNNING, QueryState.PAUSED)
+    if alive and lifetime_us is not None and started_us is not None and started_us + lifetime_us <= now_us:
+        move(host, query, Verb.EXPIRE, "its lifetime is over")
 
 
 def next_due_us(host: EngineHost) -> int | None:
@@ -229,13 +298,41 @@ def next_due_us(host: EngineHost) -> int | None:
     return min(times, default=None)
 
 
-def end_derived(host: EngineHost, query: Query, reason: str) -> None:
+def end_derived(host: EngineHost, query: Query) -> None:
     """Take the query behind a derived stream out."""
     if query.id is not None:
         identity, query.id = query.id, None
         host.runtime.remove(identity, operators_alone(host, identity))
         host.network.forget_derived(query.name)
     query.state = QueryState.DROPPED
+
+
+def derived_failed(host: EngineHost, query: Query) -> None:
+    """Take a derived stream's query out that failed, after all that reads the stream: it would wait for ever. The definition stays."""
+    if query.id is None or host.derived.get(query.name) is not query:
+        return
+    for reader in host.queries.readers_of(query.name):
+        if reader.id is not None:
+            reader.failure = f"stream {query.name}, which it reads, has ended: {query.failure}"
+            host.observer.query_ended(reader, "failed", reader.failure, host.counts(reader))
+            finished(host, reader, reader.run)
+    for other in tuple(host.derived.values()):
+        if other.id is not None and query.name in other.reads:
+            other.failure = f"stream {query.name}, which it reads, has ended: {query.failure}"
+            derived_failed(host, other)
+    end_derived(host, query)
+    query.state = QueryState.FINISHED
+
+
+def drop_relation(host: EngineHost, name: str) -> None:
+    """Take a stream, derived stream or table that nothing reads any more out of memory."""
+    relation = host.catalog.relation(name)
+    host.catalog.drop_relation(name)
+    if isinstance(relation, DerivedStream):
+        end_derived(host, host.derived.pop(name))
+    else:
+        host.close_relation(name)
+    host.observer.stream_dropped(name)
 
 
 def operators_alone(host: EngineHost, identity: QueryId) -> tuple[OperatorId, ...]:

@@ -4,19 +4,34 @@ A late output has the stream's columns and `query`; an error output has `query, 
 at ingest); the position is the row's number among all rows offered to the stream, from 1. Both are TIMESTAMP BY ARRIVAL, so that
 nothing in them can be late. They are made with the stream that names them, unless a stream of that name with the same columns is
 there: several streams may share one.
+
+Results of INSERT INTO … SELECT become columns of the target by name or place, numbers of another kind converted by value. A number that
+the target's type cannot hold refuses its row, as a bad row at ingest would; text and numbers never turn into one another.
+
+Live such rows enter as they come: arrival order is what it is. In virtual time, where nothing takes time, they are held until all that can
+run has run, and then enter in the order of the rows that caused them, and for one row in the order in which the queries were made. So
+what `millstream run` answers does not depend on trains, policies or workers (K15).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 from millstream.engine.data.arrow import column_from_arrow
-from millstream.engine.data.column import Column, null_column
-from millstream.engine.data.errors import InvalidDefinition
-from millstream.engine.data.schema import Field, Schema, StreamDefinition
-from millstream.engine.data.train import Train
-from millstream.engine.data.types import BIGINT, TEXT
+from millstream.engine.data.column import Column, concat_columns, null_column
+from millstream.engine.data.errors import InvalidDefinition, TypeProblem
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Field, Schema, StreamDefinition, TableDefinition
+from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.types import BIGINT, TEXT, DataType, Kind
+from millstream.engine.expressions.compile import compile_expression
+from millstream.engine.expressions.contract import EvaluationContext, Kernel
+from millstream.engine.expressions.ir import Cast, ColumnRef
+from millstream.engine.ingest.outcome import Reasons
+from millstream.engine.language.names import did_you_mean
 from millstream.engine.plan.catalog import Catalog
 
 ERROR_SCHEMA = Schema((Field("query", TEXT), Field("reason", TEXT, False), Field("position", BIGINT), Field("raw", TEXT)))
@@ -69,3 +84,110 @@ def error_columns(query: str | None, positions: Sequence[int | None], reasons: l
 
 def _texts(values: list[str]) -> Column:
     return column_from_arrow(pa.array(values, pa.string()), TEXT)
+
+
+Push = Callable[[str, Sequence[Column], tuple[int, int] | None], None]
+"""Lets rows into a stream; with the order of the query that made them and the arrival number of the last row that caused them."""
+
+
+class Feeder(Protocol):
+    """Takes rows for a stream: `seqs` are the arrival numbers of the rows that caused them, `order` is that of the query."""
+
+    def feed(self, stream: str, order: int, seqs: Int64Array, columns: Sequence[Column]) -> None:
+        """Take the rows."""
+        ...
+
+
+class DirectFeeder:
+    """Lets rows in at once."""
+
+    def __init__(self, push: Push) -> None:
+        self._push = push
+
+    def feed(self, stream: str, order: int, seqs: Int64Array, columns: Sequence[Column]) -> None:
+        """Let the rows in."""
+        self._push(stream, columns, (order, int(seqs[-1])) if len(seqs) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    order: int
+    seqs: Int64Array
+    columns: Sequence[Column]
+
+
+class DeferredFeeder:
+    """Holds rows until `flush`."""
+
+    def __init__(self, push: Push) -> None:
+        self._push = push
+        self._held: dict[str, list[_Held]] = {}
+
+    def feed(self, stream: str, order: int, seqs: Int64Array, columns: Sequence[Column]) -> None:
+        """Hold the rows."""
+        self._held.setdefault(stream, []).append(_Held(order, seqs, columns))
+
+    def flush(self) -> bool:
+        """Let in what is held; returns whether there was anything."""
+        held, self._held = self._held, {}
+        for stream in sorted(held):
+            self._push(stream, _in_order(held[stream]), None)
+        return bool(held)
+
+
+def _in_order(parts: list[_Held]) -> list[Column]:
+    columns = [concat_columns([p.columns[i] for p in parts]) for i in range(len(parts[0].columns))]
+    seqs = np.concatenate([p.seqs for p in parts])
+    orders = np.concatenate([np.full(len(p.seqs), p.order, dtype=np.int64) for p in parts])
+    index = np.lexsort((orders, seqs))
+    if np.array_equal(index, np.arange(len(index))):
+        return columns
+    return [column.take(index) for column in columns]
+
+
+class Assignment:
+    """How a SELECT's columns become a stream's. TypeProblem or InvalidDefinition when they cannot."""
+
+    def __init__(self, target: StreamDefinition | TableDefinition, names: Sequence[str], given: Schema) -> None:
+        wanted = list(names) or list(target.schema.names)
+        if len(given) != len(wanted):
+            raise TypeProblem(f"{target.name} takes {len(wanted)} columns here and the SELECT gives {len(given)}")
+        self._schema = target.schema
+        self._sources: dict[int, tuple[int, Kernel | None]] = {}
+        for place, (name, field) in enumerate(zip(wanted, given.fields, strict=True)):
+            position = target.schema.position(name)
+            if position is None:
+                raise TypeProblem(f"stream {target.name} has no column {name}", hint=did_you_mean(name, target.schema.names), token=name)
+            if position in self._sources:
+                raise TypeProblem(f"column {name} is named twice", token=name)
+            self._sources[position] = (place, _conversion(target.name, name, place, field.type, target.schema.fields[position].type))
+        for position, field in enumerate(target.schema.fields):
+            if not field.nullable and position not in self._sources:
+                raise InvalidDefinition(f"column {field.name} of {target.name} is NOT NULL and gets no value")
+
+    def columns(self, train: Train, reasons: Reasons) -> list[Column]:
+        """Return the target's columns for a train of results; rows that do not fit are noted in `reasons`."""
+        return [self._column(position, train, reasons) for position in range(len(self._schema))]
+
+    def _column(self, position: int, train: Train, reasons: Reasons) -> Column:
+        field = self._schema.fields[position]
+        source = self._sources.get(position)
+        if source is None:
+            return null_column(field.type, train.rows)
+        place, kernel = source
+        if kernel is None:
+            return train.column(place)
+        context = EvaluationContext()
+        column = kernel(train, context)
+        for rows, reason in context.errors:
+            for row in np.asarray(rows).tolist():
+                reasons.add(row, f"column {field.name}: {reason}")
+        return column
+
+
+def _conversion(stream: str, name: str, place: int, given: DataType, wanted: DataType) -> Kernel | None:
+    if given == wanted:
+        return None
+    if given.kind is not Kind.NULL and not (given.is_numeric and wanted.is_numeric):
+        raise TypeProblem(f"column {name} of {stream} is {wanted} and the SELECT gives {given}", hint="add a CAST", token=name)
+    return compile_expression(Cast(wanted, ColumnRef(given, place, name)))

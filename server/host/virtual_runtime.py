@@ -16,8 +16,7 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import Train as TrainShape
-from millstream.server.host.measured import Measured
-from millstream.server.host.runtime import NS_PER_US, arrivals, splicer
+from millstream.server.host.runtime import NS_PER_US, Measured, arrivals, splicer
 
 
 class VirtualRuntime:

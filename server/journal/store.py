@@ -4,7 +4,7 @@ Definitions are kept as the statements that made them, in the order they were ma
 catalogue, whatever this version's objects look like inside. A query is kept with how it was given (text or plan object), its options,
 and the state its user wants. WAL with full synchronisation: when a call returns, the change survives SIGKILL and power loss.
 
-All calls come from one thread, the one that executes statements.
+All calls come from one thread, the one that executes statements. What one of them writes is one transaction (`change`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import json
 import secrets
 import sqlite3
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
 from millstream.engine.data.records import dataclass
-from millstream.server.errors import StoreError
+from millstream.server.errors import StorageError, StoreError
+from millstream.server.journal.changes import Change
 from millstream.server.journal.directory_lock import lock
 from millstream.server.journal.disk import Disk, SystemDisk, read
 from millstream.server.journal.known import FOLDER, Known, way_out
@@ -92,6 +95,8 @@ class Store:
         self.disk: Disk = disk or SystemDisk()
         self.path = None if directory is None else directory / FILE_NAME
         self._lock: IO[str] | None = None
+        self._change: Change | None = None
+        self._is_doubtful = False  # a write has failed: the log may hold what is not in force
         try:
             if directory is not None:
                 self.disk.make_directory(directory)
@@ -105,9 +110,9 @@ class Store:
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.executescript(_TABLES)
             self._check()
-        except (StoreError, sqlite3.Error) as error:
+        except (StoreError, StorageError, sqlite3.Error) as error:
             self.close()
-            raise error if isinstance(error, StoreError) else self._unusable(error) from error
+            raise self._unusable(error) if isinstance(error, sqlite3.Error) else error from error
 
     def _refuse_lost(self, directory: Path) -> None:
         """Refuse to begin an empty catalogue over a journal: its streams would get the numbers of those that are lost."""
@@ -157,7 +162,7 @@ class Store:
 
     def set_note(self, key: str, value: str) -> None:
         """Remember a word."""
-        self._connection.execute("INSERT INTO about VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value))
+        self._write("INSERT INTO about VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, value)
 
     def definitions(self) -> list[StoredDefinition]:
         """Return the definitions in the order they were made."""
@@ -171,16 +176,26 @@ class Store:
             raise KeyError(number)
         return StoredDefinition(*rows[0])
 
-    def add_definition(self, kind: str, name: str, statement: str) -> int:
-        """Keep a definition; returns its number, which no other one ever has."""
-        cursor = self._connection.execute("INSERT INTO definitions (kind, name, statement) VALUES (?, ?, ?)", (kind, name, statement))
+    def reserve_number(self) -> int:
+        """Return a number for a definition, never given before or again, also if nothing comes of it: the journal may name it at once.
+
+        That is on disk when this returns, whatever becomes of the present change, of which nothing may be written yet.
+        """
+        assert not self._connection.in_transaction
+        if self._execute("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'definitions'").rowcount == 0:
+            self._execute("INSERT INTO sqlite_sequence VALUES ('definitions', 1)")
+        return self.number_max
+
+    def add_definition(self, kind: str, name: str, statement: str, number: int | None = None) -> int:
+        """Keep a definition; returns its number, which no other one ever has: the one reserved for it, or the next."""
+        cursor = self._write("INSERT INTO definitions VALUES (?, ?, ?, ?)", number, kind, name, statement)
         return int(cursor.lastrowid or 0)
 
     def add_function(self, name: str, statement: str, source: str) -> None:
         """Keep the definition of a function and the text of its file, both or neither."""
-        with self._transaction():
+        with self.change():
             self.add_definition("function", name, statement)
-            self._connection.execute("INSERT INTO sources VALUES (?, ?)", (name, source))
+            self._write("INSERT INTO sources VALUES (?, ?)", name, source)
 
     def source(self, function: str) -> str | None:
         """Return the text of a function's file."""
@@ -202,9 +217,9 @@ class Store:
     def add_query(self, query: StoredQuery) -> None:
         """Keep a query."""
         plan = None if query.plan is None else json.dumps(query.plan)
-        self._connection.execute(
+        self._write(
             "INSERT INTO queries (name, text, plan, options, desired, start_at_us, lifetime_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (query.name, query.text, plan, json.dumps(query.options), query.desired, query.start_at_us, query.lifetime_us),
+            *(query.name, query.text, plan, json.dumps(query.options), query.desired, query.start_at_us, query.lifetime_us),
         )
 
     def runs(self) -> dict[str, StoredRun]:
@@ -214,29 +229,79 @@ class Store:
 
     def set_run(self, key: str, run: StoredRun) -> None:
         """Remember a run in the place of the one before."""
-        self._connection.execute(
-            "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", (key, run.began_at, run.identity, json.dumps(run.earlier))
-        )
+        self._write("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", key, run.began_at, run.identity, json.dumps(run.earlier))
 
     def forget_run(self, key: str) -> None:
         """Forget a run: what it gave cannot be rebuilt."""
-        self._connection.execute("DELETE FROM runs WHERE key = ?", (key,))
+        self._write("DELETE FROM runs WHERE key = ?", key)
 
     def set_desired(self, name: str, desired: str) -> None:
         """Keep the state that the user wants a query in."""
-        self._connection.execute("UPDATE queries SET desired = ? WHERE name = ?", (desired, name))
+        self._write("UPDATE queries SET desired = ? WHERE name = ?", desired, name)
 
     def forget(self, definitions: list[tuple[str, str]], queries: list[str]) -> None:
         """Drop definitions (kind, name) and queries, all or none of them: a CASCADE is one change."""
-        with self._transaction():
-            self._connection.executemany("DELETE FROM definitions WHERE kind = ? AND name = ?", definitions)
-            self._connection.executemany("DELETE FROM sources WHERE ? = 'function' AND name = ?", definitions)
-            self._connection.executemany("DELETE FROM queries WHERE name = ?", [(name,) for name in queries])
+        with self.change():
+            for kind, name in definitions:
+                self._write("DELETE FROM definitions WHERE kind = ? AND name = ?", kind, name)
+                self._write("DELETE FROM sources WHERE ? = 'function' AND name = ?", kind, name)
+            for name in queries:
+                self._write("DELETE FROM queries WHERE name = ?", name)
 
-    def _transaction(self) -> sqlite3.Connection:
-        """Begin; the connection as a context manager commits, or rolls back on an error."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        return self._connection
+    # --- changes ---
+
+    @contextmanager
+    def change(self) -> Iterator[Change]:
+        """Make what is written meanwhile one change, within another one a part of that.
+
+        StorageError when the disk does not take it: nothing of it is in force then, on disk or, as far as `Change` was told, in memory.
+        """
+        if self._change is not None:
+            yield self._change
+            return
+        change = self._change = Change()
+        try:
+            yield change
+            if self._connection.in_transaction:
+                self._execute("COMMIT")
+        except BaseException:
+            self._change = None
+            self._roll_back()
+            change.take_back()
+            raise
+        self._change = None
+        change.finish()
+
+    def _write(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        """Execute a statement that changes something, within the present change if there is one. StorageError when the disk refuses."""
+        if not self._connection.in_transaction:
+            if self._is_doubtful:
+                self._begin_files_anew()
+            if self._change is not None:
+                self._execute("BEGIN IMMEDIATE")
+        return self._execute(statement, *values)
+
+    def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(statement, values)
+        except sqlite3.OperationalError as error:
+            self._is_doubtful = True
+            raise StorageError("the catalogue cannot be written", error) from error
+
+    def _roll_back(self) -> None:
+        """Give up what was not committed. SQLite may have done so by itself; it needs nothing of the disk."""
+        if self._connection.in_transaction:
+            self._connection.rollback()
+
+    def _begin_files_anew(self) -> None:
+        """Have SQLite move all that is in force into the database and cut its log.
+
+        A write has failed: what it left in the log, perhaps not known to the disk, must not come back at the next start.
+        """
+        busy, *_ = self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise StorageError("the catalogue cannot be written", sqlite3.OperationalError("its log is in use"))
+        self._is_doubtful = False
 
     # --- the journal ---
 
@@ -264,11 +329,11 @@ class Store:
     def note_known(self, known: Known) -> None:
         """Note which segments the journal has."""
         values = (known.first, known.last, known.end, int(known.is_empty))
-        self._connection.execute("INSERT OR REPLACE INTO journal VALUES (1, ?, ?, ?, ?)", values)
+        self._write("INSERT OR REPLACE INTO journal VALUES (1, ?, ?, ?, ?)", *values)
 
     def convert(self, identity: bytes, known: Known) -> None:
         """Make the file one of this format, all at once: from now on it belongs to the journal with this identity."""
-        with self._transaction():
+        with self.change():
             self.set_note("identity", str(uuid.UUID(bytes=identity)))
             self.note_known(known)
             self.set_note("format", str(FORMAT_VERSION))
@@ -285,7 +350,7 @@ class Store:
         if trouble != "ok":
             raise self._unusable(sqlite3.DatabaseError(trouble))
         if found is None:
-            with self._transaction():
+            with self.change():
                 self.set_note("identity", str(uuid.uuid4()))
                 self.set_note("format", str(FORMAT_VERSION))
         elif found == str(FORMAT_VERSION):

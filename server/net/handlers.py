@@ -17,12 +17,12 @@ from millstream.protocol import messages as say
 from millstream.protocol.batches import decode_schema, encode_table
 from millstream.protocol.connection import RowsChunk
 from millstream.protocol.states import State
+from millstream.server.net.limits import LOGGED_NAME_MAX
 from millstream.server.net.publishing import Channel
 from millstream.server.net.security import Role, require, role_of
 from millstream.server.net.session import Session
-from millstream.server.results.encoding import ResultEncoder
 from millstream.server.results.outcome import Outcome, spell
-from millstream.server.results.subscriptions import Subscription
+from millstream.server.results.subscriptions import ResultEncoder, Subscription
 
 ENVELOPE_BYTES = 64 * 1024  # of a frame, beside the table
 
@@ -41,14 +41,20 @@ def handle_hello(session: Session, message: say.Hello) -> None:
     if application.is_full:
         session.break_off("overloaded", f"{application.config.connections_max} connections are open (connections_max)")
         return
-    session.role, session.client_id = role, message.client_id
+    session.role = role
+    # A name belongs to the role that uses it: else whoever may read could have an admin's connection replaced by its own.
+    session.client_id = None if message.client_id is None else f"{role.word}:{message.client_id}"
+    if role is Role.READER:
+        config = application.config
+        session.connection.accept_frames_of(min(config.frame_bytes_max, config.reader_frame_bytes_max))
     session.send(say.Welcome(agreed, application.program, application.server_id, role.word, _limits(session)))
-    session.log.info("connected", role=role.word, agent=message.agent, client_id=message.client_id)
+    client_id = session.client_id and session.client_id[:LOGGED_NAME_MAX]
+    session.log.info("connected", role=role.word, agent=message.agent[:LOGGED_NAME_MAX], client_id=client_id)
 
 
 def _limits(session: Session) -> dict[str, int]:
     return {
-        "frame_bytes_max": session.application.config.frame_bytes_max,
+        "frame_bytes_max": session.connection.frame_bytes_max,
         "header_bytes_max": limits.HEADER_BYTES_MAX,
         "train_rows_max": limits.TRAIN_ROWS_MAX,
         "requests_max": limits.REQUESTS_MAX,
@@ -74,14 +80,15 @@ def handle_goodbye(session: Session, message: say.Goodbye) -> None:
 
 
 def handle_cancel_request(session: Session, message: say.CancelRequest) -> None:
-    """Answer the target with Failure when it has not begun; one that runs is answered as it turns out."""
+    """Answer the target with Failure when it has not begun, or what it does can be given up; any other is answered as it turns out."""
     for waiting in session.requests:
         if waiting.request == message.target:
-            session.requests.remove(waiting)
+            session.withdraw(waiting)
             session.send(say.Failure("cancelled", "the request was given up before it began", message.target))
             session.send(say.Reply(message.request, info={"cancelled": True}))
             return
-    session.send(say.Reply(message.request, info={"cancelled": False}))
+    given_up = session.answered == message.target and session.give_up()
+    session.send(say.Reply(message.request, info={"cancelled": given_up}))
 
 
 async def answer_statement(session: Session, message: say.Statement) -> None:
@@ -173,12 +180,13 @@ async def answer_subscribe(session: Session, message: say.Subscribe) -> None:
     application = session.application
     query = application.feeds.of(message.query)
     try:
-        cursor, rows_lost = query.feed.start_of(from_start=message.from_start, token=message.resume_token)
+        cursor, rows_lost = query.feed.start_of(from_start=message.from_start, token=message.resume_token, reader=session)
     except ValueError as error:
         raise InvalidDefinition(str(error), hint="subscribe without a token, or FROM START") from error
     encoder = ResultEncoder(query.schema, message.format)
     number = session.next_number()
-    subscription = Subscription(query.feed, session, number, cursor, encoder.encode, application.now_ns())
+    presses = session.role is not Role.READER
+    subscription = Subscription(query.feed, session, number, cursor, encoder.encode, application.now_ns(), presses=presses)
     subscription.skip_rows = query.feed.rows_to_skip(message.resume_token, cursor)
     token = query.feed.log.token_before(cursor)
     session.send(say.Subscribed(message.request, number, encoder.spelled, token, encoder.schema_payload))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from millstream.server.net.limits import WRITE_BUFFER_BYTES_MAX
 from millstream.server.net.session import Session, SessionServices
-
-WRITE_BUFFER_BYTES_MAX = 1024 * 1024  # unsent bytes at which results wait; a frame larger than that is written whole
 
 
 class Listener(asyncio.BufferedProtocol):
@@ -41,7 +40,7 @@ class Listener(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The peer does not read fast enough."""
         assert self._session is not None
-        self._session.writing_paused = True
+        self._session.pause_writing()
 
     def resume_writing(self) -> None:
         """The peer has read."""

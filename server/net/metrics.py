@@ -1,10 +1,13 @@
-"""Metrics for Prometheus, read when they are asked for: nothing on the hot path keeps them."""
+"""The metrics port: a small HTTP end (GET /metrics, /healthz, /readyz; one answer a connection, then it closes) and what it says.
+
+Metrics for Prometheus are read when they are asked for: nothing on the hot path keeps them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from millstream.engine.data.graph import ClassId
@@ -12,9 +15,8 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import OutputReport
 from millstream.scheduler.optimiser.contract import Outcome, State
 from millstream.server.host.engine_host import EngineHost
-from millstream.server.host.measured import Measured
-from millstream.server.net.bridge import Bridge
-from millstream.server.net.http import Page
+from millstream.server.host.runtime import Measured
+from millstream.server.net.loop import Bridge
 from millstream.server.net.session import Session
 from millstream.server.results.feeds import Feeds
 from prometheus_client import CollectorRegistry, generate_latest
@@ -30,6 +32,11 @@ _LOAD_FAMILIES = (
     ("backlog_seconds", "Work that waits before operators of the class", "backlog_s"),
 )
 _ACCOUNT = ("accepted", "processed", "late", "partly_late", "shed", "failed", "failed_results")
+REQUEST_BYTES_MAX = 8 * 1024
+REQUEST_S_MAX = 5.0
+Page = Callable[[], tuple[int, str, bytes]]  # status, content type, body
+_REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable", 400: "Bad Request"}
+Prepare = Callable[[], Awaitable[None]]
 
 
 class ServerFigures(Protocol):
@@ -94,6 +101,10 @@ class ServerCollector:
         yield CounterMetricFamily(
             "millstream_slow_consumer", "Subscribers cut off, or gaps told, for slowness", value=server.feeds.slow_total
         )
+        memory = server.host.network.memory
+        yield GaugeMetricFamily("millstream_memory_bytes", "Bytes that all queries hold", value=memory.total_bytes)
+        yield GaugeMetricFamily("millstream_memory_bytes_max", "The bound on them", value=memory.server_bytes_max)
+        yield CounterMetricFamily("millstream_queries_ended_by_bound", "Queries ended by a bound on memory or time", value=memory.ended)
         yield CounterMetricFamily("millstream_conservation_broken", "Accounts that did not balance (K10)", value=server.unbalanced_total)
 
     def _streams(self) -> Iterator[Any]:
@@ -121,6 +132,8 @@ class ServerCollector:
         queued = GaugeMetricFamily("millstream_query_queued", "Input rows waiting", labels=["query"])
         results = CounterMetricFamily("millstream_query_results", "Result rows", labels=["query"])
         unworthy = CounterMetricFamily("millstream_query_shed_by_failed", "Rows at which the query's shed_by failed", labels=["query"])
+        memory = GaugeMetricFamily("millstream_query_memory_bytes", "Bytes of state, queues and results", labels=["query"])
+        memory_max = GaugeMetricFamily("millstream_query_memory_bytes_max", "The bound on them", labels=["query"])
         for query in host.queries:
             counts = host.counts(query)
             unworthy.add_metric([query.name], host.failures_of_shed_by(query)[0])
@@ -129,7 +142,12 @@ class ServerCollector:
             queued.add_metric([query.name], counts.get("queued", 0))
             found = self.server.feeds.by_query.get(query.name)
             results.add_metric([query.name], 0 if found is None else found.feed.log.rows_total)
-        yield from (*families.values(), queued, results, unworthy)
+            held, bound = host.memory_of(query)
+            if held is not None:
+                memory.add_metric([query.name], held)
+            if bound is not None:
+                memory_max.add_metric([query.name], bound)
+        yield from (*families.values(), queued, results, unworthy, memory, memory_max)
 
     def _scheduler(self) -> Iterator[Any]:
         statistics = self.server.host.runtime.statistics()
@@ -198,3 +216,46 @@ def _load_families(host: EngineHost, loads: Mapping[ClassId, ClassLoad]) -> Iter
         for class_name, one in known:
             family.add_metric([class_name], getattr(one, field))
         yield family
+
+
+def answer(request: bytes, pages: dict[str, Page]) -> bytes:
+    """Return the whole answer to a request; `pages` by path."""
+    words = request.split(b"\r\n", 1)[0].split(b" ")
+    if len(words) != 3 or not words[2].startswith(b"HTTP/"):
+        return _response(400, "text/plain", b"not an HTTP request\n")
+    if words[0] not in (b"GET", b"HEAD"):
+        return _response(405, "text/plain", b"only GET is answered\n")
+    page = pages.get(words[1].split(b"?", 1)[0].decode("latin-1"))
+    if page is None:
+        return _response(404, "text/plain", f"pages are {', '.join(pages)}\n".encode())
+    response = _response(*page())
+    return response if words[0] == b"GET" else response.split(b"\r\n\r\n", 1)[0] + b"\r\n\r\n"
+
+
+def _response(status: int, kind: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+def _path(request: bytes) -> str:
+    words = request.split(b"\r\n", 1)[0].split(b" ")
+    return words[1].split(b"?", 1)[0].decode("latin-1") if len(words) == 3 else ""
+
+
+async def serve_pages(host: str, port: int, pages: dict[str, Page], prepare: Mapping[str, Prepare] | None = None) -> asyncio.Server:
+    """Listen; raises OSError when the port is taken. `prepare` is waited for before the page of that path is made."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), REQUEST_S_MAX)
+            before = (prepare or {}).get(_path(request))
+            if before is not None:
+                await before()
+            writer.write(answer(request, pages))
+            await asyncio.wait_for(writer.drain(), REQUEST_S_MAX)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
+            pass  # a peer that does not finish its request, or leaves, gets no answer
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(connected, host, port, limit=REQUEST_BYTES_MAX)

@@ -1,22 +1,28 @@
 """One connected peer: its protocol connection, role, channels, subscriptions, and the queries it owns.
 
 What is about rows is done at once, in the order of the bytes; requests that take time (statements) queue up and are answered one after
-the other by a task that lives only while there are any.
+the other by a task that lives only while there are any, and while the peer reads its answers. What a peer may make the server hold or do is
+bounded in `inflow.py` (whether it is read from), `pacing.py` (how much it may say) and `peer_memory.py` (what all may hold).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Protocol
 
-from millstream.protocol.connection import Connection
+from millstream.protocol.connection import Connection, RowsChunk
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
-from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping, Submit
+from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping, Rows, Submit, Train
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
-from millstream.server.errors import to_wire
+from millstream.server.errors import GivenUp, to_wire
 from millstream.server.host.intake import StreamIntake
+from millstream.server.net.inflow import Hold, Inflow
+from millstream.server.net.limits import REQUEST_BYTES_WAITING_MAX
+from millstream.server.net.pacing import Allowance, Pacer
+from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.publishing import Channel, PublishingServices
 from millstream.server.net.security import Role
 from millstream.server.net.turn import waiting_bytes_of
@@ -27,6 +33,7 @@ from millstream.server.results.subscriptions import Subscription
 NS_PER_S = 1_000_000_000
 GATHERED_BYTES_MAX = 32 * 1024  # of small messages that wait to be written together
 BYTES_PER_FRAME_LIMIT = 1024 * 1024  # a frame may take the time limit once more for each of these that have come
+WITH_CREDIT = frozenset((RowsChunk, Train, Rows))  # bounded by the channel's credit; all other messages by the peer's allowance
 
 
 class Handlers(Protocol):
@@ -49,6 +56,8 @@ class SessionServices(PublishingServices, Protocol):
     program: str
     server_id: str
     feeds: Feeds
+    pacer: Pacer
+    peer_memory: PeerMemory
 
     @property
     def is_full(self) -> bool:
@@ -88,6 +97,35 @@ class SessionServices(PublishingServices, Protocol):
         ...
 
 
+class Running:
+    """What is done aside for a request: its outcome goes to `done`, on the loop, unless it was given up before."""
+
+    def __init__(self, done: asyncio.Future[Any]) -> None:
+        self._done = done
+        self._is_given_up = False
+
+    def is_given_up(self) -> bool:
+        """Say whether nobody waits any more; from any thread."""
+        return self._is_given_up
+
+    def give_up(self) -> None:
+        """Wait no more: whoever waited gets GivenUp at once, and what runs ends as soon as it asks."""
+        self._is_given_up = True
+        self.fail(GivenUp("the request was given up while it ran"))
+
+    def settle(self, outcome: Any) -> None:
+        """Give the outcome; what comes too late is closed if it can be."""
+        if not self._done.done():
+            self._done.set_result(outcome)
+        elif hasattr(outcome, "close"):
+            outcome.close()
+
+    def fail(self, error: Exception) -> None:
+        """Give what went wrong."""
+        if not self._done.done():
+            self._done.set_exception(error)
+
+
 class Session:
     """One peer. `role` is None until hello; `queries` are the names of the temporary queries it owns."""
 
@@ -111,7 +149,17 @@ class Session:
         self.frame_began_ns: int | None = None
         self.pinged_ns: int | None = None
         self._frames = 0
+        self.running: Running | None = None
+        """What is done aside for the request that is being answered."""
+        self.answered: int | None = None
+        """The number of that request."""
         self._answering: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None  # what answering waits for while the peer does not read
+        self._request_bytes: dict[int, int] = {}  # of the frames of requests that are not answered
+        self._requested_bytes = 0  # their sum
+        self._unread_bytes = 0  # unsent, when last looked at
+        self._inflow = Inflow(transport, self._read_on)
+        self._allowance = Allowance(application.pacer, self, self.began_ns)
         self._last_number = 0
         self.waiting_bytes = waiting_bytes_of(transport)
 
@@ -129,18 +177,38 @@ class Session:
         self.pinged_ns = None
         with self.application.outbox as outbox:
             outbox.reading = self
-            self._handle_read(count, now_ns)
+            self._handle(self.connection.buffer_updated(count), now_ns)
             self.application.bridge.drain()  # what was made at once and did not leave early
 
-    def _handle_read(self, count: int, now_ns: int) -> None:
+    def _read_on(self, rest: Iterator[Any]) -> None:
+        """Handle what was left of a read."""
+        with self.application.outbox as outbox:
+            outbox.reading = self
+            self._handle(rest, self.application.now_ns())
+            self.application.bridge.drain()
+
+    def go_on(self, messages: int) -> None:
+        """Have a turn: handle so many messages more."""
+        self._allowance.add(messages)
+        self._inflow.let_go(Hold.PACE)
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the peer is not read from for now."""
+        return self._inflow.is_held
+
+    def _handle(self, events: Iterator[Any], now_ns: int) -> None:
         turn = self.application.turn
         try:
-            for event in self.connection.buffer_updated(count):
+            for event in events:
                 if turn.waiting is not None:
                     turn.before(event, self)
                 if self.closed:
                     return
                 self.application.handlers.dispatch(self, event)
+                if type(event) not in WITH_CREDIT and not self._allowance.spend(now_ns):
+                    self._inflow.keep(events)
+                    break
             if turn.waiting is not None:
                 turn.read(self)
             self._note_partial_frame(now_ns)
@@ -167,23 +235,69 @@ class Session:
         elif self.frame_began_ns is None or self._frames != self.connection.frames_received:
             self.frame_began_ns = now_ns
         self._frames = self.connection.frames_received
+        if self.connection.frame_memory_bytes:
+            self.note_memory()
+
+    def note_memory(self) -> None:
+        """Tell the server how much this peer makes it hold."""
+        unsent = self._unsent_bytes + (0 if self.transport.is_closing() else self.transport.get_write_buffer_size())
+        self.application.peer_memory.note(self, self.connection.frame_memory_bytes + self._requested_bytes + unsent)
+
+    def evict(self, held_bytes: int, bytes_max: int) -> None:
+        """Close, so that others have room: this peer holds more than its share and has done so longest."""
+        message = (
+            f"half of a frame, requests that wait and answers not read hold {held_bytes} bytes for this connection, more than its share: "
+            f"all together may hold {bytes_max} (connections_bytes_max)"
+        )
+        self.break_off("overloaded", message)
+        self.connection.discard_received()
+        if self._inflow.waits_for_the_peer:
+            self.transport.abort()  # what is unsent would be kept until it is read
 
     def queue_request(self, message: Any) -> None:
-        """Put a request in line."""
+        """Put a request in line; a peer with too much in line is not read from."""
         self.requests.append(message)
+        self._request_bytes[message.request] = self.connection.last_frame_bytes
+        self._requested_bytes += self.connection.last_frame_bytes
+        if self._requested_bytes > REQUEST_BYTES_WAITING_MAX:
+            self._inflow.hold(Hold.UNANSWERED)
+            self.note_memory()
         if self._answering is None:
             self._answering = self.application.loop.create_task(self._answer_requests())
 
     async def _answer_requests(self) -> None:
         try:
             while self.requests and not self.closed:
+                if self.writing_paused:
+                    self._drained = self.application.loop.create_future()
+                    await self._drained
+                    continue
                 message = self.requests.popleft()
+                self.answered = message.request
                 try:
                     await self.application.handlers.answer(self, message)
                 except Exception as error:
                     self.refuse(message.request, error)
+                self._request_is_done(message.request)
         finally:
             self._answering = None
+
+    def _request_is_done(self, number: int) -> None:
+        self._requested_bytes -= self._request_bytes.pop(number, 0)
+        if 2 * self._requested_bytes <= REQUEST_BYTES_WAITING_MAX:
+            self._inflow.let_go(Hold.UNANSWERED)
+
+    def give_up(self) -> bool:
+        """Give up what is done aside for the request that is being answered; returns whether there was anything."""
+        if self.running is None:
+            return False
+        self.running.give_up()
+        return True
+
+    def withdraw(self, message: Any) -> None:
+        """Take a request out of the line."""
+        self.requests.remove(message)
+        self._request_is_done(message.request)
 
     # --- writing ---
 
@@ -211,6 +325,14 @@ class Session:
                 self.log.exception("connection_failed")
                 self.closed = True
                 self.transport.abort()
+            if self.writing_paused:
+                self.note_memory()
+
+    def pause_writing(self) -> None:
+        """The peer does not read what it is sent: say no more than must be said, and hear nothing until it does."""
+        self.writing_paused = True
+        self._inflow.hold(Hold.UNREAD)
+        self.application.turn.let_in_of(self)
 
     def can_send(self, subscription: int, rows: int) -> bool:
         """Whether a result may go now: the client has granted credit and reads its socket."""
@@ -220,11 +342,19 @@ class Session:
         return window is not None and window.allows(rows)
 
     def resume_writing(self) -> None:
-        """Go on sending results."""
+        """Go on answering, sending results and reading."""
         self.writing_paused = False
+        self._wake_answering()
+        self.note_memory()
         now_ns = self.application.now_ns()
         for subscription in tuple(self.subscriptions.values()):
             subscription.pump(now_ns)
+        if not self.writing_paused:
+            self._inflow.let_go(Hold.UNREAD)
+
+    def _wake_answering(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def refuse(self, request: int | None, error: Exception) -> None:
         """Answer a request with what went wrong; a fault of ours goes to the log with its traceback."""
@@ -251,9 +381,7 @@ class Session:
         except LocalProtocolError as error:
             self.log.debug("farewell_impossible", reason=error.message)
         self.flush()
-        self.closed = True
-        self.transport.close()
-        self.application.close_later(self)
+        self._close()
 
     def say_goodbye(self, reason: str) -> None:
         """Leave politely: what was sent before arrives first."""
@@ -262,7 +390,12 @@ class Session:
         if self.connection.state is State.OPEN:
             self.send(Goodbye(reason))
         self.flush()
+        self._close()
+
+    def _close(self) -> None:
+        """Close once what was sent has left, which may take `FAREWELL_S`."""
         self.closed = True
+        self._wake_answering()
         self.transport.close()
         self.application.close_later(self)
 
@@ -271,6 +404,10 @@ class Session:
         self.application.turn.take(self)  # what it sent before is taken in, though nobody hears of it
         self.closed = True
         self.requests.clear()
+        self.give_up()
+        self._wake_answering()
+        self.application.pacer.forget(self)
+        self.application.peer_memory.note(self, 0)
         for subscription in tuple(self.subscriptions.values()):
             subscription.forget()
         self.subscriptions.clear()
@@ -283,6 +420,9 @@ class Session:
         """Break the connection off when the peer has kept us waiting too long, or ask whether it is there. True: it is gone."""
         config = self.application.config
         limit_ns = int(config.frame_s * NS_PER_S)
+        self.note_memory()
+        if self._inflow.is_held:
+            return self._is_stuck(now_ns, int(config.ping_s * NS_PER_S))
         if self.connection.awaiting_hello and now_ns - self.began_ns > limit_ns:
             self.break_off("timeout", f"no complete hello within {config.frame_s:g} s")
             return True
@@ -292,6 +432,22 @@ class Session:
                 self.break_off("timeout", f"a frame was not complete within {config.frame_s:g} s")
                 return True
         return self._is_silent(now_ns, int(config.ping_s * NS_PER_S))
+
+    def _is_stuck(self, now_ns: int, limit_ns: int) -> bool:
+        """Look after a peer that is not read from: has it left, and if it is to read first, does it?"""
+        if self._inflow.has_left():
+            self.closed = True
+            self.transport.abort()
+            return True
+        self.frame_began_ns = None  # a frame takes as long as we let it
+        unsent = 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
+        if not self._inflow.waits_for_the_peer or unsent != self._unread_bytes:
+            self._unread_bytes, self.last_heard_ns = unsent, now_ns
+        if now_ns - self.last_heard_ns > 2 * limit_ns:
+            self.break_off("timeout", f"nothing of what was sent was read for {2 * limit_ns / NS_PER_S:g} s")
+            self.transport.abort()
+            return True
+        return False
 
     def _is_silent(self, now_ns: int, limit_ns: int) -> bool:
         if self.connection.state is not State.OPEN:

@@ -24,8 +24,7 @@ from millstream.engine.ingest.plain_columns import joined
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import ChannelSchema, Credit, Ping, Pong, Train
 from millstream.server.host.intake import StreamIntake, Taken
-from millstream.server.net.bridge import Bridge
-from millstream.server.net.outbox import Outbox
+from millstream.server.net.loop import Bridge, Outbox
 
 PASSED_BY = frozenset((Train, ChannelSchema, Credit, Ping, Pong))  # a train sees for itself whether it can wait with the others
 JOINED_ROWS_MAX = 65_536  # one call of an operator takes no more
@@ -37,6 +36,11 @@ class Peer(Protocol):
 
     waiting_bytes: Callable[[], int]
     """How many bytes wait in its socket."""
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether it is not read from for now."""
+        ...
 
     def fail(self, error: Exception) -> None:
         """End its connection after a fault of ours."""
@@ -211,7 +215,16 @@ class Turn:
     @staticmethod
     def _more_comes(waiting: WaitingTrains) -> bool:
         """Whether all that waits is one publisher's, who has sent more that can be joined to it."""
-        return len(waiting.runs) == 1 and not waiting.is_full and waiting.runs[0].channel.session.waiting_bytes() > 0
+        if len(waiting.runs) != 1 or waiting.is_full:
+            return False
+        session = waiting.runs[0].channel.session
+        return not session.is_held_back and session.waiting_bytes() > 0
+
+    def let_in_of(self, session: Peer) -> None:
+        """A session is not read from any more: what is held of it until more comes is let in by the loop's next turn."""
+        if self.waiting is not None and not self._is_due and self.waiting.runs[-1].channel.session is session:
+            self._is_due = True
+            self._server.loop.call_soon(self._end)
 
     def _end(self) -> None:
         self._is_due = False

@@ -19,7 +19,7 @@ from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.spec import PolicySpec
-from millstream.server.host.held import HeldBlock, HeldRows, slices
+from millstream.server.host.contract import HeldBlock, HeldRows, slices
 from millstream.server.host.virtual_runtime import VirtualRuntime
 
 TRAIN_ROWS = 16_384

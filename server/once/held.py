@@ -14,8 +14,8 @@ from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import Schema, StreamDefinition, TimeRule
 from millstream.engine.data.types import Kind
 from millstream.engine.plan.catalog import DerivedStream, TimeOffset
+from millstream.server.host.contract import HeldBlock, HeldRows, KeptResults
 from millstream.server.host.engine_host import EngineHost
-from millstream.server.host.held import HeldBlock, HeldRows, KeptResults
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.net_rows import net_rows
 

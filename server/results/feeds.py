@@ -19,21 +19,21 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.language.names import did_you_mean
 from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Bounds, Feed
-from millstream.server.results.trains import ResultRows
-from millstream.server.results.waiting_results import LOOKED_AT_FROM, WaitingResults, are_too_many
+from millstream.server.results.trains import LOOKED_AT_FROM, ResultRows, WaitingResults, are_too_many
 
 LOOK_S = 0.01
 
 
 @dataclass(slots=True)
 class QueryFeed:
-    """The feed of a query's present run, and the columns of its results."""
+    """The feed of a query's present run, and the columns of its results. It may keep `kept_bytes_max` of them, less where many do."""
 
     feed: Feed
     schema: Schema
     streams: tuple[str, ...]
     waiting: WaitingResults
-    shed_class: ClassId | None = None  # the query's class, if it may be shed
+    shed_class: ClassId | None  # the query's class, if it may be shed
+    kept_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,20 @@ class Feeds:
         waiting: WaitingResults,
         shed_class: ClassId | None,
         *,
-        durable: bool,
+        kept_bytes_max: int | None,
+        owner: object | None = None,
     ) -> None:
-        """Make the feed of a run in the place of the one before. What a durable query gives is kept within the bounds."""
-        log = ResultLog(run.identity, self._kept.bytes_max if durable else 0, self._kept.ns_max, run.rows_before, run.earlier)
-        feed = Feed(query, log, self._reader_bounds, hold_for_first=not durable)
+        """Make the feed of a run in the place of the one before.
+
+        `kept_bytes_max`: what a durable query may keep of its results, None for one that goes with its connection `owner`, for which the
+        first results wait.
+        """
+        kept = min(self._kept.bytes_max, kept_bytes_max or 0)
+        log = ResultLog(run.identity, kept, self._kept.ns_max, run.rows_before, run.earlier)
+        feed = Feed(query, log, self._reader_bounds, hold_for_first=kept_bytes_max is None, owner=owner)
         self.forget(query)
-        self.by_query[query] = QueryFeed(feed, schema, streams, waiting, shed_class)
+        waiting.kept_bytes = lambda: log.kept_bytes
+        self.by_query[query] = QueryFeed(feed, schema, streams, waiting, shed_class, kept)
         self._share_out_kept()
 
     def forget(self, query: str) -> None:
@@ -130,9 +137,9 @@ class Feeds:
 
     def _share_out_kept(self) -> None:
         """Let each feed keep its part of what all may keep together."""
-        keeping = [f.feed.log for f in self.by_query.values() if f.feed.log.kept_bytes_max]
-        for log in keeping:
-            log.kept_bytes_max = max(1, min(self._kept.bytes_max, self._kept.total_bytes_max // len(keeping)))
+        keeping = [found for found in self.by_query.values() if found.kept_bytes_max]
+        for found in keeping:
+            found.feed.log.kept_bytes_max = max(1, min(found.kept_bytes_max, self._kept.total_bytes_max // len(keeping)))
 
     def publish(self, query: str, pieces: list[tuple[ResultRows, dict[str, Any]]]) -> None:
         """Give results to the readers of a query, nothing when its feed is gone. What goes wrong ends its subscriptions and is raised."""

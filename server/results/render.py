@@ -15,7 +15,7 @@ import pyarrow as pa
 from millstream.engine.data.arrow import arrow_schema
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
-from millstream.protocol.text import csv_header, csv_lines, display_columns, json_lines
+from millstream.protocol.values.text import csv_header, csv_lines, display_columns, json_lines
 
 FORMATS = ("table", "csv", "json", "arrow")
 _RIGHT_ALIGNED = ("INT", "BIGINT", "DOUBLE", "DECIMAL")

@@ -17,7 +17,7 @@ from millstream.engine.data.column import CellColumn, Column
 from millstream.engine.data.records import dataclass
 from millstream.server.results.trains import ResultRows, ResultShape, cut_receipts
 
-_TOKEN = re.compile(r"m1\.([0-9a-f]+)\.(\d+)\.(\d+)")
+_TOKEN = re.compile(r"m1\.([0-9a-f]{1,64})\.(\d{1,18})\.(\d{1,18})", re.ASCII)
 ENTRY_BYTES = 1_024  # what a result holds besides its values (one row, three columns: 1,100 measured while readers read it)
 FLAT_BYTES = 384  # the same once it is one tuple (one row, three columns: 350)
 _COMPACT_AT = 1024  # dropped entries before the list is shortened: the cost of shortening is spread over that many

@@ -4,26 +4,33 @@ A subscription is a cursor in its query's result log. It sends while the client 
 it has not sent is bounded by `subscriber_bytes_max`; beyond that it is cut off with a token to resume with, or loses the oldest results
 and is told how many rows (`slow_subscriber`). A reader that keeps taking results, only slower than they come, is waited for: its
 feed says `is_pressed`, which withholds credit from the publishers it depends on, until it has caught up or has stood still for
-`STALLED_NS`. So a reader that has gone away costs others at most that long.
+`STALLED_NS`. So a reader that has gone away costs others at most that long. Publishers never wait for a reader that may not publish
+itself: else a token that only reads could slow whole streams down.
 
 No socket and no clock in here: a `Reader` sends, and time is an argument. All calls come from the event loop's thread.
 """
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from millstream.engine.data.arrow import arrow_schema
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import Schema
+from millstream.protocol.batches import BatchEncoder, encode_schema
 from millstream.protocol.errors import LocalProtocolError
 from millstream.protocol.messages import End, Gap, Result
+from millstream.server.results.outcome import spell
 from millstream.server.results.results import Entry, ResultLog, ResumePoint, read_token
+from millstream.server.results.trains import ResultRows
 
 STALLED_NS = 1_000_000_000
 
 
 class Reader(Protocol):
-    """What a subscription needs of the connection it belongs to."""
+    """What a subscription needs of the connection it belongs to. `client_id` is that of its role: two roles never have the same."""
 
     client_id: str | None
 
@@ -59,10 +66,18 @@ class Bounds:
 class Subscription:
     """One reader of one feed. `cursor` is the number of the next result to send."""
 
-    __slots__ = ("cursor", "encode", "ended", "feed", "number", "progress_ns", "reader", "replaces", "skip_rows")
+    __slots__ = ("cursor", "encode", "ended", "feed", "number", "presses", "progress_ns", "reader", "skip_rows")
 
     def __init__(
-        self, feed: Feed, reader: Reader, number: int, cursor: int, encode: Callable[[Entry], dict[str, Any]], now_ns: int
+        self,
+        feed: Feed,
+        reader: Reader,
+        number: int,
+        cursor: int,
+        encode: Callable[[Entry], dict[str, Any]],
+        now_ns: int,
+        *,
+        presses: bool = True,
     ) -> None:
         self.feed = feed
         self.reader = reader
@@ -71,6 +86,7 @@ class Subscription:
         self.encode = encode
         self.progress_ns = now_ns
         self.ended = False
+        self.presses = presses  # whether publishers wait for it: not for one who may not publish
         self.skip_rows = 0  # of the first result, for a token that ends inside it
 
     @property
@@ -133,9 +149,12 @@ class Subscription:
 
 
 class Feed:
-    """The results of one query, and who reads them. `end` is (reason, message, counts) once nothing more comes."""
+    """The results of one query, and who reads them. `end` is (reason, message, counts) once nothing more comes.
 
-    def __init__(self, query: str, log: ResultLog, bounds: Bounds, *, hold_for_first: bool) -> None:
+    `hold_for_first`: results wait for the first reader; if there is an `owner`, for that one, whoever else reads meanwhile.
+    """
+
+    def __init__(self, query: str, log: ResultLog, bounds: Bounds, *, hold_for_first: bool, owner: object | None = None) -> None:
         self.query = query
         self.log = log
         self.bounds = bounds
@@ -143,6 +162,7 @@ class Feed:
         self.end: tuple[str, str, dict[str, Any]] | None = None
         self.slow_total = 0
         self._hold_for_first = hold_for_first
+        self._owner = owner
 
     def publish(self, batch: Any, meta: dict[str, Any], now_ns: int) -> None:
         """Take a result, send it to whoever can take it now, and deal with those who are too slow."""
@@ -162,7 +182,10 @@ class Feed:
         for subscription in tuple(self.subscriptions):
             subscription.pump(now_ns)
 
-    def start_of(self, *, from_start: bool, token: str | None) -> tuple[int, int]:
+    def _is_held_for(self, reader: object) -> bool:
+        return self._hold_for_first and (self._owner is None or reader is self._owner)
+
+    def start_of(self, *, from_start: bool, token: str | None, reader: object = None) -> tuple[int, int]:
         """Return (cursor, rows lost) for a new subscription. ValueError when the token is not of this run of the query."""
         if token is not None:
             point = read_token(token)
@@ -171,8 +194,11 @@ class Feed:
             if point is None or point.log != self.log.identity or point.number >= self.log.next_number:
                 raise ValueError("the resume token is not of this run of the query")
             cursor = max(point.number + 1, self.log.first_number)
-            return cursor, self.log.rows_before(cursor) - point.rows
-        if from_start or self._hold_for_first:
+            rows_lost = self.log.rows_before(cursor) - point.rows
+            if rows_lost < 0:
+                raise ValueError(f"the resume token says {point.rows} rows, which are more than there were")
+            return cursor, rows_lost
+        if from_start or self._is_held_for(reader):
             cursor = self.log.first_number
             return cursor, self.log.rows_before(cursor)
         return self.log.next_number, 0
@@ -182,6 +208,8 @@ class Feed:
         known = self.log.earlier[point.log]
         if 0 <= known < point.rows:
             raise ValueError(f"the rows behind the last {point.rows - known} results of the resume token were lost when the server ended")
+        if point.rows > self.log.rows_total:
+            raise ValueError(f"the resume token says {point.rows} rows, which are more than there were")
         cursor = self.log.number_at(point.rows)
         return cursor, max(0, self.log.rows_before(cursor) - point.rows)
 
@@ -198,7 +226,8 @@ class Feed:
                 other.finish("replaced")
                 if other.reader is not subscription.reader:
                     other.reader.replaced()
-        self._hold_for_first = False
+        if self._is_held_for(subscription.reader):
+            self._hold_for_first = False
         self.subscriptions.append(subscription)
         if rows_lost:
             subscription.reader.send(Gap(subscription.number, rows_lost, "expired"))
@@ -219,7 +248,7 @@ class Feed:
         if self.bounds.slow != "disconnect":
             return False
         for s in self.subscriptions:
-            if s.cursor == self.log.next_number:
+            if s.cursor == self.log.next_number or not s.presses:
                 continue  # has everything, as most have at all times
             if 2 * s.waiting_bytes > self.bounds.bytes_max and now_ns - s.progress_ns < STALLED_NS:
                 return True
@@ -257,11 +286,59 @@ class Feed:
             subscription.reader.fail(error)
 
     def _trim(self, now_ns: int) -> None:
-        if self._hold_for_first:
-            needed = self.log.first_number if self.log.kept_bytes <= self.bounds.bytes_max else self.log.next_number
-        else:
-            needed = self.log.next_number
-            for s in self.subscriptions:
-                if s.cursor < needed:
-                    needed = s.cursor
+        needed = self.log.next_number
+        if self._hold_for_first and self.log.kept_bytes <= self.bounds.bytes_max:
+            needed = self.log.first_number
+        for s in self.subscriptions:
+            if s.cursor < needed:
+                needed = s.cursor
         self.log.trim(now_ns, needed)
+
+
+class ResultEncoder:
+    """Turns entries of a result log into members of Result; `format_` is arrow or msgpack."""
+
+    def __init__(self, schema: Schema, format_: str) -> None:
+        self.spelled = spell(schema)
+        arrow = arrow_schema(schema)
+        self._batches = BatchEncoder(arrow) if format_ == "arrow" else None
+        self.schema_payload = encode_schema(arrow) if format_ == "arrow" else None
+
+    def encode(self, entry: Entry) -> dict[str, Any]:
+        """Return the members that carry the rows."""
+        result: ResultRows | None = entry.batch
+        if result is None:
+            return {}
+        if self._batches is not None:
+            return {"payload": result.payload() or self._batches.encode(result.to_arrow())}
+        columns = [[plain_value(v) for v in column.to_pylist()] for column in _as_plain(result.to_arrow())]
+        return {"values": [list(row) for row in zip(*columns, strict=True)]}
+
+
+def _as_plain(batch: Any) -> list[Any]:
+    """Return the columns with times as integers (µs, days), which pyarrow would give as objects of less range."""
+    plain = []
+    for column in batch.columns:
+        storage = _storage(column.type)
+        plain.append(column if storage == column.type else column.cast(storage))
+    return plain
+
+
+def _storage(data_type: Any) -> Any:
+    """Return the integer type behind a type of times, in lists too, else the type itself."""
+    import pyarrow as pa
+
+    if pa.types.is_list(data_type):
+        return pa.list_(_storage(data_type.value_type))
+    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
+        return pa.int64()
+    return pa.int32() if pa.types.is_date32(data_type) else data_type
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value as rows without Arrow carry it: DECIMAL as text."""
+    if isinstance(value, decimal.Decimal):
+        return f"{value:f}"
+    if isinstance(value, list):
+        return [plain_value(v) for v in value]
+    return value

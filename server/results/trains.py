@@ -1,8 +1,13 @@
-"""Result trains as they are kept and sent: columns, and Arrow's record batches or payloads of them when someone asks."""
+"""Results on their way out: trains as they are kept and sent, and counted until the loop has them.
+
+A train's columns become Arrow's record batch or a payload when someone asks. What waits between the worker that made it and the event
+loop is counted by query, so that publishers wait for what comes of their own stream alone: however many results another stream's queries
+give, the rest go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +24,9 @@ if TYPE_CHECKING:
     from millstream.protocol.messages import BytesLike
 
 RESULT_BYTES_MAX = 4 * 1024 * 1024  # of one result: a subscriber's credit and bound are counted in whole results
+WAITING_TRAINS_MAX = 1024
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+LOOKED_AT_FROM = 32  # items on the bridge; fewer are soon delivered, and every read would count them
 
 
 class ResultShape:
@@ -169,3 +177,50 @@ def result_meta(train: Train, complete_from_us: int | None = None) -> dict[str, 
     if train.notes:
         meta.update(train.notes)
     return meta
+
+
+class WaitingResults:
+    """Those of one query; `kept_bytes` tells what those occupy that its feed keeps.
+
+    `add` is called by whoever runs its sink, one at a time, `take` on the loop's thread: no lock is needed.
+    """
+
+    __slots__ = ("_bytes_added", "_bytes_taken", "_trains_added", "_trains_taken", "kept_bytes")
+
+    def __init__(self) -> None:
+        self._trains_added = self._bytes_added = 0
+        self._trains_taken = self._bytes_taken = 0
+        self.kept_bytes: Callable[[], int] = int
+
+    @property
+    def trains(self) -> int:
+        """Trains that the loop has yet to take."""
+        return self._trains_added - self._trains_taken
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of their rows."""
+        return self._bytes_added - self._bytes_taken
+
+    def add(self, size_bytes: int) -> None:
+        """Note a train on its way."""
+        self._bytes_added += size_bytes
+        self._trains_added += 1
+
+    def held(self) -> int:
+        """Return the bytes of results on their way and of those that are kept."""
+        return self.bytes + self.kept_bytes()
+
+    def take(self, size_bytes: int) -> None:
+        """Note that the loop has a train."""
+        self._bytes_taken += size_bytes
+        self._trains_taken += 1
+
+
+def are_too_many(waiting: Iterable[WaitingResults]) -> bool:
+    """Whether the results of these queries together are more than may be on their way."""
+    trains = size_bytes = 0
+    for one in waiting:
+        trains += one.trains
+        size_bytes += one.bytes
+    return trains > WAITING_TRAINS_MAX or size_bytes > WAITING_BYTES_MAX

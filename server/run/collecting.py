@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
-from millstream.server.host.held import KeptResults
+from millstream.server.host.contract import KeptResults
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.render import NamedResult
 

@@ -27,18 +27,17 @@ from millstream.server.assembly import assemble
 from millstream.server.errors import BadInput, ServerError
 from millstream.server.host import running
 from millstream.server.host.contract import Context
-from millstream.server.host.feeding import DeferredFeeder
 from millstream.server.host.inputs import InputFile, open_input
 from millstream.server.host.lifecycle import QueryState, Verb
 from millstream.server.host.runtime import Runtime
+from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.host.virtual_runtime import VirtualRuntime
 from millstream.server.journal.store import Store
 from millstream.server.results.outcome import Outcome
 from millstream.server.results.outcome_table import outcome_result
 from millstream.server.results.render import NamedResult
 from millstream.server.run.collecting import Collector
-from millstream.server.run.fed_streams import FedStreams
-from millstream.server.run.merge import merged_order
+from millstream.server.run.order import FedStreams, merged_order
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
@@ -151,7 +150,7 @@ class _Run:
     def _replay_inputs(self) -> None:
         rows_max = 1 if FedStreams(self.host).are_tangled() else self.replay.train or TRAIN_ROWS
         with ExitStack() as open_files:
-            files = [open_files.enter_context(open_input(self.host, name, path)) for name, path in self.replay.inputs]
+            files = [open_files.enter_context(open_input(self.host.intake(name), path)) for name, path in self.replay.inputs]
             for table in [f for f in files if f.intake.table is not None]:
                 self._replay_one(table, rows_max)
             streams = [f for f in files if f.intake.table is None]

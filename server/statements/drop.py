@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.errors import InUse, UnknownName
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.statements import Drop, ObjectKind
-from millstream.engine.plan.catalog import DerivedStream
 from millstream.server.host import running
 from millstream.server.host.queries import Query
 from millstream.server.results.outcome import Outcome, said
@@ -30,8 +29,6 @@ def drop(host: EngineHost, statement: Drop, context: Context) -> Outcome:
 def _drop_query(host: EngineHost, statement: Drop) -> Outcome:
     query = host.queries.get(statement.name.text)
     running.strike(host, query)
-    if query.is_durable:
-        host.store.forget([], [query.name])
     return said(f"query {query.name} dropped")
 
 
@@ -41,9 +38,9 @@ def _drop_class(host: EngineHost, statement: Drop) -> Outcome:
     members = [q.name for q in host.queries if q.planned.physical.options.class_name == name]
     if members:
         raise InUse(f"class {name} has the queries {', '.join(members)}", hint="drop them first")
-    host.catalog.drop_class(name)
-    del host.class_nodes[name]
-    host.store.forget([("class", name)], [])
+    with host.store.change() as change:
+        host.store.forget([("class", name)], [])
+        change.after(lambda: host.forget_class(name))
     return said(f"class {name} dropped")
 
 
@@ -56,11 +53,16 @@ def _drop_function(host: EngineHost, statement: Drop) -> Outcome:
     callers = [*streams, *(q.name for q in queries)]
     if callers and not statement.cascade:
         raise InUse(f"{name} is called by {', '.join(callers)}", hint=f"drop them first, or write DROP FUNCTION {name} CASCADE")
-    notices = _drop_callers(host, streams, queries, f"function {name} was dropped")
-    host.catalog.drop_function(name)
-    host.functions.pop(name).close()
-    host.store.forget([("function", name)], [])
-    return said(*notices, f"function {name} dropped")
+    reason = f"function {name} was dropped"
+    with host.store.change() as change:
+        dropped = _Dropped(host, reason)
+        for query in queries:
+            dropped.query(query)
+        for stream in streams:
+            dropped.relation_and_readers(stream)
+        host.store.forget([("function", name)], [])
+        change.after(lambda: host.forget_function(name))
+    return said(*dropped.notices, f"function {name} dropped")
 
 
 def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
@@ -77,8 +79,10 @@ def _drop_stream(host: EngineHost, statement: Drop) -> Outcome:
             f"{name} is read or fed by {', '.join(dict.fromkeys(readers))}",
             hint=f"drop them first, or write DROP {statement.kind.value} {name} CASCADE",
         )
-    dropped = _cascade(host, name, feeders)
-    return said(*dropped)
+    with host.store.change():
+        dropped = _Dropped(host, f"stream {name} was dropped")
+        dropped.relation_and_readers(name)
+    return said(*dropped.notices)
 
 
 def _check_side_outputs(host: EngineHost, name: str) -> None:
@@ -91,64 +95,49 @@ def _check_side_outputs(host: EngineHost, name: str) -> None:
         raise InUse(f"{name} takes the late rows or errors of {', '.join(users)}", hint="drop that stream first")
 
 
-def _cascade(host: EngineHost, name: str, feeders: list[Query]) -> list[str]:
-    """Drop all that depends on a stream, leaves first, then the stream; the store forgets all of it in one change."""
-    reason = f"stream {name} was dropped"
-    notices: list[str] = []
-    queries: list[str] = []
-    streams: list[str] = []
-    for query in feeders:
-        _strike(host, query, reason, queries, notices)
-    for reader in host.catalog.dependents(name):
-        query_found = host.queries.find(reader)
-        relation = host.catalog.find(reader)
-        if query_found is not None and (relation is None or name not in getattr(relation, "reads", ())):
-            _strike(host, query_found, reason, queries, notices)
-        elif relation is not None:
-            _drop_relation(host, reader, reason)
-            streams.append(reader)
-            notices.append(f"stream {reader} dropped")
-    _drop_relation(host, name, reason)
-    streams.append(name)
-    notices.append(f"stream {name} dropped")
-    host.store.forget([("stream", s) for s in streams] + [("table", s) for s in streams], queries)
-    return notices
+class _Dropped:
+    """What one statement drops, leaves first, each thing once; `notices` says what. All of it is one change, which is open already."""
 
+    def __init__(self, host: EngineHost, reason: str) -> None:
+        self._host = host
+        self._reason = reason
+        self._queries: set[str] = set()
+        self._relations: set[str] = set()
+        self.notices: list[str] = []
 
-def _drop_callers(host: EngineHost, streams: list[str], queries: list[Query], reason: str) -> list[str]:
-    """Drop queries, and derived streams with all that reads them; returns what is to be said of it."""
-    notices: list[str] = []
-    struck: list[str] = []
-    for query in queries:
-        _strike(host, query, reason, struck, notices)
-    host.store.forget([], struck)
-    for name in streams:
-        if host.catalog.find(name) is not None:  # not gone with another one
-            notices += _cascade(host, name, [q for q in host.queries if q.target == name])
-    return notices
+    def query(self, query: Query) -> None:
+        """Drop a query."""
+        if query.name not in self._queries:
+            self._queries.add(query.name)
+            running.strike(self._host, query, self._reason)
+            self.notices.append(f"query {query.name} dropped")
 
+    def relation_and_readers(self, name: str) -> None:
+        """Drop a stream, derived stream or table, and before it whatever reads or feeds it."""
+        host = self._host
+        for query in [q for q in host.queries if q.target == name]:
+            self.query(query)
+        for reader in host.catalog.dependents(name):
+            query_found = host.queries.find(reader)
+            relation = host.catalog.find(reader)
+            if query_found is not None and (relation is None or name not in getattr(relation, "reads", ())):
+                self.query(query_found)
+            elif relation is not None:
+                self._relation(reader)
+        self._relation(name)
 
-def _strike(host: EngineHost, query: Query, reason: str, queries: list[str], notices: list[str]) -> None:
-    if host.queries.find(query.name) is not query:
-        return
-    running.strike(host, query, reason)
-    queries.append(query.name)
-    notices.append(f"query {query.name} dropped")
-
-
-def _drop_relation(host: EngineHost, name: str, reason: str) -> None:
-    """Drop a stream, derived stream or table that nothing reads any more."""
-    relation = host.catalog.relation(name)
-    host.catalog.drop_relation(name)
-    if isinstance(relation, DerivedStream):
-        query = host.derived.pop(name)
-        running.end_derived(host, query, reason)
-    else:
-        host.network.drop_stream(name)
-        host.intakes.pop(name, None)
-        if host.journaling is not None:
-            host.journaling.forget(name)
-    host.observer.stream_dropped(name)
+    def _relation(self, name: str) -> None:
+        """Drop a relation that nothing reads any more."""
+        if name in self._relations:
+            return
+        self._relations.add(name)
+        host = self._host
+        with host.store.change() as change:
+            if name in host.derived and host.derived[name].identity:
+                host.store.forget_run(host.derived[name].key)
+            host.store.forget([("stream", name), ("table", name)], [])
+            change.after(lambda: running.drop_relation(host, name))
+        self.notices.append(f"stream {name} dropped")
 
 
 _DROPS = {

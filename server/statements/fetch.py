@@ -16,7 +16,7 @@ from millstream.engine.language.statements import Fetch
 from millstream.engine.plan.finite import check_times, table_of_rows
 from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.runtime import fork
-from millstream.server.host.held import HeldRows
+from millstream.server.host.contract import HeldRows
 from millstream.server.host.queries import Query
 from millstream.server.once.answering import PrivateEngine
 from millstream.server.once.held import (

@@ -1,4 +1,4 @@
-"""Continuous statements: a bare SELECT, CREATE QUERY, INSERT INTO … SELECT; and queries submitted as text or plan object."""
+"""Statements that bring rows or answers: SELECT, CREATE QUERY, INSERT INTO … SELECT, INSERT VALUES; and queries that a program submits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
+from millstream.engine.language.statements import CreateQuery, InsertSelect, InsertValues, SelectStatement
+from millstream.engine.plan.insert import bind_rows
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.server.host import running
-from millstream.server.host.assignment import Assignment
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.side_streams import Assignment
 from millstream.server.journal.store import StoredQuery
 from millstream.server.results.outcome import Outcome, said
 
@@ -51,11 +52,10 @@ def create_query(host: EngineHost, statement: CreateQuery, context: Context) -> 
     planned = running.plan(host, statement.query, options, statement.text)
     query = Query(name, planned, text=statement.text, options=options)
     _take_times(query, planned)
-    outcome = _entered(host, query, planned)
     host.store.add_query(
         StoredQuery(name, text=statement.text, options=options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
     )
-    return outcome
+    return _entered(host, query, planned)
 
 
 def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -> Outcome:
@@ -66,9 +66,12 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     assignment = Assignment(target.table or target.definition, [c.text for c in statement.columns], planned.physical.schema)
     name = context.name or host.queries.next_name("insert")
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, target=target.name, assignment=assignment)
-    outcome = _entered(host, query, planned)
     if not context.restoring:
         host.store.add_query(StoredQuery(name, text=context.text.strip()))
+        query.unfed = []
+    outcome = _entered(host, query, planned)
+    with host.store.change() as change:
+        change.after(lambda: running.let_feed(host, query))
     return outcome
 
 
@@ -107,12 +110,13 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
         lifetime_us=submission.lifetime_us,
     )
     _take_times(query, planned)
-    outcome = _entered(host, query, planned)
-    if query.is_durable:
-        host.store.add_query(
-            StoredQuery(query.name, text, submission.plan, query.options, start_at_us=query.start_at_us, lifetime_us=query.lifetime_us)
-        )
-    return outcome
+    with host.store.change():
+        if query.is_durable:
+            start_at_us, lifetime_us = query.start_at_us, query.lifetime_us
+            host.store.add_query(
+                StoredQuery(query.name, text, submission.plan, query.options, start_at_us=start_at_us, lifetime_us=lifetime_us)
+            )
+        return _entered(host, query, planned)
 
 
 def restore(host: EngineHost, stored: StoredQuery, context: Context) -> None:
@@ -183,3 +187,14 @@ def _entered(host: EngineHost, query: Query, planned: PlannedQuery) -> Outcome:
         *query.warnings,
     ]
     return said(*notices, query=query.name, continuous=query.kind is QueryKind.SELECT, durable=query.is_durable)
+
+
+def insert_values(host: EngineHost, statement: InsertValues, context: Context) -> Outcome:
+    """Let the rows in; a row that does not fit refuses the statement with its number."""
+    intake = host.intake(statement.name.text)
+    columns = bind_rows(statement, intake.table or intake.definition)
+    position = intake.take_columns(columns)
+    if intake.is_sync and host.journaling is not None:
+        host.journaling.wait_safe()
+    rows = len(statement.rows)
+    return said(f"{rows} row{'' if rows == 1 else 's'} inserted", accepted=rows, position=position)

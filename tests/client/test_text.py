@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.client.csvtext import BadRecord, CsvReader
 from millstream.client.errors import MillstreamError
 from millstream.client.inputs import CsvInput, JsonLinesInput
 from millstream.client.queries import name_of, quoted
@@ -77,47 +76,48 @@ def test_names_on_the_command_line_fold_as_in_the_language(typed: str, name: str
 # --- csv ---
 
 
-def records(data: bytes, sizes: list[int] | None = None) -> list[Any]:
-    reader, result, at = CsvReader(), [], 0
-    for size in sizes or [len(data)]:
-        result.extend(reader.feed(data[at : at + size]))
-        at += size
-    result.extend(reader.feed(data[at:], last=True))
-    return [(line, str(fields) if isinstance(fields, BadRecord) else fields) for line, fields in result]
+TEXTS = parse_schema([["id", "TEXT", True], ["s", "TEXT", True]])
 
 
-QUIRKS = b'\xef\xbb\xbfid,s\r\n1,"a,b"\r\n2,"line1\nline2"\r\n3,""\r\n4,\r\n5,"say ""hi"""\r\n6,"x",\r\n7,last'
-QUIRK_RECORDS = [
-    (1, ["id", "s"]),
+def lines_of(data: bytes, size: int) -> list[Any]:
+    """Return line and values of each row, or line and reason, however the text is cut."""
+    reader, found = CsvInput(TEXTS), []
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    for read in [*(reader.feed(piece) for piece in pieces), reader.feed(b"", last=True)]:
+        found += [(line, list(row.values())) for line, row in zip(read.lines, read.rows, strict=True)] + read.refused
+    return found
+
+
+QUIRKS = b'\xef\xbb\xbfid,s\r\n1,"a,b"\r\n2,"line1\nline2"\r\n3,""\r\n4,\r\n\n5,"say ""hi"""\r\n6,"x",\r\n7,last'
+QUIRK_ROWS = [
     (2, ["1", "a,b"]),
     (3, ["2", "line1\nline2"]),
     (5, ["3", ""]),
     (6, ["4", None]),
-    (7, ["5", 'say "hi"']),
-    (8, ["6", "x", None]),
-    (9, ["7", "last"]),
+    (8, ["5", 'say "hi"']),
+    (9, "has 3 fields, the header has 2"),
+    (10, ["7", "last"]),
 ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_csv_with_its_quirks_is_read_however_it_is_cut(size: int) -> None:
-    assert records(QUIRKS, [size] * (len(QUIRKS) // size)) == QUIRK_RECORDS
+    assert sorted(lines_of(QUIRKS, size)) == QUIRK_ROWS
 
 
-@given(st.lists(st.lists(st.text(alphabet='a,"\n x'), min_size=2, max_size=4), max_size=6), st.integers(1, 9))
+@given(st.lists(st.lists(st.text(alphabet='a,"\n x'), min_size=2, max_size=2), max_size=6), st.integers(1, 9))
 def test_what_the_standard_library_writes_is_read_back(rows: list[list[str]], size: int) -> None:
     out = io.StringIO()
-    csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
-    data = out.getvalue().encode()
-    assert [fields for _, fields in records(data, [size] * (len(data) // size))] == rows
+    csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([["id", "s"], *rows])
+    assert [fields for _, fields in lines_of(out.getvalue().encode(), size)] == rows
 
 
-@pytest.mark.parametrize("line", [b'a,b"c\n', b'"a"b,c\n', b"\xff,1\n"])
+@pytest.mark.parametrize("line", [b'"a"b,c\n', b"\xff,1\n", b'1,"open\n'])
 def test_a_record_that_is_not_csv_is_refused_and_the_next_is_read(line: bytes) -> None:
-    data = line + (b'"\n' if line.count(b'"') % 2 else b"") + b"1,2\n"
-    result = records(data)
-    assert isinstance(result[0][1], str)
-    assert result[-1][1] == ["1", "2"]
+    found = lines_of(b"id,s\n" + line + b"1,2\n", 1000)
+    assert sorted(found)[0][0] == 2
+    assert [text for _, text in found if isinstance(text, str)]
+    assert (3, ["1", "2"]) in found
 
 
 COLUMNS = parse_schema(

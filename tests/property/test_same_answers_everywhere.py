@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from millstream.protocol.text import json_lines
+from millstream.protocol.values.text import json_lines
 from millstream.scheduler import catalog
 from millstream.server.run.embedded import Replay, run_replay
 from pyarrow import parquet

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.protocol.text import csv_header, csv_lines, json_lines
+from millstream.protocol.values.text import csv_header, csv_lines, json_lines
 
 
 def one(array: Any) -> Any:

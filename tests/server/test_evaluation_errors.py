@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from millstream.protocol.text import json_lines
+from millstream.protocol.values.text import json_lines
 from millstream.server.run.embedded import Replay, run_replay
 
 STREAMS = """

@@ -20,21 +20,19 @@ from millstream.engine.data.types import BIGINT, TEXT
 from millstream.server.app import Application
 from millstream.server.config import Config
 from millstream.server.errors import Denied
-from millstream.server.host.feeding import DeferredFeeder
-from millstream.server.host.places import Places
+from millstream.server.host.intake import Places
+from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.journal.records import ROWS, Record, decode, encode, rows_data
 from millstream.server.journal.store import Store
-from millstream.server.log_lines import LOG_BYTES_MAX, LogLines
-from millstream.server.logs import configure_logs, finish_logs, logger
-from millstream.server.net.bridge import Bridge
-from millstream.server.net.http import answer
-from millstream.server.net.outbox import Outbox
+from millstream.server.logs import LOG_BYTES_MAX, LogLines, configure_logs, finish_logs, logger
+from millstream.server.net.loop import Bridge, Outbox
+from millstream.server.net.metrics import answer
 from millstream.server.net.security import Role, require, role_of
 from millstream.server.net.session import Session
 from millstream.server.results.feeds import QueryFeed
 from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Bounds, Feed
-from millstream.server.results.waiting_results import LOOKED_AT_FROM, WAITING_BYTES_MAX, WAITING_TRAINS_MAX, WaitingResults
+from millstream.server.results.trains import LOOKED_AT_FROM, WAITING_BYTES_MAX, WAITING_TRAINS_MAX, WaitingResults
 
 WAIT_S = 60.0
 PAGES = {"/x": lambda: (200, "text/plain", b"body\n")}

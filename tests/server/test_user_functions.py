@@ -13,7 +13,7 @@ import pytest
 from millstream.engine.expressions.user_functions import FunctionFailed
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateFunction
-from millstream.protocol.text import json_lines
+from millstream.protocol.values.text import json_lines
 from millstream.server.functions.process import FunctionProcess
 from millstream.server.journal.store import Store
 from millstream.server.run.embedded import Replay, run_replay

@@ -1,6 +1,6 @@
 """The rooms of a folder: what they hold, which floor they stand on, and which imports go up or round in a circle.
 
-A room is a package in a folder; the files beside the packages are rooms of their own name. An arrow is an import of one file by another,
+A room is a package in a folder, or a file beside the packages that the contract names. An arrow is an import of one file by another,
 at whatever depth of the file: imports for type checkers and inside functions count like all others. A floor is a line of the folder's
 `layers` contract in pyproject.toml, the ground last; where there is none, the floors are those with the fewest arrows up.
 
@@ -65,9 +65,9 @@ class Picture:
         return found
 
     def room(self, module: str) -> str:
-        """Return the room a module is in."""
+        """Return the room a module is in: its package, or itself where a contract names it among the rooms."""
         first = module.partition(".")[0]
-        return first if first in self.packages else TOP
+        return first if first in self.packages or any(first in layer for layer in self.layers) else TOP
 
     @cached_property
     def between(self) -> Counter[tuple[str, str]]:

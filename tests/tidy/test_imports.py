@@ -11,8 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute
 import pytest
-from millstream.engine.data import arrow_functions as engine_functions
-from millstream.protocol import arrow_functions as protocol_functions
+from millstream.protocol.values import arrow_functions as pc
 
 from tests.support.tree import PACKAGES, files, imports, modules, parse
 
@@ -143,34 +142,28 @@ def test_a_window_over_a_csv_file_loads_no_function_of_arrow_that_it_does_not_ca
 def test_arrows_functions_are_called_as_pyarrow_has_them() -> None:
     words = pa.array(["a,b", None, "", "c"])
     numbers = pa.array([3, 1, None, 2])
-    for pc in (engine_functions, protocol_functions):
-        assert pc.and_(pa.array([True, False]), True).to_pylist() == [True, False]
-        assert pc.replace_substring(words, ",", ";", max_replacements=1).to_pylist() == ["a;b", None, "", "c"]
-        assert pc.binary_join_element_wise(words, "x", "-").to_pylist() == ["a,b-x", None, "-x", "c-x"]
-        assert pc.coalesce(numbers, 0).to_pylist() == [3, 1, 0, 2]
-        assert pc.cast(numbers, pa.string()).to_pylist() == ["3", "1", None, "2"]
-        assert pc.rank(numbers, tiebreaker="dense").to_pylist() == [3, 1, 4, 2]
-        assert pc.sum(numbers).as_py() == 6
-        assert pc.fill_null(numbers, 7).to_pylist() == [3, 1, 7, 2]  # one that is written in Python
-        with pytest.raises(pa.ArrowInvalid):
-            pc.cast(pa.array(["x"]), pa.int64())
-        with pytest.raises(TypeError, match="takes 1 arguments and no options"):
-            pc.invert(pa.array([True]), 1)
-        with pytest.raises(AttributeError):
-            _ = pc.no_such_function
+    assert pc.and_(pa.array([True, False]), True).to_pylist() == [True, False]
+    assert pc.replace_substring(words, ",", ";", max_replacements=1).to_pylist() == ["a;b", None, "", "c"]
+    assert pc.binary_join_element_wise(words, "x", "-").to_pylist() == ["a,b-x", None, "-x", "c-x"]
+    assert pc.coalesce(numbers, 0).to_pylist() == [3, 1, 0, 2]
+    assert pc.cast(numbers, pa.string()).to_pylist() == ["3", "1", None, "2"]
+    assert pc.rank(numbers, tiebreaker="dense").to_pylist() == [3, 1, 4, 2]
+    assert pc.sum(numbers).as_py() == 6
+    assert pc.fill_null(numbers, 7).to_pylist() == [3, 1, 7, 2]  # one that is written in Python
+    with pytest.raises(pa.ArrowInvalid):
+        pc.cast(pa.array(["x"]), pa.int64())
+    with pytest.raises(TypeError, match="takes 1 arguments and no options"):
+        pc.invert(pa.array([True]), 1)
+    with pytest.raises(AttributeError):
+        _ = pc.no_such_function
 
 
 def test_every_function_of_arrow_that_is_asked_for_answers_as_in_pyarrow() -> None:
     asked = {name for path in modules() for name in attributes_of(path, "arrow_functions")}
     assert len(asked) > 40
     assert sorted(name for name in asked if not hasattr(pyarrow.compute, name)) == []
-    written = {name for name in asked if engine_functions._registered(name) is None}
+    written = {name for name in asked if pc._registered(name) is None}
     assert written <= {"fill_null", "index"}, written
-
-
-def test_the_two_folders_that_call_arrow_by_themselves_do_it_alike() -> None:
-    engine, protocol = (Path(module.__file__ or "").read_text("utf-8") for module in (engine_functions, protocol_functions))
-    assert engine == protocol
 
 
 def attributes_of(path: Path, module: str) -> set[str]:

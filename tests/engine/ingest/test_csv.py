@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import TimeRule
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, decimal
-from millstream.engine.ingest.csv_records import split_regular, tokenize
 from millstream.engine.ingest.csv_text import CsvParser, read_csv_text
+from millstream.protocol.values.csv import split_regular, tokenize
 
 ID_AND_TEXT = (("id", BIGINT), ("s", TEXT))
 

@@ -4,8 +4,6 @@ Loading that module takes a tenth of the start of `run`, as it makes a Python fu
 and its text of help. Here a function of Arrow is called as it is there: its arguments first, what is behind them are options. What
 `pyarrow.compute` writes in Python itself is taken from it. The methods of arrays that compute something (`cast`, `take`, `filter`,
 `fill_null`, `is_valid` …) load it, too: what every start meets calls the functions instead.
-
-`engine` and `protocol` each have this file, since neither may know the other; a test sees to it that they stay the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Where the records of CSV text lie (RFC 4180), and what their fields are.
+r"""Where the records of CSV text lie (RFC 4180), and what their fields are: for `run` and `publish` alike.
 
 A record ends at a line end (\n or \r\n) outside quotes. A quote opens only at the start of a field; inside quotes "" is a quote. Two
 ways lead to the records: `split_regular` finds their bounds with NumPy when every quote stands where it should, `tokenize` reads
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.records import dataclass
 
 QUOTE, LINE_FEED, CARRIAGE_RETURN = 34, 10, 13
 RECORD_BYTES_MAX = 64 * 1024 * 1024  # a quoted field longer than this counts as never closed
