@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -35,6 +36,7 @@ from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.server_files import Asks, FileRules
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net import handlers
@@ -42,7 +44,7 @@ from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.pacing import Pacer
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import Role, require
-from millstream.server.net.session import Handlers, Session
+from millstream.server.net.session import Handlers, Running, Session
 from millstream.server.net.turn import Turn
 from millstream.server.results.feeds import Feeds, KeptBounds, RunOfResults
 from millstream.server.results.outcome import Outcome
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
+PREPARING_MAX = 2  # statements whose files are read at once: each may hold a table's rows
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
@@ -102,6 +105,7 @@ class Application:
         self._speaks = False
         self._connections = 0
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
+        self._preparing = asyncio.Semaphore(PREPARING_MAX)
 
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
@@ -125,6 +129,7 @@ class Application:
         self.memory = MemoryWatch(self.host.network, config)
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
+        self.host.file_rules = FileRules(config.files_dir, config.file_bytes_max)
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
             try:
@@ -166,6 +171,8 @@ class Application:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
         self.turn.take()
+        for session in self.sessions.values():
+            session.give_up()
         await self.call(lambda: None)  # what is being executed ends first
         drained = False
         with suppress(SchedulerError):  # it had ended before, which has been told
@@ -262,9 +269,31 @@ class Application:
             if isinstance(statement, Fetch):
                 answer = await self.call(language.prepare_fetch, self.host, statement)
                 return await self.loop.run_in_executor(None, answer)
-            return await self.call(self.host.execute, statement, Context(owner=session, text=text))
+            preparing = language.preparing_of(self.host, statement)
+            prepared = None if preparing is None else await self._prepared(session, preparing)
+            return await self.call(self.host.execute, statement, Context(owner=session, text=text, prepared=prepared))
         except EngineError as problem:
             raise language.placed_in_script(problem, language.parse_script(text)[0][1].place) from None
+
+    async def _prepared(self, session: Session, preparing: Callable[[Asks], Any]) -> Any:
+        """Do a part of a statement that may take long, aside from those of others; given up when the session gives it up."""
+        async with self._preparing:
+            done: asyncio.Future[Any] = self.loop.create_future()
+            session.running = running = Running(done)
+
+            def prepare() -> None:
+                try:
+                    settle = partial(running.settle, preparing(running.is_given_up))
+                except Exception as error:
+                    settle = partial(running.fail, error)
+                with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                    self.loop.call_soon_threadsafe(settle)
+
+            threading.Thread(target=prepare, name="preparing", daemon=True).start()
+            try:
+                return await done
+            finally:
+                session.running = None
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""

@@ -97,6 +97,11 @@ class Config:
     admin_token: str = setting("", "security", "Who sends it may do everything.")
     writer_token: str = setting("", "security", "Who sends it may publish, and read as a reader may.")
     reader_token: str = setting("", "security", "Who sends it may list, explain, start temporary queries and subscribe.")
+    files_dir: str = setting(
+        "",
+        "security",
+        "Directory that CREATE TABLE … FROM and CREATE FUNCTION … FROM take files from; empty: wherever the server may read.",
+    )
     functions_confined: bool = setting(
         True,
         "security",
@@ -106,6 +111,7 @@ class Config:
     tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM); with it only TLS is spoken.")
     tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
 
+    file_bytes_max: int = setting(2**30, "limits", "Largest file, unpacked, that CREATE TABLE … FROM reads.", least=65_536)
     function_memory_bytes_max: int = setting(
         2**30, "limits", "Memory of one user's function; Python and Arrow take 150 MB of it.", least=256 * 2**20
     )

@@ -72,9 +72,15 @@ class Refused(ServerError):
 
 
 class BadInput(ServerError):
-    """A script, input or timeline that cannot be used; of the command line only."""
+    """A script, input, timeline or file that cannot be used."""
 
     code = "data"
+
+
+class GivenUp(ServerError):
+    """A request that nobody waits for any more: it was cancelled, or whoever asked has left."""
+
+    code = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Context:
     """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
 
-    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there.
+    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there. `prepared` is what was
+    read for it aside (`statements/aside.py`), None when it reads for itself.
     """
 
     owner: object | None = None
@@ -32,6 +33,7 @@ class Context:
     name: str | None = None
     restoring: bool = False
     number: int | None = None
+    prepared: Any = None
 
 
 class Observer(Protocol):

@@ -80,14 +80,15 @@ def handle_goodbye(session: Session, message: say.Goodbye) -> None:
 
 
 def handle_cancel_request(session: Session, message: say.CancelRequest) -> None:
-    """Answer the target with Failure when it has not begun; one that runs is answered as it turns out."""
+    """Answer the target with Failure when it has not begun, or what it does can be given up; any other is answered as it turns out."""
     for waiting in session.requests:
         if waiting.request == message.target:
             session.withdraw(waiting)
             session.send(say.Failure("cancelled", "the request was given up before it began", message.target))
             session.send(say.Reply(message.request, info={"cancelled": True}))
             return
-    session.send(say.Reply(message.request, info={"cancelled": False}))
+    given_up = session.answered == message.target and session.give_up()
+    session.send(say.Reply(message.request, info={"cancelled": given_up}))
 
 
 async def answer_statement(session: Session, message: say.Statement) -> None:
