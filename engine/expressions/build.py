@@ -101,7 +101,7 @@ def convert_literal(literal: Literal, target: DataType) -> Literal | None:
     return None
 
 
-def call(name: str, arguments: Sequence[Expression], options: Sequence[Any] = ()) -> Expression:
+def call(name: str, arguments: Sequence[Expression], options: Sequence[Any] = ()) -> Call:
     """Return the typed call of an operator or scalar function, arguments cast as its signature asks.
 
     `EXTRACT` and `DATE_TRUNC` take their field (and zone) as options, or as leading text constants; LIKE its ESCAPE as an option or a third

@@ -17,6 +17,7 @@ from millstream.engine.expressions.arithmetic import build_arithmetic, build_neg
 from millstream.engine.expressions.bitwise import OPERATIONS, build_bitwise
 from millstream.engine.expressions.calendar_functions import build_add_months, build_to_char
 from millstream.engine.expressions.casts import build_cast
+from millstream.engine.expressions.chain import CHAIN, build_chain
 from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
 from millstream.engine.expressions.conditional import build_case, build_coalesce, build_extreme, build_if, build_nullif
 from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
@@ -88,6 +89,7 @@ BUILDERS: dict[str, Builder] = {
     "array_contains": build_contains,
     "add_months": build_add_months,
     "to_char": build_to_char,
+    CHAIN: build_chain,
     "current_watermark": build_current_watermark,
     "sampling_weight": build_sampling_weight,
 }
@@ -208,7 +210,7 @@ def _may_warn(expression: Expression) -> bool:
     for node in walk(expression):
         if isinstance(node, Call | Cast) and (node.type.kind is Kind.DOUBLE or _takes_double(node)):
             return True
-        if isinstance(node, Call) and node.function in ("/", "%"):
+        if isinstance(node, Call) and (node.function in ("/", "%") or node.function == CHAIN):
             return True
     return False
 

@@ -17,21 +17,21 @@ from millstream.engine.expressions.kernel import Compiler, evaluate_at, test_at
 
 def build_connective(call: Call, compiler: Compiler) -> Kernel:
     """Build AND or OR of two or more operands as a BOOLEAN column."""
-    result = compiler.kernel(call.arguments[0])
-    for operand in call.arguments[1:]:
-        result = _connect(call.function == "and", result, compiler.kernel(operand), may_fail(operand))
-    return result
+    is_and = call.function == "and"
+    left = compiler.kernel(call.arguments[0])
+    others = [(compiler.kernel(operand), may_fail(operand)) for operand in call.arguments[1:]]
 
-
-def _connect(is_and: bool, left: Kernel, right: Kernel, careful: bool) -> Kernel:
     def kernel(rows: Rows, context: EvaluationContext) -> Column:
         a = left(rows, context)
-        if not careful:
-            return _combine(is_and, a, right(rows, context))
-        decided = ~a.values if is_and else a.values
-        if a.valid is not None:
-            decided = decided & a.valid
-        return _combine(is_and, a, _spread(right, rows, context, ~decided, is_and))
+        for right, careful in others:
+            if not careful:
+                a = _combine(is_and, a, right(rows, context))
+                continue
+            decided = ~a.values if is_and else a.values
+            if a.valid is not None:
+                decided = decided & a.valid
+            a = _combine(is_and, a, _spread(right, rows, context, ~decided, is_and))
+        return a
 
     return kernel
 
@@ -113,24 +113,26 @@ def build_null_test(call: Call, compiler: Compiler) -> Kernel:
 def connective_predicate(call: Call, compiler: Compiler, wanted: bool) -> Predicate:
     """Build the mask of AND or OR; by De Morgan the wanted falsehood of one is the other over falsehoods."""
     all_needed = (call.function == "and") == wanted
-    result = compiler.predicate(call.arguments[0], wanted)
-    for operand in call.arguments[1:]:
-        result = _join_masks(all_needed, result, compiler.predicate(operand, wanted), may_fail(operand))
-    return result
+    left = compiler.predicate(call.arguments[0], wanted)
+    others = [(compiler.predicate(operand, wanted), may_fail(operand)) for operand in call.arguments[1:]]
 
-
-def _join_masks(all_needed: bool, left: Predicate, right: Predicate, careful: bool) -> Predicate:
-    def plain(rows: Rows, context: EvaluationContext) -> Mask:
-        a, b = left(rows, context), right(rows, context)
-        return a & b if all_needed else a | b
-
-    def selective(rows: Rows, context: EvaluationContext) -> Mask:
+    def predicate(rows: Rows, context: EvaluationContext) -> Mask:
         mask = left(rows, context)
-        index = np.flatnonzero(mask if all_needed else ~mask)
-        if len(index) == 0:
-            return mask
-        result = mask.copy()
-        result[index] = test_at(right, rows, context, index)
-        return result
+        for right, careful in others:
+            if careful:
+                mask = _tested_where_open(all_needed, mask, right, rows, context)
+            else:
+                mask = mask & right(rows, context) if all_needed else mask | right(rows, context)
+        return mask
 
-    return selective if careful else plain
+    return predicate
+
+
+def _tested_where_open(all_needed: bool, mask: Mask, right: Predicate, rows: Rows, context: EvaluationContext) -> Mask:
+    """Return the mask with a condition more, which is tested only where it decides."""
+    index = np.flatnonzero(mask if all_needed else ~mask)
+    if len(index) == 0:
+        return mask
+    result = mask.copy()
+    result[index] = test_at(right, rows, context, index)
+    return result

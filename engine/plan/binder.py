@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.expressions import build
 from millstream.engine.expressions.coercion import common_type_of_all
@@ -31,6 +32,7 @@ from millstream.engine.plan.steps import append_only_change
 
 # A common table is bound where it is named; tables named twice in tables named twice … would double without end.
 NESTED_QUERIES_MAX = 256
+QUERY_STEPS = 150  # of limits.WORK_MAX, for each SELECT: what is made for it alone
 
 
 def bind_query(query: Query, catalog: Catalog, overrides: tuple[Option, ...] = (), *, finite: bool = False) -> LogicalQuery:
@@ -88,6 +90,7 @@ class _Binder:
         return self._bind(query, environment, EmitSpec() if self.finite else None)
 
     def _bind(self, query: Query, environment: Environment, emit: EmitSpec | None) -> Node:
+        spend(QUERY_STEPS)
         for table in query.common_tables:
             environment = replace(environment, tables=(*environment.tables, (table, environment)))
         body = query.body

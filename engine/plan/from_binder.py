@@ -11,6 +11,7 @@ from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.conjunctions import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
+from millstream.engine.language.limits import JOINED_MAX
 from millstream.engine.language.recipes import JoinKind, WindowKind
 from millstream.engine.language.syntax import CommonTable, FromItem, JoinItem, NamedItem, Query, SubqueryItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
@@ -52,6 +53,19 @@ class BoundFrom:
     conditions: tuple[Expression, ...] = field(default=())
 
 
+def _check_joined(source: FromItem) -> None:
+    """Refuse a FROM of too many items before they are bound, each below the next."""
+    pending, found = [source], 0
+    while pending:
+        item = pending.pop()
+        if isinstance(item, JoinItem):
+            pending += [item.left, item.right]
+            continue
+        found += 1
+        if found > JOINED_MAX:
+            raise Unsupported(f"FROM joins more than {JOINED_MAX} streams and tables", hint="CREATE STREAM name AS SELECT … for some")
+
+
 QueryBinder = Callable[[Query, Environment], Node]
 
 
@@ -64,6 +78,7 @@ class FromBinder:
 
     def bind(self, source: FromItem, where: exp.Expr | None) -> BoundFrom:
         """Bind the items and WHERE."""
+        _check_joined(source)
         if isinstance(source, JoinItem):
             self._check_aliases(source)
         items = [self._side(item, where if item is source else None) for item in _commas(source)]

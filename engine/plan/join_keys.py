@@ -38,15 +38,13 @@ def keyed(node: Join | TableJoin | AsofJoin) -> KeyedSides:
 
 
 def _extended(node: Node, keys: list[Expression], name: str) -> tuple[Node, tuple[int, ...]]:
-    extra: list[Expression] = []
+    extra: dict[Expression, int] = {}
     positions = []
     for key in keys:
         if isinstance(key, ColumnRef):
             positions.append(key.position)
             continue
-        if key not in extra:
-            extra.append(key)
-        positions.append(len(node.attributes) + extra.index(key))
+        positions.append(len(node.attributes) + extra.setdefault(key, len(extra)))
     if not extra:
         return node, tuple(positions)
     attributes = node.attributes + tuple(Attribute(f"{name}_{i}", e.type) for i, e in enumerate(extra))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, DataType
@@ -12,6 +13,8 @@ from millstream.engine.plan.logical import Attribute, Lag, Node, Project, change
 from millstream.engine.plan.over import PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.plan.scope import Scope
 from sqlglot import exp
+
+COLUMN_STEPS = 3  # of limits.WORK_MAX, for each column that is carried past a function with OVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class LagBinder(ExpressionBinder):
             raise Unsupported("LAG over a change log is not supported", hint="aggregate inside a window first")
         width = len(node.attributes)
         for index, pending in enumerate(self.pending):
+            spend(COLUMN_STEPS * len(node.attributes))
             if isinstance(pending, PendingRank):
                 node = rank_node(node, pending)
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from millstream.engine.data.errors import Unsupported
@@ -75,11 +75,16 @@ def _kept(reference: InputRef, node: Node) -> InputRef:
     return InputRef(PhysicalNode(ProjectRecipe(node.schema, expressions), (reference,)))
 
 
+_INPUTS = ("input", "left", "right", "branches")
+
+
 class _Lowering:
     """Lowers the nodes of one query, each different one once."""
 
     def __init__(self) -> None:
-        self._done: dict[Node, InputRef] = {}
+        self._done: dict[int, InputRef] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._numbered: dict[int, tuple[int, Node]] = {}
         self._instants = False  # below ISTREAM, DSTREAM or RSTREAM, which look at the relation at every instant
         self._splits: dict[tuple[InputRef, SplitRecipe], PhysicalNode] = {}
         self._closing: set[int] = set()  # windows of rows above which a Top answers when they close
@@ -104,11 +109,22 @@ class _Lowering:
 
     def lower(self, node: Node) -> InputRef:
         """Return the physical node (and output) that gives this node's rows."""
-        found = self._done.get(node)
+        number = self._number(node)
+        found = self._done.get(number)
         if found is None:
-            found = self._methods[type(node)](node)
-            self._done[node] = found
+            found = self._done[number] = self._methods[type(node)](node)
         return found
+
+    def _number(self, node: Node) -> int:
+        """Return a number that equal nodes have in common. Each is hashed once, not once more for every node above it."""
+        known = self._numbered.get(id(node))
+        if known is not None:
+            return known[0]
+        inputs = tuple(self._number(below) for below in node.inputs)
+        own = tuple(getattr(node, f.name) for f in fields(node) if f.name not in _INPUTS)
+        number = self._numbers.setdefault((type(node), own, inputs), len(self._numbers))
+        self._numbered[id(node)] = number, node
+        return number
 
     def _made(self, recipe: Recipe, node: Node, *inputs: InputRef) -> InputRef:
         return InputRef(PhysicalNode(recipe, inputs, node.hints.selectivity, node.hints.cost_us))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.language.names import did_you_mean
-from millstream.engine.plan.logical import Node
+from millstream.engine.plan.logical import Node, walk_plan
 from millstream.engine.plan.rules import (
     constant_folding,
     duplicate_elimination,
@@ -39,7 +40,9 @@ def optimise(plan: Node, *, off: frozenset[str] = frozenset()) -> tuple[Node, tu
     applied: list[str] = []
     for _ in range(ROUNDS_MAX):
         before = plan
+        size = _size(plan)
         for name, rule in active.items():
+            spend(size)  # comparing the plan with what it becomes
             changed = rule(plan)
             if changed != plan:
                 plan = changed
@@ -48,3 +51,9 @@ def optimise(plan: Node, *, off: frozenset[str] = frozenset()) -> tuple[Node, tu
         if plan == before:
             break
     return plan, tuple(applied)
+
+
+def _size(plan: Node) -> int:
+    """Return how many nodes, columns and expressions a plan has."""
+    nodes = walk_plan(plan)
+    return sum(1 + len(node.attributes) // 4 for node in nodes)

@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from millstream.engine.data.effort import bounded_effort
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.user_functions import UserFunction
+from millstream.engine.language.limits import WORK_MAX
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query
@@ -27,6 +29,7 @@ from millstream.engine.plan.lower import lower
 from millstream.engine.plan.optimise import optimise
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.plan.plan_objects import bind_plan_object
+from millstream.engine.plan.size import check_size, too_deep
 from millstream.engine.plan.state import unbounded_state
 from millstream.engine.plan.user_functions import functions_of
 
@@ -88,8 +91,20 @@ def plan_select(
     options: PlanOptions | None = None,
     text: str | None = None,
 ) -> PlannedQuery:
-    """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere."""
-    options = options or PlanOptions()
+    """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere.
+
+    Its work is bounded, and so is the size of what it returns (language/limits.py): what is too much is Unsupported.
+    """
+    try:
+        with bounded_effort(WORK_MAX):
+            return _planned(source, catalog, options or PlanOptions(), text)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def _planned(
+    source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions, text: str | None
+) -> PlannedQuery:
     with functions_of(catalog) as functions:
         bound, shown = _bound(source, catalog, options)
     root, applied = optimise(bound.root, off=options.rules_off)
@@ -98,6 +113,7 @@ def plan_select(
     streams = tuple(dict.fromkeys(n.stream for n in scans if isinstance(n, Scan)))
     tables = tuple(dict.fromkeys(n.table for n in scans if isinstance(n, TableScan)))
     physical = lower(logical)
+    check_size(bound.root, physical.root)
     check_history(physical)
     notes = (*physical.notes, *unbounded_state(physical))
     called = tuple(functions.called.values())

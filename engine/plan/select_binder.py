@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.data.types import TEXT, Kind
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
@@ -49,6 +50,7 @@ _IMPLICIT_NAMES: dict[type[exp.Expr], str] = {
     exp.Trim: "trim",
     exp.StrPosition: "position",
 }
+STAR_STEPS = 20  # of limits.WORK_MAX, for each column that a star stands for: it becomes a column of the answer
 
 
 class SelectBinder:
@@ -136,6 +138,7 @@ class SelectBinder:
         if item.qualifier is not None and item.qualifier.text not in scope.qualifiers():
             raise self._at(item.place, scope._unknown("*", item.qualifier.text))
         wanted = None if item.qualifier is None else item.qualifier.text
+        spend(STAR_STEPS * len(attributes))
         return [
             Output(a.word, a.reference(i))
             for i, a in enumerate(attributes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT
@@ -113,6 +114,7 @@ def top_of(node: Node, outputs: list[Output], order: list[OrderBy], limit: int, 
 
 def _column_for(expression: Expression, columns: list[Output]) -> int:
     """Return the position of a column that has this value, appending a hidden one if there is none."""
+    spend(len(columns))
     for i, output in enumerate(columns):
         if output.expression == expression:
             return i

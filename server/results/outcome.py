@@ -16,7 +16,7 @@ class NamedResult:
 
     name: str
     schema: Schema
-    batches: Sequence[Any]
+    batches: Iterable[Any]
     plan: dict[str, Any] | None = None
 
 
