@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import shutil
 import tarfile
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from millstream.server.durability import checkpoints
 from millstream.server.durability.first_checkpoints import take_over
 from millstream.server.errors import StoreError
 from millstream.server.journal import first_format
+from millstream.server.journal.checkpoint_files import write_body
 from millstream.server.journal.conversion import convert
 from millstream.server.journal.disk import SystemDisk
 from millstream.server.journal.known import FOLDER
@@ -226,3 +228,19 @@ def test_salvage_of_a_damaged_directory_of_version_0_1_0_recovers_all_but_the_da
             assert (await held(harness))["names"] == EXPECTED["names"]
 
     asyncio.run(test())
+
+
+def test_of_a_checkpoint_that_another_release_wrote_streams_and_tables_are_taken_over(tmp_path: Path) -> None:
+    identity = bytes(16)
+    state = {"watermark_us": 5, "last_arrival_us": 7, "idle": False, "ended": False, "future_skew": 0}
+    made = checkpoints.Checkpoint(3, {1: state}, {}, {"query q": checkpoints.QueryState(2, [])})
+    checkpoints.write(SystemDisk(), tmp_path, identity, made)
+    assert checkpoints.read(SystemDisk(), tmp_path, identity, 3) == made
+    for gone, told in ((b"QueryState", None), (b"Checkpoint", None), (b"\x80\x05", "another release wrote the checkpoint")):
+        write_body(SystemDisk(), tmp_path, identity, 3, pickle.dumps(made, protocol=5).replace(gone, gone[:-1] + b"X"))
+        if told is not None:
+            with pytest.raises(StoreError, match=told):
+                checkpoints.read(SystemDisk(), tmp_path, identity, 3)
+            continue
+        found = checkpoints.read(SystemDisk(), tmp_path, identity, 3)
+        assert found == checkpoints.Checkpoint(3, {1: state})
