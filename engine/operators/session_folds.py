@@ -225,4 +225,4 @@ class FoldedSessions(Operator):
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._intake.nbytes() + self._states.nbytes()
+        return self._encoder.nbytes() + self._intake.nbytes() + self._states.nbytes()
