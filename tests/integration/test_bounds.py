@@ -34,31 +34,32 @@ def network_of(harness: Harness) -> Any:
 
 
 @pytest.mark.parametrize(
-    "hungry",
+    ("hungry", "count"),
     [
-        "SELECT STRING_AGG(t) AS all_of_it FROM s [ROWS 1000000000]",
-        "SELECT ARRAY_AGG(k) AS all_of_it FROM s [ROWS 1000000000]",
-        "SELECT a.k, b.t FROM s AS a JOIN s AS b ON a.k = b.k WITHIN 1 HOUR",
-        "SELECT REPEAT(t, 100000) AS long, k FROM s",
-        "SELECT t || t || REPEAT(t, 20000) AS long FROM s",
+        ("SELECT STRING_AGG(t) AS all_of_it FROM s [ROWS 1000000000]", 24_000),
+        ("SELECT ARRAY_AGG(k) AS all_of_it FROM s [ROWS 1000000000]", 24_000),
+        ("SELECT a.k, b.t FROM s AS a JOIN s AS b ON a.k = b.k WITHIN 1 HOUR", 24_000),
+        ("SELECT REPEAT(t, 20000) AS long, k FROM s", 2_000),
+        ("SELECT t || t || REPEAT(t, 20000) AS long FROM s", 2_000),
     ],
 )
-def test_what_wants_more_than_its_bound_ends_with_the_reason_and_others_get_everything(hungry: str) -> None:
+def test_what_wants_more_than_its_bound_ends_with_the_reason_and_others_get_everything(hungry: str, count: int) -> None:
     async def test(harness: Harness) -> None:
         publisher, reader, other = await harness.client(), await harness.client(), await harness.client()
         await publisher.execute(CREATE)
         await publisher.execute(OTHER)
         greedy = await reader.subscribe((await reader.submit(hungry)).name)
         modest = await other.subscribe((await other.submit("SELECT v FROM o")).name)
-        for start in range(0, 24_000, 4_000):
-            await publisher.publish("s", rows(start, start + 4_000))
+        for start in range(0, count, 1_000):
+            await publisher.publish("s", rows(start, start + 1_000))
             await publisher.publish("o", pa.table({"ts": [start], "v": [start]}))
+        await publisher.finish("s")
         end = await ended(greedy)
-        assert end.reason in ("failed", "slow"), end
+        assert end.reason == "failed" or (end.reason == "slow" and "REPEAT" in hungry), end
         if end.reason == "failed":
             assert "query_memory_bytes_max = 16777216" in end.message, end.message
         await publisher.finish("o")
-        assert [v async for batch in modest for v in batch.column("v").to_pylist()] == list(range(0, 24_000, 4_000))
+        assert [v async for batch in modest for v in batch.column("v").to_pylist()] == list(range(0, count, 1_000))
         await reader.close()
         network = network_of(harness)
         await until(lambda: len(network.queries) <= 1, "the query is out of the network")
@@ -84,8 +85,7 @@ def test_a_state_that_grows_beyond_its_query_s_own_bound_ends_it_and_says_how_to
         assert "state" in groups.failure
         assert "raise memory_bytes_max" in groups.failure
         assert one.state.value == "running"
-        answer = await client.execute("SHOW QUERIES")
-        shown = {row["name"]: row for row in answer.rows.to_pylist()}
+        shown = {row["name"]: row for row in await client.execute("SHOW QUERIES")}
         assert shown["groups"]["failure"] == groups.failure
         assert shown["groups"]["memory_bytes"] is None
         assert shown["one"]["memory_bytes"] < 2_000_000 < shown["one"]["memory_bytes_max"]
@@ -145,9 +145,8 @@ def test_a_derived_stream_that_ends_takes_what_reads_it_along_with_the_reason() 
     async def test(harness: Harness) -> None:
         client = await harness.client()
         await client.execute(CREATE)
-        await client.execute(
-            "CREATE STREAM d AS SELECT t, COUNT(*) AS n FROM s [RANGE 1 HOUR] GROUP BY t WITH (memory_bytes_max = 1000000)"
-        )
+        grows = "SELECT t, COUNT(*) AS n FROM s [RANGE 1 HOUR] GROUP BY t WITH (memory_bytes_max = 1000000)"
+        await client.execute(f"CREATE STREAM d AS {grows}")
         subscription = await client.subscribe((await client.submit("SELECT n FROM d WHERE n > 100")).name)
         for start in range(0, 40_000, 4_000):
             await client.publish("s", rows(start, start + 4_000))
@@ -190,12 +189,12 @@ def test_what_a_query_held_is_given_back_when_it_ends() -> None:
         try:
             before = tracemalloc.get_traced_memory()[0]
             await client.submit("SELECT MEDIAN(k) AS m, MAX(t) AS x FROM s [RANGE 1 HOUR] EMIT EVERY 2 HOURS", name="goes")
-            for start in range(4_000, 64_000, 4_000):
+            for start in range(4_000, 24_000, 4_000):
                 await client.publish("s", rows(start, start + 4_000))
             host = harness.server.application.host
             await until(lambda: host.counts(host.queries.get("goes")).get("queued") == 0, "all is worked off")
             held = tracemalloc.get_traced_memory()[0] - before
-            assert held > 4 * MIB
+            assert held > MIB
             await client.execute("DROP QUERY goes")
             gc.collect()
             assert tracemalloc.get_traced_memory()[0] - before < held // 4
