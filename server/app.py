@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -36,6 +37,7 @@ from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.live_runtime import LiveRuntime
 from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.server_files import Asks, FileRules
 from millstream.server.journal.store import Store
 from millstream.server.logs import logger
 from millstream.server.net import handlers
@@ -43,7 +45,7 @@ from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.pacing import Pacer
 from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import Role, require
-from millstream.server.net.session import Handlers, Session
+from millstream.server.net.session import Handlers, Running, Session
 from millstream.server.net.turn import Turn
 from millstream.server.results.feeds import Feeds, KeptBounds, RunOfResults
 from millstream.server.results.outcome import Outcome
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
+PLACES_KEPT_PART = 16  # of the connections: one of so many is kept for those who may more than read
+PREPARING_MAX = 2  # statements whose files are read at once: each may hold a table's rows
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
@@ -83,6 +87,7 @@ class Application:
         self.server_id = store.server_id
         self.program = program()
         self.sessions: dict[int, Session] = {}
+        self._greeting: dict[int, Session] = {}  # those that have not been let in yet, oldest first
         readers = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
         kept = KeptBounds(config.results_kept_bytes_max, config.results_kept_total_bytes_max, int(config.results_kept_s * NS_PER_S))
         self.feeds = Feeds(readers, kept, self.now_ns, lambda delay_s, look: self.loop.call_later(delay_s, look), self._press)
@@ -103,6 +108,7 @@ class Application:
         self._speaks = False
         self._connections = 0
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
+        self._preparing = asyncio.Semaphore(PREPARING_MAX)
 
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
@@ -126,6 +132,8 @@ class Application:
         self.memory = MemoryWatch(self.host.network, config)
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
+        self.host.file_rules = FileRules(config.files_dir, config.file_bytes_max)
+        self.host.queries.owned_max = config.connection_queries_max
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
@@ -168,6 +176,8 @@ class Application:
         """Drain, tell every subscriber and peer, stop the threads. Returns whether all that was queued was answered."""
         self.ready, self.stopping = False, True
         self.turn.take()
+        for session in self.sessions.values():
+            session.give_up()
         await self.call(lambda: None)  # what is being executed ends first
         drained = False
         with suppress(SchedulerError):  # it had ended before, which has been told
@@ -207,10 +217,12 @@ class Application:
 
     # --- sessions ---
 
-    @property
-    def is_full(self) -> bool:
-        """More connections than the settings allow."""
-        return len(self.sessions) > self.config.connections_max
+    def is_full(self, role: Role) -> bool:
+        """Whether there are as many connections as the settings allow to a role: readers cannot take the last places from the others."""
+        most = self.config.connections_max
+        if role is Role.READER:
+            most -= most // PLACES_KEPT_PART
+        return len(self.sessions) - len(self._greeting) >= most
 
     def next_connection_number(self) -> int:
         """Return a number for a connection."""
@@ -220,10 +232,18 @@ class Application:
     def session_began(self, session: Session) -> None:
         """Note a new connection."""
         self.sessions[session.number] = session
+        self._greeting[session.number] = session
+        if len(self._greeting) > self.config.connections_max:  # whoever has something to say has said hello before that many others came
+            next(iter(self._greeting.values())).break_off("overloaded", "too many connections have not said hello")
+
+    def session_greeted(self, session: Session) -> None:
+        """Note that a connection has been let in."""
+        self._greeting.pop(session.number, None)
 
     def session_ended(self, session: Session, error: Exception | None) -> None:
         """Forget a connection and drop the queries that it owned."""
         self.sessions.pop(session.number, None)
+        self._greeting.pop(session.number, None)
         if session.role is not None:
             session.log.info("disconnected", reason=str(error) if error is not None else None)
             if not self.stopping:
@@ -234,9 +254,9 @@ class Application:
         if self.stopping:
             return
         if self.host.recordings:
-            from millstream.server.statements.recording import release
+            from millstream.server.statements.control import release_recordings
 
-            await self.call(release, self.host, session)
+            await self.call(release_recordings, self.host, session)
         released = await self.call(running.release, self.host, session)
         if released:
             session.log.info("queries_released", count=released)
@@ -264,9 +284,31 @@ class Application:
             if isinstance(statement, Fetch):
                 answer = await self.call(language.prepare_fetch, self.host, statement)
                 return await self.loop.run_in_executor(None, answer)
-            return await self.call(self.host.execute, statement, Context(owner=session, text=text))
+            preparing = language.preparing_of(self.host, statement)
+            prepared = None if preparing is None else await self._prepared(session, preparing)
+            return await self.call(self.host.execute, statement, Context(owner=session, text=text, prepared=prepared))
         except EngineError as problem:
             raise language.placed_in_script(problem, language.parse_script(text)[0][1].place) from None
+
+    async def _prepared(self, session: Session, preparing: Callable[[Asks], Any]) -> Any:
+        """Do a part of a statement that may take long, aside from those of others; given up when the session gives it up."""
+        async with self._preparing:
+            done: asyncio.Future[Any] = self.loop.create_future()
+            session.running = running = Running(done)
+
+            def prepare() -> None:
+                try:
+                    settle = partial(running.settle, preparing(running.is_given_up))
+                except Exception as error:
+                    settle = partial(running.fail, error)
+                with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                    self.loop.call_soon_threadsafe(settle)
+
+            threading.Thread(target=prepare, name="preparing", daemon=True).start()
+            try:
+                return await done
+            finally:
+                session.running = None
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""

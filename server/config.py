@@ -97,6 +97,11 @@ class Config:
     admin_token: str = setting("", "security", "Who sends it may do everything.")
     writer_token: str = setting("", "security", "Who sends it may publish, and read as a reader may.")
     reader_token: str = setting("", "security", "Who sends it may list, explain, start temporary queries and subscribe.")
+    files_dir: str = setting(
+        "",
+        "security",
+        "Directory that CREATE TABLE … FROM and CREATE FUNCTION … FROM take files from; empty: wherever the server may read.",
+    )
     functions_confined: bool = setting(
         True,
         "security",
@@ -106,10 +111,14 @@ class Config:
     tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM); with it only TLS is spoken.")
     tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
 
+    file_bytes_max: int = setting(2**30, "limits", "Largest file, unpacked, that CREATE TABLE … FROM reads.", least=65_536)
     function_memory_bytes_max: int = setting(
         2**30, "limits", "Memory of one user's function; Python and Arrow take 150 MB of it.", least=256 * 2**20
     )
-    connections_max: int = setting(1024, "limits", "Connections at once; one more is told so and closed.", least=1)
+    connections_max: int = setting(
+        1024, "limits", "Connections at once; one more is told so and closed. Readers have fifteen sixteenths of them.", least=1
+    )
+    connection_queries_max: int = setting(256, "limits", "Unnamed queries of one connection at once.", least=1)
     frame_bytes_max: int = setting(
         64 * 2**20, "limits", "Largest frame after hello; one that says more is refused unread.", least=65_536, most=2**32 - 1
     )

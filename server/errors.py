@@ -71,10 +71,22 @@ class Refused(ServerError):
     code = "overloaded"
 
 
+class TooMany(ServerError):
+    """More of something than a setting allows; the message names it."""
+
+    code = "limit"
+
+
 class BadInput(ServerError):
-    """A script, input or timeline that cannot be used; of the command line only."""
+    """A script, input, timeline or file that cannot be used."""
 
     code = "data"
+
+
+class GivenUp(ServerError):
+    """A request that nobody waits for any more: it was cancelled, or whoever asked has left."""
+
+    code = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class FunctionProcess:
         self.calls = self.failed_calls = self.starts = 0
         self.missing: list[str] = []
         self._confinement = confinement or Confinement()
-        self._source = source
+        self.source = source
         self._schema = pa.schema([("answer", arrow_type(definition.result))])
         self._decoder = BatchDecoder(self._schema)
         self._arguments = pa.schema([(p.name, arrow_type(p.type)) for p in definition.parameters])
@@ -137,7 +137,7 @@ class FunctionProcess:
 
     def _introduce(self) -> None:
         definition = self.definition
-        about = {"name": definition.name, "file": os.path.basename(definition.file), "source": self._source}
+        about = {"name": definition.name, "file": os.path.basename(definition.file), "source": self.source}
         self._bound_processor_time(START_S)
         self._send(json.dumps(about).encode())
         self._send(self._schema.serialize())

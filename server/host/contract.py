@@ -17,14 +17,15 @@ from millstream.engine.data.train import Train
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
-    from millstream.scheduler.optimiser.contract import Decision, Verdict
+    from millstream.scheduler.optimiser.contract import Decision, TargetVerdict
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """Who executes a statement: `owner` of temporary queries, the statement's own `text`, and a name for a bare SELECT.
 
-    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there.
+    `restoring`: the statement comes from the store, so it is not stored again; `number` is its definition's there. `prepared` is what was
+    read for it aside (`statements/aside.py`), None when it reads for itself.
     """
 
     owner: object | None = None
@@ -32,6 +33,7 @@ class Context:
     name: str | None = None
     restoring: bool = False
     number: int | None = None
+    prepared: Any = None
 
 
 class Observer(Protocol):
@@ -115,7 +117,7 @@ class TargetWatch(Protocol):
     """Whether queries keep their targets; read from any thread."""
 
     @property
-    def verdicts(self) -> Mapping[str, Verdict]:
+    def verdicts(self) -> Mapping[str, TargetVerdict]:
         """The verdicts of the last look, by the query's name."""
         ...
 

@@ -39,6 +39,7 @@ from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryBook, base_streams
 from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.host.runtime import Runtime, RuntimeFactory
+from millstream.server.host.server_files import FileRules
 from millstream.server.host.sharing import late_rule, period_chooser
 from millstream.server.host.side_streams import DirectFeeder, Feeder, error_columns, late_columns
 from millstream.server.journal.store import Store, StoredRun
@@ -82,6 +83,8 @@ class EngineHost:
         self.functions: dict[str, FunctionProcess] = {}
         self.confinement = Confinement()
         """What functions may do, and what must stay hidden from them."""
+        self.file_rules = FileRules()
+        """Which files statements may name."""
         self.intakes: dict[str, StreamIntake] = {}
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -102,11 +102,18 @@ class InputFile:
 @contextmanager
 def open_input(intake: StreamIntake, path: Path) -> Iterator[InputFile]:
     """Open a file for a stream; BadInput or the engine's errors when that cannot be."""
+    with read_input(intake, path, lambda: _opened(path)) as file:
+        yield file
+
+
+@contextmanager
+def read_input(intake: StreamIntake, path: Path, opened: Callable[[], BinaryIO]) -> Iterator[InputFile]:
+    """Give a file that `opened` opens as rows for a stream; BadInput or the engine's errors when that cannot be."""
     form = file_format(path)
     if form is None:
         raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
     try:
-        with _opened(path) as file:
+        with opened() as file:
             yield InputFile(intake, path, file, form)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error

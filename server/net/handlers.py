@@ -38,9 +38,11 @@ def handle_hello(session: Session, message: say.Hello) -> None:
     if role is None:
         session.break_off("unauthorized", "the token is missing or unknown")
         return
-    if application.is_full:
-        session.break_off("overloaded", f"{application.config.connections_max} connections are open (connections_max)")
+    if application.is_full(role):
+        kept = " for readers" if role is Role.READER else ""
+        session.break_off("overloaded", f"as many connections are open as there may be{kept} (connections_max)")
         return
+    application.session_greeted(session)
     session.role = role
     # A name belongs to the role that uses it: else whoever may read could have an admin's connection replaced by its own.
     session.client_id = None if message.client_id is None else f"{role.word}:{message.client_id}"
@@ -80,14 +82,15 @@ def handle_goodbye(session: Session, message: say.Goodbye) -> None:
 
 
 def handle_cancel_request(session: Session, message: say.CancelRequest) -> None:
-    """Answer the target with Failure when it has not begun; one that runs is answered as it turns out."""
+    """Answer the target with Failure when it has not begun, or what it does can be given up; any other is answered as it turns out."""
     for waiting in session.requests:
         if waiting.request == message.target:
             session.withdraw(waiting)
             session.send(say.Failure("cancelled", "the request was given up before it began", message.target))
             session.send(say.Reply(message.request, info={"cancelled": True}))
             return
-    session.send(say.Reply(message.request, info={"cancelled": False}))
+    given_up = session.answered == message.target and session.give_up()
+    session.send(say.Reply(message.request, info={"cancelled": given_up}))
 
 
 async def answer_statement(session: Session, message: say.Statement) -> None:

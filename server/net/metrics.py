@@ -13,10 +13,12 @@ from typing import Any, Protocol
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import OutputReport
-from millstream.scheduler.optimiser.contract import Outcome, State
+from millstream.scheduler.optimiser.contract import DecisionOutcome, TargetState
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import Measured
 from millstream.server.net.loop import Bridge
+from millstream.server.net.pacing import Pacer
+from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.session import Session
 from millstream.server.results.feeds import Feeds
 from prometheus_client import CollectorRegistry, generate_latest
@@ -46,6 +48,8 @@ class ServerFigures(Protocol):
     feeds: Feeds
     sessions: dict[int, Session]
     bridge: Bridge[Any]
+    peer_memory: PeerMemory
+    pacer: Pacer
     unbalanced_total: int
     policies_failed: int
     ready: bool
@@ -101,6 +105,10 @@ class ServerCollector:
         yield CounterMetricFamily(
             "millstream_slow_consumer", "Subscribers cut off, or gaps told, for slowness", value=server.feeds.slow_total
         )
+        held, evicted = server.peer_memory.total_bytes, server.peer_memory.evicted_total
+        yield GaugeMetricFamily("millstream_connections_bytes", "What peers have sent in part, asked and not read", value=held)
+        yield CounterMetricFamily("millstream_connections_evicted", "Connections closed as they held more than their share", value=evicted)
+        yield GaugeMetricFamily("millstream_connections_paced", "Connections that wait for their turn", value=server.pacer.waiting)
         memory = server.host.network.memory
         yield GaugeMetricFamily("millstream_memory_bytes", "Bytes that all queries hold", value=memory.total_bytes)
         yield GaugeMetricFamily("millstream_memory_bytes_max", "The bound on them", value=memory.server_bytes_max)
@@ -165,13 +173,13 @@ def _target_families(host: EngineHost) -> Iterator[Any]:
     missed = GaugeMetricFamily("millstream_query_target_missed", "1 while a query misses a target, else 0", labels=["query"])
     misses = CounterMetricFamily("millstream_query_target_misses", "How often a query began to miss a target", labels=["query"])
     for name, verdict in list(host.watch.verdicts.items()):
-        missed.add_metric([name], float(verdict.state is State.MISSED))
+        missed.add_metric([name], float(verdict.state is TargetState.MISSED))
         misses.add_metric([name], verdict.misses)
     yield from (missed, misses)
     if host.optimiser is not None:
         outcomes = Counter(one.outcome for one in host.optimiser.decisions)
         decisions = GaugeMetricFamily("millstream_optimiser_decisions", "The last decisions of the optimiser", labels=["outcome"])
-        for outcome in Outcome:
+        for outcome in DecisionOutcome:
             decisions.add_metric([outcome.value], outcomes[outcome])
         yield decisions
 

@@ -17,7 +17,7 @@ from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.messages import BytesLike, Failure, Goodbye, Ping, Rows, Submit, Train
 from millstream.protocol.states import Role as Side
 from millstream.protocol.states import State
-from millstream.server.errors import to_wire
+from millstream.server.errors import GivenUp, to_wire
 from millstream.server.host.intake import StreamIntake
 from millstream.server.net.inflow import Hold, Inflow
 from millstream.server.net.limits import REQUEST_BYTES_WAITING_MAX
@@ -59,9 +59,8 @@ class SessionServices(PublishingServices, Protocol):
     pacer: Pacer
     peer_memory: PeerMemory
 
-    @property
-    def is_full(self) -> bool:
-        """More connections than the settings allow."""
+    def is_full(self, role: Role) -> bool:
+        """Whether there are as many connections as the settings allow to a role."""
         ...
 
     def next_connection_number(self) -> int:
@@ -70,6 +69,10 @@ class SessionServices(PublishingServices, Protocol):
 
     def session_began(self, session: Session) -> None:
         """Note a new connection."""
+        ...
+
+    def session_greeted(self, session: Session) -> None:
+        """Note that a connection has been let in."""
         ...
 
     def session_ended(self, session: Session, error: Exception | None) -> None:
@@ -97,6 +100,35 @@ class SessionServices(PublishingServices, Protocol):
         ...
 
 
+class Running:
+    """What is done aside for a request: its outcome goes to `done`, on the loop, unless it was given up before."""
+
+    def __init__(self, done: asyncio.Future[Any]) -> None:
+        self._done = done
+        self._is_given_up = False
+
+    def is_given_up(self) -> bool:
+        """Say whether nobody waits any more; from any thread."""
+        return self._is_given_up
+
+    def give_up(self) -> None:
+        """Wait no more: whoever waited gets GivenUp at once, and what runs ends as soon as it asks."""
+        self._is_given_up = True
+        self.fail(GivenUp("the request was given up while it ran"))
+
+    def settle(self, outcome: Any) -> None:
+        """Give the outcome; what comes too late is closed if it can be."""
+        if not self._done.done():
+            self._done.set_result(outcome)
+        elif hasattr(outcome, "close"):
+            outcome.close()
+
+    def fail(self, error: Exception) -> None:
+        """Give what went wrong."""
+        if not self._done.done():
+            self._done.set_exception(error)
+
+
 class Session:
     """One peer. `role` is None until hello; `queries` are the names of the temporary queries it owns."""
 
@@ -120,6 +152,10 @@ class Session:
         self.frame_began_ns: int | None = None
         self.pinged_ns: int | None = None
         self._frames = 0
+        self.running: Running | None = None
+        """What is done aside for the request that is being answered."""
+        self.answered: int | None = None
+        """The number of that request."""
         self._answering: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None  # what answering waits for while the peer does not read
         self._request_bytes: dict[int, int] = {}  # of the frames of requests that are not answered
@@ -240,6 +276,7 @@ class Session:
                     await self._drained
                     continue
                 message = self.requests.popleft()
+                self.answered = message.request
                 try:
                     await self.application.handlers.answer(self, message)
                 except Exception as error:
@@ -252,6 +289,13 @@ class Session:
         self._requested_bytes -= self._request_bytes.pop(number, 0)
         if 2 * self._requested_bytes <= REQUEST_BYTES_WAITING_MAX:
             self._inflow.let_go(Hold.UNANSWERED)
+
+    def give_up(self) -> bool:
+        """Give up what is done aside for the request that is being answered; returns whether there was anything."""
+        if self.running is None:
+            return False
+        self.running.give_up()
+        return True
 
     def withdraw(self, message: Any) -> None:
         """Take a request out of the line."""
@@ -363,6 +407,7 @@ class Session:
         self.application.turn.take(self)  # what it sent before is taken in, though nobody hears of it
         self.closed = True
         self.requests.clear()
+        self.give_up()
         self._wake_answering()
         self.application.pacer.forget(self)
         self.application.peer_memory.note(self, 0)

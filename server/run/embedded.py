@@ -37,8 +37,7 @@ from millstream.server.results.outcome import Outcome
 from millstream.server.results.outcome_table import outcome_result
 from millstream.server.results.render import NamedResult
 from millstream.server.run.collecting import Collector
-from millstream.server.run.fed_streams import FedStreams
-from millstream.server.run.merge import merged_order
+from millstream.server.run.order import FedStreams, merged_order
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches

@@ -10,18 +10,14 @@ from typing import Any
 
 from millstream.engine.language import statements as say
 from millstream.server.results.outcome import Outcome
+from millstream.server.statements.control import change_query, record, set_policy
 from millstream.server.statements.definitions import create_class, create_derived_stream, create_stream, create_table
-from millstream.server.statements.describe import describe
 from millstream.server.statements.drop import drop
 from millstream.server.statements.explain import explain
 from millstream.server.statements.fetch import fetch
 from millstream.server.statements.functions import create_function
-from millstream.server.statements.insert import insert_values
-from millstream.server.statements.policy import set_policy
-from millstream.server.statements.recording import record
-from millstream.server.statements.selects import create_query, insert_select, select
-from millstream.server.statements.show import show
-from millstream.server.statements.verbs import change_query
+from millstream.server.statements.selects import create_query, insert_select, insert_values, select
+from millstream.server.statements.show import describe, show
 
 EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.SelectStatement: select,

@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
+from millstream.engine.flow.relations import change_schema
 from millstream.engine.language.statements import CreateClass, CreateDerivedStream, CreateStream, CreateTable
 from millstream.engine.plan.plan import derived_stream
+from millstream.server.errors import BadInput, GivenUp
 from millstream.server.host import running, side_streams
-from millstream.server.host.inputs import open_input
+from millstream.server.host.inputs import Block, read_input
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryKind
+from millstream.server.host.server_files import Asks, nobody_gave_up, open_bounded
 from millstream.server.results.outcome import Outcome, said
 
 if TYPE_CHECKING:
@@ -78,6 +82,33 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
     return said(f"stream {statement.name} created", *planned.notes)
 
 
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """What a table's file holds: accepted rows, how many were refused, and what is to be said of it."""
+
+    blocks: list[Block]
+    refused: int
+    notices: list[str]
+
+
+def read_table_file(host: EngineHost, definition: TableDefinition, given_up: Asks = nobody_gave_up) -> TableRows:
+    """Read the file that CREATE TABLE names, into memory and nowhere else: from any thread. BadInput, GivenUp, the engine's errors."""
+    assert definition.file is not None
+    path, rules = Path(definition.file), host.file_rules
+    stream = StreamDefinition(definition.name, change_schema(definition.schema), durability=definition.durability)
+    blocks: list[Block] = []
+    held_bytes = 0
+    with read_input(StreamIntake(host, stream, definition), path, lambda: open_bounded(path, rules, given_up)) as file:
+        for block in file.chunks():
+            blocks.append(block)
+            held_bytes += sum(column.nbytes() for column in block.columns)
+            if held_bytes > rules.bytes_max:  # a few bytes of Parquet may stand for any number of rows
+                raise BadInput(f"the rows of {path.name} hold more than {rules.bytes_max} bytes", hint="raise file_bytes_max")
+            if given_up():
+                raise GivenUp("the statement was given up while its file was read")
+    return TableRows(blocks, file.refused, [f"{file.rows - file.refused} rows loaded from {path.name}", *file.told()])
+
+
 def create_table(host: EngineHost, statement: CreateTable, context: Context) -> Outcome:
     """Register a stored relation, and load its file if it names one."""
     definition = statement.definition
@@ -88,18 +119,18 @@ def create_table(host: EngineHost, statement: CreateTable, context: Context) -> 
     with host.store.change():
         intake = _opened_later(host, "table", definition, context)
         if definition.file is not None and not (context.restoring and host.holds(definition.name)):
-            notices += load_file(intake, Path(definition.file))
+            notices += _filled(intake, context.prepared or read_table_file(host, definition))
             if intake.is_sync and host.journaling is not None:
                 host.journaling.wait_safe()
     return said(*notices)
 
 
-def load_file(intake: StreamIntake, path: Path) -> list[str]:
-    """Let the rows of a file into a table; returns what is to be said of it."""
-    with open_input(intake, path) as file:
-        for block in file.chunks():
-            intake.take_columns(block.columns, block.places)
-    return [f"{file.rows - file.refused} rows loaded from {path.name}", *file.told()]
+def _filled(intake: StreamIntake, rows: TableRows) -> list[str]:
+    """Let rows into a table; returns what is to be said of them."""
+    for block in rows.blocks:
+        intake.take_columns(block.columns, block.places)
+    intake.refused_total += rows.refused
+    return rows.notices
 
 
 def create_class(host: EngineHost, statement: CreateClass, context: Context) -> Outcome:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.expressions.user_functions import FunctionFailed, UserFunction
 from millstream.engine.language.statements import CreateFunction, FunctionDefinition
+from millstream.server.errors import GivenUp
 from millstream.server.functions.process import FunctionProcess
+from millstream.server.host.server_files import Asks, nobody_gave_up, open_regular
 from millstream.server.results.outcome import Outcome, said, table
 
 if TYPE_CHECKING:
@@ -27,30 +29,46 @@ def create_function(host: EngineHost, statement: CreateFunction, context: Contex
     definition = statement.definition
     if statement.if_not_exists and host.catalog.find_function(definition.name) is not None:
         return said(f"there is a function {definition.name} already")
-    stored = host.store.source(definition.name) if context.restoring else None
-    source = stored if stored is not None else _read(definition)
-    process = FunctionProcess(definition, source, host.confinement)
-    digest = hashlib.sha256(source.encode()).hexdigest()
+    process: FunctionProcess = context.prepared or load_function(host, definition, stored=context.restoring)
+    digest = hashlib.sha256(process.source.encode()).hexdigest()
     function = UserFunction(definition.name, definition.parameters, definition.result, definition.limit_us, digest, process)
     with host.store.change() as change:
+        change.back(process.close)
         host.catalog.add(function)
         host.functions[definition.name] = process
         change.back(lambda: host.forget_function(definition.name))
         if not context.restoring:
-            host.store.add_function(definition.name, context.text.strip(), source)
-        try:
-            process.start()
-        except FunctionFailed as problem:
-            raise InvalidDefinition(f"the function {definition.name} of {definition.file} cannot be used: {problem}") from None
+            host.store.add_function(definition.name, context.text.strip(), process.source)
     if process.missing and not any(f.missing for f in host.functions.values() if f is not process):  # said once
         host.observer.reported("functions_not_confined", f"this system lacks {', '.join(process.missing)} (docs/operations.md)")
     return said(f"function {definition.name} created")
 
 
-def _read(definition: FunctionDefinition) -> str:
+def load_function(
+    host: EngineHost, definition: FunctionDefinition, given_up: Asks = nobody_gave_up, *, stored: bool = False
+) -> FunctionProcess:
+    """Start a function's process, which loads the user's module: from any thread. InvalidDefinition, BadInput, GivenUp.
+
+    `stored`: its text is that of the catalogue, if there is one, whatever has become of the file.
+    """
+    source = host.store.source(definition.name) if stored else None
+    process = FunctionProcess(definition, source if source is not None else _read(definition, host.file_rules.folder), host.confinement)
+    try:
+        process.start()
+    except FunctionFailed as problem:
+        process.close()
+        raise InvalidDefinition(f"the function {definition.name} of {definition.file} cannot be used: {problem}") from None
+    if given_up():
+        process.close()
+        raise GivenUp("the statement was given up while its module was loaded")
+    return process
+
+
+def _read(definition: FunctionDefinition, folder: str) -> str:
     path = Path(definition.file)
     try:
-        raw = path.read_bytes()
+        with open_regular(path, folder) as file:
+            raw = file.read(SOURCE_BYTES_MAX + 1)
         if len(raw) > SOURCE_BYTES_MAX:
             raise InvalidDefinition(f"{path} is larger than {SOURCE_BYTES_MAX} bytes", hint="let it import what is large")
         return raw.decode("utf-8")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from millstream.engine.language.parse import parse_script, parse_statement, placed_in_script
 from millstream.server.statements import EXECUTORS
+from millstream.server.statements.aside import preparing_of
 from millstream.server.statements.fetch import prepare as prepare_fetch
 from millstream.server.statements.selects import Submission, submit
 from millstream.server.statements.selects import restore as restore_query
@@ -19,6 +20,7 @@ __all__ = [
     "parse_statement",
     "placed_in_script",
     "prepare_fetch",
+    "preparing_of",
     "restore_query",
     "submit",
 ]

@@ -1,4 +1,4 @@
-"""Continuous statements: a bare SELECT, CREATE QUERY, INSERT INTO … SELECT; and queries submitted as text or plan object."""
+"""Statements that bring rows or answers: SELECT, CREATE QUERY, INSERT INTO … SELECT, INSERT VALUES; and queries that a program submits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.parse import parse_statement
-from millstream.engine.language.statements import CreateQuery, InsertSelect, SelectStatement
+from millstream.engine.language.statements import CreateQuery, InsertSelect, InsertValues, SelectStatement
+from millstream.engine.plan.insert import bind_rows
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.server.host import running
 from millstream.server.host.lifecycle import Verb
@@ -37,6 +38,7 @@ class Submission:
 
 def select(host: EngineHost, statement: SelectStatement, context: Context) -> Outcome:
     """Start a temporary query, owned by whoever sent it."""
+    host.queries.check_owner(context.owner)
     planned = running.plan(host, statement, {}, statement.text)
     name = host.queries.next_name() if context.name is None else host.queries.check_free(context.name)
     return _entered(host, Query(name, planned, text=statement.text, owner=context.owner), planned)
@@ -97,6 +99,8 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
         name = str(submission.plan["name"])
     if name is not None:
         host.queries.check_free(name)
+    else:
+        host.queries.check_owner(owner)
     planned = running.plan(host, source, submission.options, text)
     query = Query(
         name if name is not None else host.queries.next_name(),
@@ -186,3 +190,14 @@ def _entered(host: EngineHost, query: Query, planned: PlannedQuery) -> Outcome:
         *query.warnings,
     ]
     return said(*notices, query=query.name, continuous=query.kind is QueryKind.SELECT, durable=query.is_durable)
+
+
+def insert_values(host: EngineHost, statement: InsertValues, context: Context) -> Outcome:
+    """Let the rows in; a row that does not fit refuses the statement with its number."""
+    intake = host.intake(statement.name.text)
+    columns = bind_rows(statement, intake.table or intake.definition)
+    position = intake.take_columns(columns)
+    if intake.is_sync and host.journaling is not None:
+        host.journaling.wait_safe()
+    rows = len(statement.rows)
+    return said(f"{rows} row{'' if rows == 1 else 's'} inserted", accepted=rows, position=position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.server.run.merge import merged_order
+from millstream.server.run.order import merged_order
 
 
 def by_the_rule(inputs: list[list[int]]) -> list[tuple[int, int]]:
