@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.synopses.late_runs import LateRule
+from millstream.engine.synopses.lateness import LateRule
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 
