@@ -287,7 +287,7 @@ class SessionAggregate(SessionWindow):
         rows, starts, stops, turns = sessions.rows, sessions.starts, sessions.stops, sessions.turns
         if self._recipe.live is not None:
             live = rows.columns[self._recipe.live].truths()
-            before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(live)))
+            before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(live, dtype=np.int64)))
             rows, starts, stops = rows.take(np.flatnonzero(live)), before[starts], before[stops]
             turns = None if turns is None else turns[live]
         full = stops > starts
