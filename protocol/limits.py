@@ -51,6 +51,8 @@ VERSIONS_OFFERED_MAX = 64
 # How much a receiver lets be under way when nothing else is said; both ends grant again when half is used.
 CREDIT_ROWS = 1_048_576
 CREDIT_BYTES = 16 * 1024 * 1024
+# The same for answers that carry a table, of a connection, in version 2: granted by the welcome.
+ANSWER_CREDIT_BYTES = 16 * 1024 * 1024
 
 assert GREETING_FRAME_BYTES_MAX <= FRAME_BYTES_MAX <= FRAME_BYTES_CEILING
 assert HEADER_BYTES_MAX <= FRAME_BYTES_MAX

@@ -7,7 +7,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
-from millstream.protocol.messages import Failure, Ping, Pong, Reply, Statement
+from millstream.protocol.messages import Credit, Failure, Ping, Pong, Reply, Statement
 from millstream.server.net import limits
 from millstream.server.net.pacing import Allowance, Pacer
 from millstream.server.net.peer_memory import PeerMemory
@@ -17,6 +17,11 @@ from tests.support.scripted import ScriptedPeer, half_frame, pings
 
 MIB = 2**20
 TOKENS = {"admin_token": "a", "writer_token": "w", "reader_token": "r"}
+
+
+def replies(peer: ScriptedPeer) -> list[int]:
+    """Return the numbers of the requests that were answered."""
+    return [m.request for m in peer.heard if isinstance(m, Reply)]
 
 
 def test_a_peer_that_does_not_read_its_pongs_is_not_read_from_and_gets_each_once_it_reads() -> None:
@@ -53,8 +58,55 @@ def test_answers_that_nobody_reads_are_not_made() -> None:
         assert len(peer.transport.unread) < 3 * MIB, "one answer over the bound, not fifty"
         replies = 0
         while replies < 50:
-            replies += sum(isinstance(m, Reply) for m in peer.listen())
+            heard = sum(isinstance(m, Reply) for m in peer.listen())
+            replies += heard
+            if heard:
+                peer.say(Credit(bytes=heard * 3 * MIB))
             await asyncio.sleep(0.001)
+
+    run(test, within_s=60)
+
+
+def test_answers_obey_the_credit_of_a_peer_that_reads_and_takes_its_time() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, v TEXT)")
+        await client.publish("t", [{"k": k, "v": "x" * 1_000} for k in range(2_000)])
+        peer, older = ScriptedPeer(harness.server.application), ScriptedPeer(harness.server.application, version=1)
+        for one in (peer, older):
+            one.say(*[Statement(number, "FETCH SELECT * FROM t") for number in range(1, 21)])
+        while len(replies(older)) < 20:
+            peer.listen()
+            older.listen()
+            await asyncio.sleep(0.001)
+        await until(lambda: not peer.session.connection.may_answer, "its credit is used up")
+        peer.listen()
+        answered = len(replies(peer))
+        assert answered < 10, "16 MiB of answers of 2 MB"
+        assert len(await client.execute("SHOW STREAMS")) == 0
+        answers = peer.connection._dialogue.answers
+        assert answers is not None
+        peer.say(Credit(bytes=1 - answers.bytes))
+        while len(replies(peer)) == answered:
+            peer.listen()
+            await asyncio.sleep(0.001)
+        assert len(replies(peer)) == answered + 1, "a byte of credit, once the last answer is paid for, is one answer more"
+        peer.say(Credit(bytes=64 * MIB))
+        while len(replies(peer)) < 20:
+            peer.listen()
+            await asyncio.sleep(0.001)
+        assert replies(peer) == list(range(1, 21))
+
+    run(test, within_s=60)
+
+
+def test_a_client_gets_any_number_of_answers() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, v TEXT)")
+        await client.publish("t", [{"k": k, "v": "x" * 1_000} for k in range(2_000)])
+        for table in await asyncio.gather(*[client.query_once("SELECT * FROM t") for _ in range(20)]):
+            assert table.num_rows == 2_000
 
     run(test, within_s=60)
 
@@ -66,11 +118,11 @@ def test_requests_that_wait_are_bounded_and_all_answered_in_order() -> None:
         peer.say(*[Statement(number, text) for number in range(1, 101)])
         assert peer.session._requested_bytes <= limits.REQUEST_BYTES_WAITING_MAX + 2 * len(text)
         assert not peer.transport.is_reading
-        while len(peer.heard) < 101:
+        while len(replies(peer)) < 100:
             peer.listen()
             peer.deliver()
             await asyncio.sleep(0)
-        assert [m.request for m in peer.heard if isinstance(m, Reply)] == list(range(1, 101))
+        assert replies(peer) == list(range(1, 101))
         assert peer.session._requested_bytes == 0
 
     run(test, within_s=60)
