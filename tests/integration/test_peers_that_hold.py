@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
-from millstream.protocol.messages import Credit, Failure, Ping, Pong, Reply, Statement
+from millstream.protocol import limits as limits_of_protocol
+from millstream.protocol.messages import CancelRequest, Credit, Failure, Ping, Pong, Reply, Statement
 from millstream.server.net import limits
 from millstream.server.net.pacing import Allowance, Pacer
 from millstream.server.net.peer_memory import PeerMemory
@@ -222,6 +224,59 @@ def test_a_flood_of_messages_has_its_turns_and_loses_none() -> None:
             assert peer.transport.is_reading
 
     run(test, messages_per_s_max=20_000, within_s=60)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_whatever_order_a_peer_speaks_and_reads_it_is_answered_once_and_holds_no_more(seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def test(harness: Harness) -> None:
+        peers = [ScriptedPeer(harness.server.application) for _ in range(3)]
+        asked = [0] * len(peers)
+        pinged = [0] * len(peers)
+        for _ in range(150):
+            at = chance.randrange(len(peers))
+            peer = peers[at]
+            match chance.choice(["pings", "statements", "long", "cancel", "read", "some", "turn", "half"]):
+                case "pings":
+                    count = chance.randrange(1, 3_000)
+                    peer.say(*pings(count, pinged[at] + 1))
+                    pinged[at] += count
+                case "statements" | "long" as what:
+                    room = limits_of_protocol.REQUESTS_MAX - 10 - len(peer.connection.open_requests)
+                    count = min(room, chance.randrange(1, 40))
+                    text = "SHOW STREAMS" + (" -- " + "x" * 60_000 if what == "long" else "")
+                    peer.say(*[Statement(asked[at] + i + 1, text) for i in range(count)])
+                    asked[at] += max(count, 0)
+                case "cancel" if asked[at]:
+                    asked[at] += 1
+                    peer.say(CancelRequest(asked[at], chance.randrange(1, asked[at])))
+                case "read":
+                    peer.listen()
+                case "some":
+                    peer.heard += peer.connection.receive_data(peer.transport.taken(min(len(peer.transport.unread), 500)))
+                case "turn":
+                    await asyncio.sleep(0)
+                case _:
+                    peer.deliver()
+            assert peer.held_bytes <= 3 * MIB
+        while any(len(answered(p)) < asked[i] or p.waiting for i, p in enumerate(peers)):
+            for peer in peers:
+                peer.listen()
+                peer.deliver()
+            await asyncio.sleep(0.001)
+        for i, peer in enumerate(peers):
+            assert sorted(answered(peer)) == list(range(1, asked[i] + 1)), "each request once"
+            assert [m.token for m in peer.heard if isinstance(m, Pong)] == list(range(1, pinged[i] + 1))
+            assert not peer.transport.is_closed
+            assert peer.transport.is_reading
+
+    run(test, within_s=100, ping_s=1_000.0)
+
+
+def answered(peer: ScriptedPeer) -> list[int]:
+    """Return the numbers of the requests that were answered, well or not."""
+    return [m.request for m in peer.heard if isinstance(m, Reply | Failure) and m.request is not None]
 
 
 def test_readers_cannot_take_every_place_nor_can_those_who_say_no_hello() -> None:
