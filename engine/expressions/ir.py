@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import is_not
 from typing import Any
 
+from millstream.engine.data.effort import Effort, effort_in_force
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
 
@@ -91,21 +93,45 @@ def children(expression: Expression) -> tuple[Expression, ...]:
 
 def walk(expression: Expression) -> Iterator[Expression]:
     """Yield the expression and everything below it, parents first."""
-    yield expression
-    for child in children(expression):
-        yield from walk(child)
+    effort = effort_in_force()
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        if effort is not None:
+            effort.spend()
+        yield node
+        pending.extend(reversed(children(node)))
 
 
 def transform(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
     """Return the expression rebuilt from the leaves up, `change` applied to each node."""
+    return _transformed(expression, change, effort_in_force())
+
+
+def _transformed(expression: Expression, change: Callable[[Expression], Expression], effort: Effort | None) -> Expression:
+    if effort is not None:
+        effort.spend()
     if isinstance(expression, Call):
-        expression = replace(expression, arguments=tuple(transform(a, change) for a in expression.arguments))
+        arguments = tuple([_transformed(a, change, effort) for a in expression.arguments])
+        if any(map(is_not, arguments, expression.arguments)):
+            expression = replace(expression, arguments=arguments)
     elif isinstance(expression, Cast):
-        expression = replace(expression, argument=transform(expression.argument, change))
+        argument = _transformed(expression.argument, change, effort)
+        if argument is not expression.argument:
+            expression = replace(expression, argument=argument)
     elif isinstance(expression, Case):
-        branches = tuple((transform(c, change), transform(v, change)) for c, v in expression.branches)
-        expression = replace(expression, branches=branches, otherwise=transform(expression.otherwise, change))
+        branches = tuple([(_transformed(c, change, effort), _transformed(v, change, effort)) for c, v in expression.branches])
+        expression = replace(expression, branches=branches, otherwise=_transformed(expression.otherwise, change, effort))
     return change(expression)
+
+
+def depth_of(expression: Expression) -> int:
+    """Return how many parts of an expression stand on one another at most."""
+    depth, level = 0, {id(expression): expression}
+    while level:
+        depth += 1
+        level = {id(child): child for node in level.values() for child in children(node)}
+    return depth
 
 
 def columns_used(expression: Expression) -> set[int]:

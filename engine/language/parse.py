@@ -10,18 +10,158 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from millstream.engine.data.errors import EngineError, SyntaxProblem
+from millstream.engine.data.effort import spend
+from millstream.engine.data.errors import EngineError, SyntaxProblem, Unsupported
+from millstream.engine.language.definition_parser import DefinitionParser
 from millstream.engine.language.dialect import Millstream
+from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS
 from millstream.engine.language.recipes import EmitSpec
-from millstream.engine.language.statement_parser import StatementParser
-from millstream.engine.language.statements import SelectStatement, Span, Statement
-from millstream.engine.language.syntax import OrderItem, Place, Query, WindowClause
+from millstream.engine.language.size import check_text, check_tokens
+from millstream.engine.language.statements import (
+    ChangeQuery,
+    Describe,
+    Drop,
+    Explain,
+    ExplainMode,
+    Fetch,
+    InsertSelect,
+    InsertValues,
+    ObjectKind,
+    QueryVerb,
+    Record,
+    Recorded,
+    SelectStatement,
+    SetPolicy,
+    Show,
+    ShowWhat,
+    Span,
+    Statement,
+)
+from millstream.engine.language.syntax import Name, Option, OrderItem, Place, Query, WindowClause
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-STATEMENT_LENGTH_MAX = 1 << 20  # characters of one script; a longer one is a mistake or an attack
-NESTING_MAX = 64  # parentheses inside one another; deeper ones would exhaust the parser's own stack
+STATEMENT_WORDS = (
+    *("SELECT", "CREATE", "INSERT", "DROP", "START", "STOP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SET"),
+    *("FETCH", "WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
+)
+_FOREIGN = {
+    "UPDATE": "publish to a table upserts by its key",
+    "DELETE": "publish to a table with op '-' deletes",
+    "ALTER": "DROP it and CREATE it anew",
+    "TRUNCATE": "DROP it and CREATE it anew",
+    "MERGE": "publish to a table upserts by its key",
+}
+
+
+class StatementParser(DefinitionParser):
+    """The whole grammar: one statement from the tokens it was given."""
+
+    def statement(self) -> Statement:
+        """Read one statement; all its tokens must be used."""
+        result = self._statement()
+        if not self.at_end():
+            self.unexpected([])
+        return result
+
+    def _statement(self) -> Statement:
+        if self.sees_query() or self.sees_symbol(TokenType.L_PAREN):
+            query, text = self.query_with_text()
+            return SelectStatement(query, text)
+        if self.takes("CREATE"):
+            return self.create()
+        if self.takes("INSERT"):
+            return self._insert()
+        if self.takes("DROP"):
+            return self._drop()
+        for verb in QueryVerb:
+            if self.takes(verb.value):
+                if verb in (QueryVerb.START, QueryVerb.STOP) and self.takes("RECORDING"):
+                    what = next((one for one in Recorded if self.takes(one.value)), Recorded.ARRIVALS)
+                    return Record(what, verb is QueryVerb.START)
+                self.expect("QUERY", where=f"after {verb.value}")
+                return ChangeQuery(verb, self.name("query name"))
+        return self._inspection()
+
+    def _inspection(self) -> Statement:
+        if self.takes("FETCH"):
+            return self._fetch()
+        if self.takes("SHOW"):
+            return Show(ShowWhat(self.choice([w.value for w in ShowWhat], "after SHOW")))
+        if self.takes("DESCRIBE") or self.takes("DESC"):
+            found = next((kind for kind in ObjectKind if self._next and self.takes(kind.value)), None)
+            return Describe(self.name("name"), found)
+        if self.takes("EXPLAIN"):
+            return self._explain()
+        if self.takes("SET"):
+            return self._set_policy()
+        word = self._curr.text.upper() if self._curr else ""
+        if word in _FOREIGN:
+            place = self.place()
+            raise Unsupported(f"{word} is not supported", hint=_FOREIGN[word], line=place.line, column=place.column, token=word)
+        raise self.unexpected_error(STATEMENT_WORDS[:13])
+
+    def _insert(self) -> Statement:
+        self.expect("INTO", where="after INSERT")
+        name = self.name("stream or table name")
+        columns: tuple[Name, ...] = ()
+        if self.sees_symbol(TokenType.L_PAREN) and not self._query_in_parentheses():
+            self._advance()
+            columns = self.listed(lambda: self.name("column name"))
+            self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
+        if self.takes("VALUES"):
+            return InsertValues(name, columns, self.listed(self._row))
+        if not self.sees_query():
+            self.unexpected(["VALUES", "SELECT"])
+        query, text = self.query_with_text()
+        return InsertSelect(name, columns, query, text)
+
+    def _query_in_parentheses(self) -> bool:
+        return bool(self._next) and self._next.text.upper() in ("SELECT", "WITH")
+
+    def _row(self) -> tuple[exp.Expr, ...]:
+        self.expect_symbol(TokenType.L_PAREN, "(", "before a row of values")
+        values = self.listed(lambda: self.expression_of("a value"))
+        self.expect_symbol(TokenType.R_PAREN, ")", "after the row")
+        return values
+
+    def _drop(self) -> Statement:
+        kind = ObjectKind(self.choice([k.value for k in ObjectKind], "after DROP"))
+        exists_ok = self.takes("IF", "EXISTS")
+        name = self.name(f"{kind.value.lower()} name")
+        return Drop(kind, name, self.takes("CASCADE"), exists_ok)
+
+    def _explain(self) -> Statement:
+        mode = ExplainMode.PLAN
+        for candidate in (ExplainMode.SEMANTICS, ExplainMode.ANALYZE, ExplainMode.QOS):
+            if self._next and self.takes(candidate.value):
+                mode = candidate
+                break
+        if self.sees_query():
+            query, text = self.query_with_text()
+            return Explain(mode, query=query, text=text)
+        return Explain(mode, name=self.name("SELECT or the name of a query"))
+
+    def _fetch(self) -> Statement:
+        if self.sees("QUERY"):
+            self._advance()
+            return Fetch(name=self.name("query name"))
+        if not self.sees_query():
+            self.unexpected(["SELECT", "QUERY"], "after FETCH")
+        query, text = self.query_with_text()
+        return Fetch(query=query, text=text)
+
+    def _set_policy(self) -> Statement:
+        self.expect("POLICY", where="after SET")
+        place = self.place()
+        quoted = self.sees_symbol(TokenType.STRING)
+        name = self.string("policy name").lower() if quoted else self.dashed_name("policy name")
+        options: tuple[Option, ...] = ()
+        if self._match(TokenType.WITH):
+            options = self.options()
+        return SetPolicy(Name(name, place), options)
+
 
 _DIALECT = Millstream()
 
@@ -30,19 +170,24 @@ Result = TypeVar("Result")
 
 def parse_script(text: str) -> list[tuple[Statement, Span]]:
     """Return the statements of a script in order, each with the span of text it came from."""
-    tokens = tokenize(text)
+    tokens = tokenize(text, SCRIPT_LENGTH_MAX)
     return [(_parse(chunk, text), _span(chunk, text)) for chunk in _chunks(tokens)]
 
 
 def parse_statement(text: str) -> Statement:
     """Return the one statement of `text`; a semicolon at its end is allowed."""
-    found = parse_script(text)
-    if not found:
+    return parse_placed(text)[0]
+
+
+def parse_placed(text: str) -> tuple[Statement, Place]:
+    """Return the one statement of `text` and where it begins. Its work is bounded (limits.py), whatever the text is."""
+    chunks = list(_chunks(tokenize(text)))
+    if not chunks:
         raise SyntaxProblem("there is no statement", line=1, column=1)
-    if len(found) > 1:
-        place = found[1][1].place
-        raise SyntaxProblem("there is more than one statement", hint="send one at a time", line=place.line, column=place.column)
-    return found[0][0]
+    if len(chunks) > 1:
+        second = chunks[1][0]
+        raise SyntaxProblem("there is more than one statement", hint="send one at a time", line=second.line, column=second.col)
+    return _parse(chunks[0], text), Place(chunks[0][0].line, chunks[0][0].col)
 
 
 def placed_in_script(problem: EngineError, place: Place) -> EngineError:
@@ -90,10 +235,9 @@ def parse_duration_text(text: str) -> int:
     return _whole(text, lambda parser: parser.duration("the duration", least=None))
 
 
-def tokenize(text: str) -> list[Token]:
+def tokenize(text: str, length_max: int = STATEMENT_LENGTH_MAX) -> list[Token]:
     """Return the tokens, each with the 1-based line and column of its first character."""
-    if len(text) > STATEMENT_LENGTH_MAX:
-        raise SyntaxProblem(f"the text has {len(text)} characters", hint=f"at most {STATEMENT_LENGTH_MAX} are read at once")
+    check_text(text, length_max)
     try:
         tokens = _DIALECT.tokenize(" " + text[1:] if text.startswith("\ufeff") else text)  # a byte order mark is no word
     except TokenError as problem:
@@ -105,7 +249,6 @@ def tokenize(text: str) -> list[Token]:
 def _set_places(tokens: list[Token], text: str) -> None:
     """sqlglot counts columns at a token's end; people look at its start."""
     line, line_start, position = 1, 0, 0
-    depth = 0
     for token in tokens:
         newlines = text.count("\n", position, token.start)
         if newlines:
@@ -113,9 +256,6 @@ def _set_places(tokens: list[Token], text: str) -> None:
             line_start = text.rfind("\n", position, token.start) + 1
         position = token.start
         token.line, token.col = line, token.start - line_start + 1
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if depth > NESTING_MAX:
-            raise SyntaxProblem(f"parentheses are nested more than {NESTING_MAX} deep", line=token.line, column=token.col, token="(")
 
 
 def _token_problem(text: str, problem: TokenError) -> SyntaxProblem:
@@ -158,6 +298,7 @@ def _parser(chunk: list[Token], text: str) -> StatementParser:
 
 
 def _parse(chunk: list[Token], text: str) -> Statement:
+    check_tokens(chunk)
     return _guarded(lambda: _parser(chunk, text).statement())
 
 
@@ -166,6 +307,8 @@ def _whole(text: str, read: Callable[[StatementParser], Result]) -> Result:
     tokens = tokenize(text)
     if not tokens:
         raise SyntaxProblem("the text is empty", line=1, column=1)
+    spend(TOKEN_STEPS * len(tokens))
+    check_tokens(tokens)
 
     def run() -> Result:
         parser = _parser(tokens, text)
@@ -187,4 +330,4 @@ def _guarded(run: Callable[[], Result]) -> Result:
         message = "something is missing here" if "<class" in message else message[:1].lower() + message[1:]
         raise SyntaxProblem(message, line=first.get("line"), column=first.get("col"), token=first.get("highlight") or None) from None
     except RecursionError:
-        raise SyntaxProblem("the statement is nested too deeply", hint="split it with derived streams") from None
+        raise SyntaxProblem("the statement is nested too deeply", hint="split it with derived streams") from None  # NESTING_MAX comes first

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from millstream.engine.aggregates.table import aggregate_of, is_aggregate, resolve_aggregate
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
@@ -17,7 +18,7 @@ from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.logical import Aggregate, AggregateItem, Attribute, Node, Project, Role, change_position, unique_names
-from millstream.engine.plan.over import PendingRank, is_rank, pending_rank, rank_node, refused_over
+from millstream.engine.plan.over import COLUMN_STEPS, PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.plan.scope import Scope, located
 from millstream.engine.plan.window_binder import output_time_known
 from sqlglot import exp
@@ -26,6 +27,7 @@ from sqlglot import exp
 _ITEM = 1_000_000
 _WINDOW = 2_000_000
 _RANK = 3_000_000
+COMPUTED_STEPS = 40  # of limits.WORK_MAX, for each key and aggregate: the columns and recipes that are made of it
 _WINDOW_ROLES = (Role.WINDOW_START, Role.WINDOW_END)
 
 
@@ -46,7 +48,33 @@ def contains_aggregate(node: exp.Expr | None) -> bool:
     """An aggregate call stands in the expression (not one with OVER)."""
     if node is None:
         return False
-    return any(isinstance(part, exp.Anonymous) and is_aggregate(part.name) and not _is_over(part) for part in node.walk())
+    return any(_is_aggregate_call(part) for part in node.walk())
+
+
+def _is_aggregate_call(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and is_aggregate(node.name) and not _is_over(node)
+
+
+class _Above:
+    """Which nodes stand above an aggregate or an OVER. Each tree is looked through once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, exp.Expr] = {}
+        self._above: set[int] = set()
+
+    def holds(self, node: exp.Expr) -> bool:
+        """Whether there is one in the tree of `node`."""
+        if id(node) not in self._seen:
+            for part in node.walk():
+                self._seen[id(part)] = part
+                if _is_aggregate_call(part) or isinstance(part, exp.Window):
+                    self._mark(part)
+        return id(node) in self._above
+
+    def _mark(self, part: exp.Expr | None) -> None:
+        while part is not None and id(part) not in self._above:
+            self._above.add(id(part))
+            part = part.parent
 
 
 def _is_over(node: exp.Expr) -> bool:
@@ -66,12 +94,16 @@ class AggregateBinder(ExpressionBinder):
         self.key_names: list[str] = []
         self.pending: list[PendingAggregate] = []
         self.ranks: list[PendingRank] = []
+        self._parts = _Above()
+        self._key_places: dict[Expression, int] = {}
+        self._pending_places: dict[PendingAggregate, int] = {}
         self._windows = {i for i, a in enumerate(scope.attributes) if a.role in _WINDOW_ROLES}
 
     # -- keys -----------------------------------------------------------------------------------------------------------------
 
     def add_key(self, bound: Expression, name: str) -> None:
         """Add a grouping key. The window's own bounds always group and are no keys (K6)."""
+        spend(COMPUTED_STEPS)
         used = columns_used(bound)
         if used and used <= self._windows:
             return
@@ -79,26 +111,31 @@ class AggregateBinder(ExpressionBinder):
             raise Unsupported("a grouping key cannot mix the window's bounds with other columns", hint="group by both, apart")
         if bound.type.kind is Kind.LIST:
             raise TypeProblem("a list cannot be a grouping key")
-        if bound not in self.keys:
+        if bound not in self._key_places:
+            self._key_places[bound] = len(self.keys)
             self.keys.append(bound)
             self.key_names.append(name)
 
     # -- binding --------------------------------------------------------------------------------------------------------------
 
     def _bind(self, node: exp.Expr) -> Expression:
-        if not contains_aggregate(node) and node.find(exp.Window) is None:
+        if not self._parts.holds(node):
             found = self.over_group(self._bind_source(node))
             if found is not None:
                 return found
         return super()._bind(node)
+
+    def continues(self, node: exp.Expr) -> bool:
+        """What holds no aggregate is looked up among the keys as a whole."""
+        return self._parts.holds(node)
 
     def _bind_source(self, node: exp.Expr) -> Expression:
         return self.source.bind(node)
 
     def over_group(self, bound: Expression) -> Expression | None:
         """Return what a source expression is above the grouping: a key, the window's bounds, a constant; else None."""
-        if bound in self.keys:
-            position = self.keys.index(bound)
+        position = self._key_places.get(bound)
+        if position is not None:
             return ColumnRef(bound.type, position, self.key_names[position])
         used = columns_used(bound)
         if used <= self._windows:
@@ -122,6 +159,7 @@ class AggregateBinder(ExpressionBinder):
 
     def aggregate(self, node: exp.Expr) -> Expression:
         """Bind an aggregate call with its FILTER and WITHIN GROUP; the same one twice is computed once."""
+        spend(COMPUTED_STEPS)
         condition: Expression | None = None
         if isinstance(node, exp.Filter):
             condition = self.source.condition(node.expression.this, "FILTER")
@@ -132,9 +170,9 @@ class AggregateBinder(ExpressionBinder):
         if not isinstance(node, exp.Anonymous) or not is_aggregate(node.name):
             raise TypeProblem("FILTER, DISTINCT and WITHIN GROUP belong to an aggregate")
         pending = replace(self._call(node, order), filter=condition)
-        if pending not in self.pending:
+        index = self._pending_places.setdefault(pending, len(self.pending))
+        if index == len(self.pending):
             self.pending.append(pending)
-        index = self.pending.index(pending)
         return ColumnRef(pending.signature.result, _ITEM + index, pending.name)
 
     def over(self, node: exp.Window) -> Expression:
@@ -149,6 +187,7 @@ class AggregateBinder(ExpressionBinder):
     def with_ranks(self, node: Node) -> Node:
         """Return the node, which gives the groups, with an attribute more for each ranking function."""
         for pending in self.ranks:
+            spend(COLUMN_STEPS * len(node.attributes))
             partition = tuple(self.resolved(e) for e in pending.partition)
             order = tuple((self.resolved(key), descending, first) for key, descending, first in pending.order)
             node = rank_node(node, replace(pending, partition=partition, order=order))
@@ -227,13 +266,16 @@ class AggregateBinder(ExpressionBinder):
         """Return the Aggregate over the Project that computes keys, arguments and FILTER conditions of all that was bound."""
         columns: list[Expression] = list(self.keys)
         names = list(self.key_names)
+        places = dict(self._key_places)
 
         def position(expression: Expression, what: str) -> int:
             """Return the column of an argument. Names tell nothing of the function, so that queries that read the same share it."""
             if columns_used(expression) & self._windows:
                 raise Unsupported("the window's bounds cannot stand inside an aggregate", hint="use them beside the aggregate")
-            if expression in columns:
-                return columns.index(expression)
+            found = places.get(expression)
+            if found is not None:
+                return found
+            places[expression] = len(columns)
             columns.append(expression)
             names.append(expression.name if isinstance(expression, ColumnRef) else f"{what}_{len(columns)}")
             return len(columns) - 1

@@ -1,24 +1,68 @@
-"""From sqlglot's expression nodes to typed IR: names are found in a scope, functions in the registry."""
+"""From sqlglot's expression nodes to typed IR: names are found in a scope, functions in the registry.
+
+Binders are made in many places, each for its scope of columns; which users' functions there are is the same for all of them, from the door
+of the planner inwards. So it is said once, there, and holds for the thread's binding until the door closes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any
 
 from millstream.engine.aggregates.table import is_aggregate
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
 from millstream.engine.data.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
 from millstream.engine.expressions import build
+from millstream.engine.expressions.chain import ChainBuilder
 from millstream.engine.expressions.functions import REFUSED
-from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
-from millstream.engine.expressions.user_functions import call_user_function
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, walk
+from millstream.engine.expressions.user_functions import UserFunction, call_user_function
 from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
+from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.logical import Role
 from millstream.engine.plan.scope import WINDOW_TIME, Scope, folded, located, place_of
-from millstream.engine.plan.user_functions import called_function
 from sqlglot import exp
+
+
+class FunctionsInForce:
+    """The functions of a catalogue. `called` are those that a binder asked for, by name."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.called: dict[str, UserFunction] = {}
+
+    def find(self, name: str) -> UserFunction | None:
+        """Return the function of that name, and note that it is called."""
+        found = self._catalog.find_function(name)
+        if found is not None:
+            self.called[name] = found
+        return found
+
+
+_IN_FORCE: ContextVar[FunctionsInForce | None] = ContextVar("users' functions in force", default=None)
+
+
+@contextmanager
+def functions_of(catalog: Catalog) -> Iterator[FunctionsInForce]:
+    """Let binders call the functions of a catalogue until the block ends."""
+    in_force = FunctionsInForce(catalog)
+    token = _IN_FORCE.set(in_force)
+    try:
+        yield in_force
+    finally:
+        _IN_FORCE.reset(token)
+
+
+def called_function(name: str) -> UserFunction | None:
+    """Return the user's function of that name, None where there is none or none may be called."""
+    in_force = _IN_FORCE.get()
+    return None if in_force is None else in_force.find(name)
+
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -42,6 +86,14 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.NullSafeEQ: "is_not_distinct_from",
     exp.NullSafeNEQ: "is_distinct_from",
 }
+_CHAINED: tuple[tuple[type[exp.Expr], ...], ...] = (
+    (exp.Add, exp.Sub),
+    (exp.Mul, exp.Div, exp.Mod),
+    (exp.DPipe,),
+    (exp.BitwiseAnd,),
+    (exp.BitwiseOr,),
+    (exp.BitwiseXor,),
+)
 _TRIMS = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.AtTimeZone: ("AT TIME ZONE", "timestamps are instants; give the zone to TO_CHAR, DATE_TRUNC, DATE_PART or the window"),
@@ -68,6 +120,10 @@ def number_literal(text: str) -> Literal:
     if precision > DECIMAL_PRECISION_MAX:
         raise TypeProblem(f"the number {text} has more than {DECIMAL_PRECISION_MAX} digits", hint="write it as a DOUBLE, as in 1.5e0")
     return Literal(decimal(precision, scale), scaled)
+
+
+BINDING_STEPS = 12  # of limits.WORK_MAX: finding the types of a node takes longer than passing it by
+COPY_STEPS = 4  # for each node of an expression that is used once more: every pass meets it
 
 
 class ExpressionBinder:
@@ -128,6 +184,7 @@ class ExpressionBinder:
         return bound
 
     def _bind(self, node: exp.Expr) -> Expression:
+        spend(BINDING_STEPS)
         kind = type(node)
         name = _BINARY.get(kind)
         if name is not None:
@@ -145,18 +202,45 @@ class ExpressionBinder:
     def _binary(self, name: str, node: exp.Expr) -> Expression:
         if name in ("and", "or"):
             return build.call(name, [self.bind(part) for part in flattened(node, type(node))])
-        if name in ("+", "-") and _is_months(node.expression):
-            return self._calendar_sum(node.this, node.expression, 1 if name == "+" else -1)
-        if name == "+" and _is_months(node.this):
-            return self._calendar_sum(node.expression, node.this, 1)
-        operands = [self.bind(node.this), self.bind(node.expression)]
-        if name in ("+", "-"):
-            operands = [operands[0], self._in_units_of(operands[0], operands[1])]
-        return build.call(name, operands)
+        family = next((f for f in _CHAINED if type(node) in f), None)
+        return build.call(name, [self.bind(node.this), self.bind(node.expression)]) if family is None else self._chain(node, family)
 
-    def _calendar_sum(self, instant: exp.Expr, interval: exp.Expr, sign: int) -> Expression:
+    def _chain(self, node: exp.Expr, family: tuple[type[exp.Expr], ...]) -> Expression:
+        """Bind `a + b - c …` from the left, without a stack that grows with it."""
+        steps = [node]
+        while type(below := _unwrapped(steps[-1].this)) in family and self.continues(below):
+            steps.append(below)
+        last = steps[-1]
+        if isinstance(last, exp.Add) and _is_months(last.this):
+            chain = ChainBuilder(self._calendar_sum(self.bind(last.expression), last.this, 1))
+            steps.pop()
+        else:
+            chain = ChainBuilder(self.bind(last.this))
+        for step in reversed(steps):
+            self._extend(chain, step)
+        return chain.value()
+
+    def _extend(self, chain: ChainBuilder, step: exp.Expr) -> None:
+        name, sign = _BINARY[type(step)], -1 if isinstance(step, exp.Sub) else 1
+        if isinstance(step, exp.Add | exp.Sub) and _is_months(step.expression):
+            chain.replace(self._calendar_sum(chain.value(), step.expression, sign))
+            return
+        operand = self.bind(step.expression)
+        first = chain.alone()
+        if isinstance(step, exp.Add | exp.Sub) and first is not None:
+            operand = self._in_units_of(first, operand)
+        try:
+            chain.add(name, operand)
+        except EngineError as problem:
+            raise located(problem, step) from None
+
+    def continues(self, node: exp.Expr) -> bool:
+        """Whether the left side of a chain's step is bound as part of the chain."""
+        return True
+
+    def _calendar_sum(self, instant: Expression, interval: exp.Expr, sign: int) -> Expression:
         """A month has no fixed length, so adding one is a function of the calendar."""
-        return build.call("add_months", [self.bind(instant), build.integer_literal(sign * int(interval.this.this))])
+        return build.call("add_months", [instant, build.integer_literal(sign * int(interval.this.this))])
 
     def _interval(self, node: exp.Interval) -> Expression:
         if _is_months(node):
@@ -242,6 +326,8 @@ class ExpressionBinder:
         inside = build.call("between", [value, low, high])
         if not node.args.get("symmetric"):
             return inside
+        for part in (value, low, high):
+            _spend_on_copies(part, 1)
         return build.call("or", [inside, build.call("between", [value, high, low])])
 
     def _in(self, node: exp.In) -> Expression:
@@ -262,10 +348,11 @@ class ExpressionBinder:
     # -- CASE, CAST and functions ---------------------------------------------------------------------------------------------
 
     def _case(self, node: exp.Case) -> Expression:
-        operand = node.this
+        operand = None if node.this is None else self.bind(node.this)
         branches = []
+        _spend_on_copies(operand, len(node.args["ifs"]) - 1)
         for branch in node.args["ifs"]:
-            test = self.call("=", [operand, branch.this]) if operand is not None else self.condition(branch.this, "WHEN")
+            test = self.condition(branch.this, "WHEN") if operand is None else build.call("=", [operand, self.bind(branch.this)])
             branches.append((test, self.bind(branch.args["true"])))
         default = node.args.get("default")
         return build.case(branches, self.bind(default) if default is not None else None)
@@ -324,6 +411,18 @@ class ExpressionBinder:
     def over(self, node: exp.Window) -> Expression:
         """Bind `function OVER (…)`; only the select list takes it."""
         raise Unsupported("OVER can stand only in the select list", hint="compute it in a derived table")
+
+
+def _spend_on_copies(expression: Expression | None, copies: int) -> None:
+    """Count what stands in a plan more often than in the text: copies of copies would double without end."""
+    if expression is not None and copies:
+        spend(COPY_STEPS * copies * sum(1 for _ in walk(expression)))
+
+
+def _unwrapped(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
 
 
 def _is_months(node: exp.Expr) -> bool:

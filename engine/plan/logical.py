@@ -314,11 +314,14 @@ class LogicalQuery:
 def unique_names(names: list[str]) -> list[str]:
     """Return the names with the suffix _1 for a second one that is the same, _2 for a third."""
     taken, seen, result = set(names), set[str](), []
+    suffixes: dict[str, int] = {}  # the last that a name was given
     for original in names:
-        name, suffix = original, 0
+        name, suffix = original, suffixes.get(original, 0)
         while name in seen or (suffix and name in taken):
             suffix += 1
             name = f"{original}_{suffix}"
+        if suffix:
+            suffixes[original] = suffix
         seen.add(name)
         result.append(name)
     return result

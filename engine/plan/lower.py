@@ -1,15 +1,19 @@
-"""From the logical plan to recipes. What the engine cannot run is refused here with the clause named."""
+"""From the logical plan to recipes. What the engine cannot run is refused here with the clause named.
+
+Operators compare columns, so a key of a join that is an expression is computed by a projection below the join.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import TEXT
-from millstream.engine.expressions.ir import ColumnRef
+from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.recipes import (
     AggregateCall,
     AggregateRecipe,
@@ -33,10 +37,11 @@ from millstream.engine.language.recipes import (
     WindowRecipe,
     WindowSpec,
 )
-from millstream.engine.plan.join_keys import KeyedSides, keyed
+from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.logical import (
     Aggregate,
     AsofJoin,
+    Attribute,
     Distinct,
     Filter,
     Join,
@@ -53,11 +58,54 @@ from millstream.engine.plan.logical import (
     Top,
     Union,
     Window,
+    passing,
 )
 from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.plan.rules.rewriting import substituted
-from millstream.engine.plan.window_kinds import PER_WINDOW
-from millstream.engine.plan.windows import fuse, window_below
+from millstream.engine.plan.windows import PER_WINDOW, fuse, window_below
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSides:
+    """Both inputs with their key columns, their positions, and which output columns belong to the logical join."""
+
+    left: Node
+    right: Node
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    left_width: int
+    right_width: int
+
+    @property
+    def kept(self) -> list[int]:
+        """Return the positions of the logical join's attributes among all output columns."""
+        start = len(self.left.attributes)
+        return [*range(self.left_width), *range(start, start + self.right_width)]
+
+    def residual(self, condition: Expression | None) -> Expression | None:
+        """Return the condition over the output columns."""
+        return None if condition is None else moved(condition, self.left_width, len(self.left.attributes) - self.left_width)
+
+
+def keyed(node: Join | TableJoin | AsofJoin) -> KeyedSides:
+    """Return the inputs of the join with all its keys as columns."""
+    left, left_keys = _extended(node.left, [key.left for key in node.keys], "left_key")
+    right, right_keys = _extended(node.right, [key.right for key in node.keys], "right_key")
+    return KeyedSides(left, right, left_keys, right_keys, len(node.left.attributes), len(node.right.attributes))
+
+
+def _extended(node: Node, keys: list[Expression], name: str) -> tuple[Node, tuple[int, ...]]:
+    extra: dict[Expression, int] = {}
+    positions = []
+    for key in keys:
+        if isinstance(key, ColumnRef):
+            positions.append(key.position)
+            continue
+        positions.append(len(node.attributes) + extra.setdefault(key, len(extra)))
+    if not extra:
+        return node, tuple(positions)
+    attributes = node.attributes + tuple(Attribute(f"{name}_{i}", e.type) for i, e in enumerate(extra))
+    return Project(attributes=attributes, input=node, expressions=(*passing(node.attributes), *extra)), tuple(positions)
 
 
 def lower(query: LogicalQuery) -> PhysicalQuery:
@@ -75,11 +123,16 @@ def _kept(reference: InputRef, node: Node) -> InputRef:
     return InputRef(PhysicalNode(ProjectRecipe(node.schema, expressions), (reference,)))
 
 
+_INPUTS = ("input", "left", "right", "branches")
+
+
 class _Lowering:
     """Lowers the nodes of one query, each different one once."""
 
     def __init__(self) -> None:
-        self._done: dict[Node, InputRef] = {}
+        self._done: dict[int, InputRef] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._numbered: dict[int, tuple[int, Node]] = {}
         self._instants = False  # below ISTREAM, DSTREAM or RSTREAM, which look at the relation at every instant
         self._splits: dict[tuple[InputRef, SplitRecipe], PhysicalNode] = {}
         self._closing: set[int] = set()  # windows of rows above which a Top answers when they close
@@ -104,11 +157,22 @@ class _Lowering:
 
     def lower(self, node: Node) -> InputRef:
         """Return the physical node (and output) that gives this node's rows."""
-        found = self._done.get(node)
+        number = self._number(node)
+        found = self._done.get(number)
         if found is None:
-            found = self._methods[type(node)](node)
-            self._done[node] = found
+            found = self._done[number] = self._methods[type(node)](node)
         return found
+
+    def _number(self, node: Node) -> int:
+        """Return a number that equal nodes have in common. Each is hashed once, not once more for every node above it."""
+        known = self._numbered.get(id(node))
+        if known is not None:
+            return known[0]
+        inputs = tuple(self._number(below) for below in node.inputs)
+        own = tuple(getattr(node, f.name) for f in fields(node) if f.name not in _INPUTS)
+        number = self._numbers.setdefault((type(node), own, inputs), len(self._numbers))
+        self._numbered[id(node)] = number, node
+        return number
 
     def _made(self, recipe: Recipe, node: Node, *inputs: InputRef) -> InputRef:
         return InputRef(PhysicalNode(recipe, inputs, node.hints.selectivity, node.hints.cost_us))

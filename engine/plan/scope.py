@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.names import did_you_mean
@@ -57,6 +58,7 @@ class Scope:
 
     def find(self, name: str, qualifier: str | None = None) -> int:
         """Return the position of a column; UnknownName with the nearest name, or AmbiguousName."""
+        spend(len(self.attributes) // 8)
         found = [i for i, a in enumerate(self.attributes) if a.word == name and a.role is not Role.CHANGE and _answers_to(a, qualifier)]
         if len(found) == 1:
             return found[0]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.data.types import TEXT, Kind
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.language.syntax import OrderItem, Place, Query, SelectBody, SelectItem, Star
 from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
-from millstream.engine.plan.emission import aggregate_emit, check_empty
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import BoundFrom, Environment, FromBinder, QueryBinder
-from millstream.engine.plan.lag_binder import LagBinder
 from millstream.engine.plan.logical import (
     Attribute,
     Attributes,
@@ -24,12 +23,15 @@ from millstream.engine.plan.logical import (
     change_position,
     unique_names,
 )
+from millstream.engine.plan.over import LagBinder
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.steps import (
     WINDOW_ROLES,
     OrderBy,
     Output,
+    aggregate_emit,
     aggregated,
+    check_empty,
     filtered,
     project_to,
     split_conditions,
@@ -38,7 +40,7 @@ from millstream.engine.plan.steps import (
 )
 from millstream.engine.plan.text import window_text
 from millstream.engine.plan.window_binder import windowed_times
-from millstream.engine.plan.window_kinds import PER_WINDOW
+from millstream.engine.plan.windows import PER_WINDOW
 from sqlglot import exp
 
 ALL_ROWS = 1 << 62  # a limit that is none: ORDER BY alone, where the rows are finite
@@ -49,6 +51,7 @@ _IMPLICIT_NAMES: dict[type[exp.Expr], str] = {
     exp.Trim: "trim",
     exp.StrPosition: "position",
 }
+STAR_STEPS = 20  # of limits.WORK_MAX, for each column that a star stands for: it becomes a column of the answer
 
 
 class SelectBinder:
@@ -136,6 +139,7 @@ class SelectBinder:
         if item.qualifier is not None and item.qualifier.text not in scope.qualifiers():
             raise self._at(item.place, scope._unknown("*", item.qualifier.text))
         wanted = None if item.qualifier is None else item.qualifier.text
+        spend(STAR_STEPS * len(attributes))
         return [
             Output(a.word, a.reference(i))
             for i, a in enumerate(attributes)

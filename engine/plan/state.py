@@ -23,12 +23,12 @@ def operator_name(recipe: Recipe) -> str:
 
 def _recipes(query: PhysicalQuery) -> Iterator[Recipe]:
     """Yield the recipe of each operator once, inputs first."""
-    seen: set[PhysicalNode] = set()
+    seen: set[int] = set()  # equal parts of a plan are one node
 
     def visit(node: PhysicalNode | SourceNode) -> Iterator[Recipe]:
-        if isinstance(node, SourceNode) or node in seen:
+        if isinstance(node, SourceNode) or id(node) in seen:
             return
-        seen.add(node)
+        seen.add(id(node))
         for ref in node.inputs:
             yield from visit(ref.node)
         yield node.recipe

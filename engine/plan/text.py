@@ -9,6 +9,7 @@ from typing import Any
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, NULL, TEXT, Kind
 from millstream.engine.expressions.build import integer_literal
+from millstream.engine.expressions.chain import CHAIN
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal
 from millstream.engine.expressions.values import format_date, format_decimal, format_timestamp
 from millstream.engine.language.names import quote_name
@@ -79,6 +80,9 @@ class _Writer:
             return f" {name.upper()} ".join(self._operand(a) for a in arguments)
         if name in _INFIX:
             return f" {name} ".join(self._operand(a) for a in arguments)
+        if name == CHAIN:
+            following = (f" {operator} {self._operand(a)}" for operator, a in zip(node.options, arguments[1:], strict=True))
+            return self._operand(arguments[0]) + "".join(following)
         if name in _DISTINCT:
             return f"{self._operand(arguments[0])} {_DISTINCT[name]} {self._operand(arguments[1])}"
         if name in _POSTFIX:
@@ -115,7 +119,7 @@ class _Writer:
 
 
 def _is_plain_call(node: Call) -> bool:
-    infix = (*_INFIX, *_DISTINCT, *_POSTFIX, "and", "or", "not", "neg", "between", "in", "like", "ilike")
+    infix = (*_INFIX, CHAIN, *_DISTINCT, *_POSTFIX, "and", "or", "not", "neg", "between", "in", "like", "ilike")
     return node.function not in infix
 
 

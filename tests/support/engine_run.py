@@ -206,7 +206,10 @@ class SqlEngine(Engine):
                 self.network.create_stream(definition)
 
     def select(self, text: str, name: str = "q", *, class_node: ClassNode = DEFAULT_CLASS_NODE) -> GraphDelta:
-        plan = plan_select(text, self.catalog).physical
+        return self.start(plan_select(text, self.catalog).physical, name, class_node=class_node)
+
+    def start(self, plan: PhysicalQuery, name: str, *, class_node: ClassNode = DEFAULT_CLASS_NODE) -> GraphDelta:
+        """Bring a plan into force."""
         self.results[name] = []
         delta = self.network.add_query(name, plan, self.results[name].append, class_node=class_node)
         self.network.attach(delta.query.id)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from millstream.engine.expressions.conjunctions import conjunction, conjuncts
-from millstream.engine.expressions.folding import NOT_CONSTANT
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.data.effort import spend
+from millstream.engine.expressions.build import conjunction, conjuncts
+from millstream.engine.expressions.compile import NOT_CONSTANT
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform, walk
 from millstream.engine.plan.logical import Filter, Node, Project, with_inputs
 
 
 def bottom_up(node: Node, change: Callable[[Node], Node]) -> Node:
     """Return the plan rebuilt from the leaves, `change` applied to every node."""
+    spend(1 + len(node.attributes) // 8)
     inputs = tuple(bottom_up(below, change) for below in node.inputs)
     if any(a is not b for a, b in zip(inputs, node.inputs, strict=True)):
         node = with_inputs(node, inputs)
@@ -54,11 +56,7 @@ def is_simple(expression: Expression) -> bool:
 
 def is_movable(expression: Expression) -> bool:
     """The value depends on the row alone, so that it may be computed elsewhere. CURRENT_WATERMARK depends on when."""
-    if isinstance(expression, Call) and expression.function in NOT_CONSTANT:
-        return False
-    from millstream.engine.expressions.ir import children
-
-    return all(is_movable(child) for child in children(expression))
+    return not any(isinstance(part, Call) and part.function in NOT_CONSTANT for part in walk(expression))
 
 
 def passes(node: Project, position: int) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName, Unsupported
-from millstream.engine.language.parse import NESTING_MAX, parse_script, parse_statement
+from millstream.engine.language.parse import parse_script, parse_statement
 
 CASES = [
     # text, error, part of the message, line, column
@@ -91,14 +91,6 @@ def test_one_statement_means_one() -> None:
         parse_statement("SELECT a FROM s; SELECT b FROM s")
     with pytest.raises(SyntaxProblem, match="no statement"):
         parse_statement("  -- nothing")
-
-
-def test_deep_nesting_is_refused_and_not_followed() -> None:
-    deep = NESTING_MAX + 1
-    with pytest.raises(SyntaxProblem, match="nested more than"):
-        parse_statement(f"SELECT {'(' * deep}1{')' * deep} FROM s")
-    with pytest.raises(SyntaxProblem, match="nested too deeply"):
-        parse_statement(f"SELECT {'- ' * 5_000}1 FROM s")
 
 
 def _check(problem: EngineError) -> None:

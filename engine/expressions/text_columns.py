@@ -1,0 +1,200 @@
+"""Whole columns to text and back: what CAST, CSV, and error rows use. The same spelling as `values.format_value` and `values.parse_value`.
+
+Rows in the plain spelling go through Arrow's parsers at once; only the others are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from millstream.engine.data.arrow import arrow_type, column_from_arrow, mask_from_arrow, validity_of, with_validity
+from millstream.engine.data.calendar import INT64_MIN
+from millstream.engine.data.calendar import zone as named_zone
+from millstream.engine.data.column import Column, Mask, numpy_dtype
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.types import DataType, Kind
+from millstream.engine.expressions.values import format_decimal, format_double, format_timestamp, format_value, parse_value
+from millstream.protocol.values import arrow_functions as pc
+
+# datetime64 writes the years 0000 to 9999 in one width; others are written one by one.
+_YEAR_0000_US = -62_167_219_200_000_000
+_YEAR_10000_US = 253_402_300_800_000_000
+
+
+def format_column(column: Column) -> Any:
+    """Return the Arrow string array that shows the column, NULL where it is NULL."""
+    kind = column.type.kind
+    if kind is Kind.TEXT:
+        return column.values
+    if kind in (Kind.INT, Kind.BIGINT):
+        return pc.cast(with_validity(pa.array(column.values), column.valid), pa.string())
+    if kind is Kind.BOOLEAN:
+        return with_validity(pa.array(["false", "true"]).take(pa.array(column.values.view(np.int8))), column.valid)
+    if kind is Kind.NULL:
+        return pa.nulls(len(column), pa.string())
+    if kind is Kind.LIST:
+        return pa.array([None if v is None else format_list(v) for v in list_texts(column)], pa.string())
+    return with_validity(pa.array(_texts(column), pa.string()), column.valid)
+
+
+def _texts(column: Column) -> list[str]:
+    """Return the texts of a NumPy-stored column, of the arbitrary values under NULL too."""
+    values, type_ = column.values, column.type
+    if type_.kind is Kind.DOUBLE:
+        return [repr(v) if v - v == 0.0 else format_double(v) for v in values.tolist()]
+    if type_.kind is Kind.DECIMAL:
+        scale = type_.scale
+        return [format_decimal(v, scale) for v in values.tolist()]
+    if type_.kind is Kind.TIMESTAMP:
+        return _timestamp_texts(values)
+    return [str(format_value(v, type_)) for v in values.tolist()]
+
+
+def _timestamp_texts(values: Any) -> list[str]:
+    plain = (values >= _YEAR_0000_US) & (values < _YEAR_10000_US)
+    if not plain.all():
+        return [format_timestamp(v) if v != INT64_MIN else "" for v in values.tolist()]
+    texts: list[str] = np.datetime_as_string(values.astype("datetime64[us]"), unit="us").tolist()
+    if not (values % 1_000_000).any():
+        return [t[:19] + "Z" for t in texts]
+    return [_shortened(t) for t in texts]
+
+
+def _shortened(text: str) -> str:
+    """Keep no, three or six digits of the fraction."""
+    if text.endswith("000"):
+        return text[:19] + "Z" if text.endswith("000000") else text[:23] + "Z"
+    return text + "Z"
+
+
+def list_texts(column: Column) -> list[list[str | None] | None]:
+    """Return the elements of each list as texts."""
+    element = column.type.element
+    assert element is not None
+    flat = column.values.flatten()
+    shown = format_column(column_from_arrow(flat.cast(arrow_type(element)), element)).to_pylist()
+    result: list[list[str | None] | None] = []
+    start = 0
+    for count in pc.list_value_length(column.values).to_pylist():
+        result.append(None if count is None else shown[start : start + count])
+        start += count or 0
+    return result
+
+
+def format_list(elements: list[str | None]) -> str:
+    """Return a list as [a, b, NULL]."""
+    return "[" + ", ".join("NULL" if e is None else e for e in elements) + "]"
+
+
+_CLOCK = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_LOCAL_TIMESTAMP = _CLOCK + "$"
+_OFFSET_TIMESTAMP = _CLOCK + r"(Z|[+-][0-9]{2}:[0-9]{2})$"
+_PLAIN: dict[Kind, str] = {
+    Kind.INT: r"^-?[0-9]{1,9}$",
+    Kind.BIGINT: r"^-?[0-9]{1,18}$",
+    Kind.DOUBLE: r"^-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$",
+    Kind.DATE: r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+}
+
+
+@dataclass(slots=True)
+class Parsed:
+    """A parsed column. `failed` maps the position of each row that did not fit to the reason; such rows are NULL in the column."""
+
+    column: Column
+    failed: dict[int, str] = field(default_factory=dict)
+
+
+def parse_column(texts: Any, type_: DataType, zone: str | None = None, *, exact: bool = False) -> Parsed:
+    """Return an Arrow string array as a column of `type_`; NULL stays NULL.
+
+    `zone` is the zone of TIMESTAMP text without an offset; `exact` refuses DECIMAL digits beyond the scale instead of rounding.
+    """
+    if type_.kind is Kind.TEXT:
+        return Parsed(Column(type_, texts))
+    valid = validity_of(texts)
+    if type_.kind is Kind.TIMESTAMP:
+        done, values = _plain_timestamps(texts, zone)
+    else:
+        done, values = _plain_values(texts, type_)
+    todo = ~done if valid is None else ~done & valid
+    if not todo.any():
+        return Parsed(Column(type_, values, valid))
+    return _finish_singly(texts, type_, values, valid, np.flatnonzero(todo), zone, exact)
+
+
+def _plain_pattern(type_: DataType) -> str | None:
+    if type_.kind is Kind.DECIMAL:
+        whole = type_.precision - type_.scale
+        fraction = rf"(\.[0-9]{{1,{type_.scale}}})?" if type_.scale else ""
+        return rf"^-?[0-9]{{1,{whole}}}{fraction}$" if whole else None
+    return _PLAIN.get(type_.kind)
+
+
+def _plain_values(texts: Any, type_: DataType) -> tuple[Mask, Any]:
+    """Parse the rows in the plain spelling; return where that was possible, and the values (zero elsewhere)."""
+    rows = len(texts)
+    pattern = _plain_pattern(type_)
+    if pattern is not None and rows:
+        matches = pc.match_substring_regex(texts, pattern)
+        plain = mask_from_arrow(matches)
+        if matches.null_count:
+            plain = plain & mask_from_arrow(pc.is_valid(texts))
+        parsed = _cast(texts, plain, arrow_type(type_))
+        if parsed is not None:
+            return plain, _filled(column_from_arrow(parsed, type_).values, plain)
+    return np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=numpy_dtype(type_))
+
+
+def _cast(texts: Any, plain: Mask, target: Any) -> Any:
+    """Cast the plain rows with Arrow; None when one of them does not fit after all (a 30th of February)."""
+    chosen = texts if plain.all() else texts.filter(pa.array(plain))
+    try:
+        return pc.cast(chosen, target)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _filled(values: Any, plain: Mask) -> Any:
+    if len(values) == len(plain):
+        return values
+    filled = np.zeros(len(plain), dtype=values.dtype)
+    filled[plain] = values
+    return filled
+
+
+def _plain_timestamps(texts: Any, zone: str | None) -> tuple[Mask, Any]:
+    """Text with offsets and text without are each cast at once."""
+    rows = len(texts)
+    done, values = np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.int64)
+    present = mask_from_arrow(pc.is_valid(texts))
+    for pattern, target in ((_OFFSET_TIMESTAMP, pa.timestamp("us", "UTC")), (_LOCAL_TIMESTAMP, pa.timestamp("us"))):
+        if done.all():
+            break
+        plain = mask_from_arrow(pc.match_substring_regex(texts, pattern)) & present
+        parsed = _cast(texts, plain, target) if plain.any() else None
+        if parsed is not None:
+            instants = np.asarray(parsed.view(pa.int64()))
+            local = pattern == _LOCAL_TIMESTAMP and zone is not None
+            values[plain] = named_zone(zone).to_utc(instants) if local and zone is not None else instants
+            done |= plain
+    return done, values
+
+
+def _finish_singly(texts: Any, type_: DataType, values: Any, valid: Mask | None, index: Any, zone: str | None, exact: bool) -> Parsed:
+    values = values.copy()
+    valid = np.ones(len(texts), dtype=np.bool_) if valid is None else valid.copy()
+    failed: dict[int, str] = {}
+    seen: dict[str, Any] = {}
+    for i, text in zip(index.tolist(), texts.take(pa.array(index)).to_pylist(), strict=True):
+        try:
+            if text not in seen:
+                seen[text] = parse_value(text, type_, zone, exact=exact)
+            values[i] = seen[text]
+        except ValueError as error:
+            failed[i] = str(error)
+            valid[i] = False
+    return Parsed(Column(type_, values, None if valid.all() else valid), failed)
