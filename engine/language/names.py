@@ -6,7 +6,6 @@ import difflib
 import unicodedata
 from collections.abc import Iterable
 from heapq import nsmallest
-from os.path import commonprefix
 
 from millstream.engine.data.errors import InvalidDefinition
 
@@ -49,9 +48,17 @@ def suggest(word: str, known: Iterable[str], compared_max: int = COMPARED_MAX) -
     candidates = {name.lower(): name for name in known}
     names = sorted(candidates)
     if len(names) > compared_max:
-        names = nsmallest(compared_max, names, key=lambda name: (-len(commonprefix((name, wanted))), abs(len(name) - len(wanted))))
+        names = nsmallest(compared_max, names, key=lambda name: (-_alike(name, wanted), abs(len(name) - len(wanted))))
     found = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
     return candidates[found[0]] if found else None
+
+
+def _alike(name: str, other: str) -> int:
+    """Return how many characters two names begin with alike."""
+    for at, (mine, theirs) in enumerate(zip(name, other, strict=False)):
+        if mine != theirs:
+            return at
+    return min(len(name), len(other))
 
 
 def shown(name: str) -> str:
