@@ -254,6 +254,7 @@ class Session:
         )
         self.break_off("overloaded", message)
         self.connection.discard_received()
+        self.requests.clear()
         if self._inflow.waits_for_the_peer:
             self.transport.abort()  # what is unsent would be kept until it is read
 

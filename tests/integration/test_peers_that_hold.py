@@ -11,6 +11,7 @@ from millstream.client.errors import MillstreamError
 from millstream.protocol import limits as limits_of_protocol
 from millstream.protocol.messages import CancelRequest, Credit, Failure, Ping, Pong, Reply, Statement
 from millstream.server.net import limits
+from millstream.server.net.inflow import Hold
 from millstream.server.net.pacing import Allowance, Pacer
 from millstream.server.net.peer_memory import PeerMemory
 
@@ -415,3 +416,30 @@ def test_one_peer_whatever_it_holds_is_no_more_than_the_budget() -> None:
     memory.note(alone, MIB + 1)
     assert alone.evicted
     assert memory.total_bytes == 0
+
+
+def test_a_peer_that_leaves_while_it_is_not_read_from_is_missed() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us")
+        for unread in (True, False):
+            leaving = await harness.client()
+            await leaving.submit("SELECT v FROM s")
+            session = list(harness.server.application.sessions.values())[-1]
+            transport = leaving._wire._transport
+            assert transport is not None
+            if unread:
+                transport.pause_reading()
+                leaving._wire._connection._dialogue.requests_max = 10**9
+                while not session.writing_paused:
+                    for _ in range(1_000):
+                        leaving._wire.send(Ping(1))
+                    await asyncio.sleep(0)
+            else:
+                session._inflow.hold(Hold.UNANSWERED)
+            transport.abort()
+            await until(lambda: len(harness.server.application.sessions) == 1, "its session is gone")
+            while len(await client.execute("SHOW QUERIES")):
+                await asyncio.sleep(0.01)
+
+    run(test, messages_per_s_max=100_000_000, within_s=60)
