@@ -103,6 +103,7 @@ class Application:
         self.policies_failed = 0
         self.ready = False
         self.stopping = False
+        self.is_stuck = False  # a statement did not end when the server was told to stop
         self.broken = ""
         """Why nothing is run any more, if that is so: a fault of ours that only another start mends."""
         self.when_broken: Callable[[], object] = lambda: None  # called on the loop
@@ -192,7 +193,8 @@ class Application:
         for session in tuple(self.sessions.values()):
             self.each(session.subscriptions.values(), lambda subscription: subscription.finish("stopping", FAREWELL))
         self.each(self.sessions.values(), lambda session: session.say_goodbye(FAREWELL))
-        self._executor.shutdown(wait=executing.done())
+        self.is_stuck = not executing.done()
+        self._executor.shutdown(wait=not self.is_stuck)
         if self.journaling is not None:
             await self.loop.run_in_executor(None, self.journaling.stop)
         self.host.close_functions()

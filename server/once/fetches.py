@@ -11,15 +11,30 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from millstream.server.errors import ServerError
-from millstream.server.net.session import Running
 from millstream.server.once.question import Question
 from millstream.server.once.worker import Worker
 from millstream.server.results.outcome import Outcome
 
 Item = TypeVar("Item")
+
+
+class Awaited(Protocol):
+    """A request that is answered aside (`net/session.py`): its outcome goes to a future, unless it was given up before."""
+
+    def is_given_up(self) -> bool:
+        """Say whether nobody waits any more; from any thread."""
+        ...
+
+    def settle(self, outcome: Any) -> None:
+        """Give the outcome."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Give what went wrong."""
+        ...
 
 
 class TooMany(ServerError):
@@ -84,7 +99,7 @@ class Fetches:
         """How many wait for their turn."""
         return len(self._waiting)
 
-    async def answer(self, peer: Hashable, running: Running, done: asyncio.Future[Any], ask: Callable[[], Awaitable[Question]]) -> Outcome:
+    async def answer(self, peer: Hashable, running: Awaited, done: asyncio.Future[Any], ask: Callable[[], Awaitable[Question]]) -> Outcome:
         """Wait for the peer's turn, let `ask` take what is held then, and have it answered. `done` fails when the request is given up.
 
         TooMany when too many wait, and what `Worker.ask` raises.
@@ -118,7 +133,7 @@ class Fetches:
             self._waiting.remove(peer, turn)
         done.result()
 
-    def _ask(self, worker: Worker, question: Question, running: Running, loop: asyncio.AbstractEventLoop) -> None:
+    def _ask(self, worker: Worker, question: Question, running: Awaited, loop: asyncio.AbstractEventLoop) -> None:
         """Run on a thread of its own."""
         try:
             settle = partial(running.settle, worker.ask(question, running.is_given_up))
