@@ -25,7 +25,7 @@ REASONS_KEPT_MAX = 10
 NS_PER_S = 1_000_000_000
 
 
-class Publisher(Protocol):
+class RowPublisher(Protocol):
     """What the pacing thread needs of the client."""
 
     def publish(self, stream: str, data: Any) -> Any:
@@ -84,7 +84,7 @@ class Pacer:
 
     def __init__(
         self,
-        publisher: Publisher,
+        publisher: RowPublisher,
         targets: Sequence[Target],
         totals: Sequence[int],
         position: Position,

@@ -42,7 +42,7 @@ from millstream.scheduler.selectors.turns import TurnsSelector
 from millstream.scheduler.selectors.two_level import TwoLevelSelector
 from millstream.scheduler.selectors.two_lists import TwoListsSelector
 from millstream.scheduler.spec import OptionValue, PolicySpec
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 from millstream.scheduler.traversals import min_latency, min_memory, upstream_first
 from millstream.scheduler.units.cuts import OperatorToEndUnits, OperatorUnits, PathUnits, QueryUnits
 from millstream.scheduler.units.segments import SegmentUnits, simplified_segments
@@ -80,7 +80,7 @@ COMMON_OPTIONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PolicyParts:
     """One policy: parts by name, and how to build what it brings of its own. `options` are names with their defaults."""
 
     name: str
@@ -104,7 +104,7 @@ class Policy:
     ranking: Ranking | None
     turns: Turns | None
     traversal: Traversal
-    train: Train
+    train: TrainShape
     schedule: int
     threshold: int
     adapt: bool | None
@@ -143,12 +143,14 @@ def _cut(name: str) -> Callable[[Options], Cutter]:
     return lambda options: CUTS[name]
 
 
-def _sharaf(name: str, section: str, summary: str, ranking: type[Ranking], *, weighing: str | None = None, moving: bool = False) -> Row:
+def _sharaf(
+    name: str, section: str, summary: str, ranking: type[Ranking], *, weighing: str | None = None, moving: bool = False
+) -> PolicyParts:
     """A row of Sharaf's: at query or operator level; what moves with time goes by scan or, factored, by threshold."""
     options: dict[str, OptionValue] = {"level": "query"}
     if weighing is not None:
         options["sharing"] = "tree"
-    return Row(
+    return PolicyParts(
         name,
         f"Sharaf 2007, {section}",
         summary,
@@ -159,65 +161,74 @@ def _sharaf(name: str, section: str, summary: str, ranking: type[Ranking], *, we
     )
 
 
-def _aurora(name: str, summary: str, ranking: Callable[[Options], Ranking], selectors: tuple[str, ...], **more: OptionValue) -> list[Row]:
+def _aurora(
+    name: str, summary: str, ranking: Callable[[Options], Ranking], selectors: tuple[str, ...], **more: OptionValue
+) -> list[PolicyParts]:
     """Two rows of Aurora's: box by box, and pushing through from input boxes to the output."""
     source = "Carney 2005, 4.4"
     return [
-        Row(name, source, summary, _cut("operators"), selectors, ranking=ranking, options=more),
-        Row(f"{name}-push-through", source, f"{summary}; then on to the output", _cut("operators-to-end"), selectors, ranking=ranking,
-            options=more),
-    ]  # fmt: skip
+        PolicyParts(name, source, summary, _cut("operators"), selectors, ranking=ranking, options=more),
+        PolicyParts(
+            f"{name}-push-through",
+            source,
+            f"{summary}; then on to the output",
+            _cut("operators-to-end"),
+            selectors,
+            ranking=ranking,
+            options=more,
+        ),
+    ]
 
 
 _BSD = "balanced slowdown: normalized rate times slowdown so far"
 
 _ROWS = (
-    Row("round-robin", "Pajjuri 2004, 4.1.1", "all operators in turn, bottom-up, equal quantum", _cut("operators"), ("turns",),
+    PolicyParts("round-robin", "Pajjuri 2004, 4.1.1", "all operators in turn, bottom-up, equal quantum", _cut("operators"), ("turns",),
         turns=lambda options: RoundRobin()),
-    Row("weighted-round-robin", "Pajjuri 2004, 4.1.2", "operators in turn, quantum by weight", _cut("operators"), ("turns",),
+    PolicyParts("weighted-round-robin", "Pajjuri 2004, 4.1.2", "operators in turn, quantum by weight", _cut("operators"), ("turns",),
         turns=lambda options: WeightedRoundRobin(_number(options, "leaf"), _number(options, "join")),
         options={"leaf": 2.0, "join": 3.0}),
-    Row("path-capacity", "Pajjuri 2004, 4.1.3", "path of the greatest capacity first", _cut("paths"), ("heap", "scan"),
+    PolicyParts("path-capacity", "Pajjuri 2004, 4.1.3", "path of the greatest capacity first", _cut("paths"), ("heap", "scan"),
         ranking=lambda options: PathCapacity()),
-    Row("segment", "Pajjuri 2004, 4.1.4", "segment that frees the most bytes per second first", _cut("segments"), ("heap", "scan"),
+    PolicyParts("segment", "Pajjuri 2004, 4.1.4", "segment that frees the most bytes per second first", _cut("segments"), ("heap", "scan"),
         ranking=lambda options: MemoryRelease()),
-    Row("simplified-segment", "Pajjuri 2004, 4.1.5", "the same with at most two segments a path",
+    PolicyParts("simplified-segment", "Pajjuri 2004, 4.1.5", "the same with at most two segments a path",
         lambda options: simplified_segments(_number(options, "gamma")), ("heap", "scan"),
         ranking=lambda options: MemoryRelease(), options={"gamma": 0.5}),
-    Row("superbox", "Carney 2005, 3.3.2", "whole queries in turn, walked min-cost, min-latency or min-memory", _cut("queries"),
+    PolicyParts("superbox", "Carney 2005, 3.3.2", "whole queries in turn, walked min-cost, min-latency or min-memory", _cut("queries"),
         ("turns",), turns=lambda options: RoundRobin(), traversal="min-cost"),
     _sharaf("fcfs", "3.2", "the oldest tuple first", FirstComeFirstServed),
     _sharaf("srpt", "3.2", "the least ideal time first", ShortestRemainingProcessingTime),
-    Row("rr", "Aurora, in Sharaf 2007, 3.2", "queries in turn, inside by output rate or latency", _by_level, ("two-level",),
+    PolicyParts("rr", "Aurora, in Sharaf 2007, 3.2", "queries in turn, inside by output rate or latency", _by_level, ("two-level",),
         ranking=lambda options: _inner(options), options={"level": "query", "inner": "rb"}),
-    Row("rb", "Aurora, in Sharaf 2007, 3.2", "operators by output rate", _cut("operators"), ("heap", "scan"),
+    PolicyParts("rb", "Aurora, in Sharaf 2007, 3.2", "operators by output rate", _cut("operators"), ("heap", "scan"),
         ranking=lambda options: HighestRate()),
-    Row("ml", "Carney 2005, 4.3.2", "operators by how cheap an output is to get", _cut("operators"), ("heap", "scan"),
+    PolicyParts("ml", "Carney 2005, 4.3.2", "operators by how cheap an output is to get", _cut("operators"), ("heap", "scan"),
         ranking=lambda options: MinimalLatency()),
     _sharaf("hr", "3.3.1", "greatest output rate first", HighestRate, weighing="output_per_tuple"),
     _sharaf("hnr", "3.3.2", "greatest output rate by ideal time first", HighestNormalizedRate, weighing="normalized_output"),
     _sharaf("lsf", "3.4.1", "the greatest slowdown so far first", LongestStretchFirst, moving=True),
     _sharaf("brt", "3.4.3", "balanced response time: rate times wait", BalanceResponseTime, moving=True),
-    Row("bsd-naive", "Sharaf 2007, 3.4.2", _BSD + ", every unit ranked", _shared("normalized_square"), ("scan", "threshold"),
+    PolicyParts("bsd-naive", "Sharaf 2007, 3.4.2", _BSD + ", every unit ranked", _shared("normalized_square"), ("scan", "threshold"),
         ranking=lambda options: BalanceSlowdown(), options={"level": "query", "sharing": "tree"}),
-    Row("bsd-uniform", "Sharaf 2007, 3.7", _BSD + ", uniform clusters", _shared("normalized_square"), ("uniform-clusters",),
+    PolicyParts("bsd-uniform", "Sharaf 2007, 3.7", _BSD + ", uniform clusters", _shared("normalized_square"), ("uniform-clusters",),
         ranking=lambda options: BalanceSlowdown(), options={"level": "query", "sharing": "tree", "clusters": 12}),
-    Row("bsd-log", "Sharaf 2007, 3.7", _BSD + ", logarithmic clusters", _shared("normalized_square"), ("log-clusters",),
+    PolicyParts("bsd-log", "Sharaf 2007, 3.7", _BSD + ", logarithmic clusters", _shared("normalized_square"), ("log-clusters",),
         ranking=lambda options: BalanceSlowdown(), options={"level": "query", "sharing": "tree", "clusters": 12}),
-    Row("chain", "Babcock et al. 2003", "steepest segment of the progress chart first", _cut("operators"), ("heap", "scan"),
+    PolicyParts("chain", "Babcock et al. 2003", "steepest segment of the progress chart first", _cut("operators"), ("heap", "scan"),
         ranking=lambda options: Chain()),
-    Row("fas", "Sharaf 2007, 4.3", "freshness: chance of news per second", _by_level, ("calendar", "heap", "scan"),
+    PolicyParts("fas", "Sharaf 2007, 4.3", "freshness: chance of news per second", _by_level, ("calendar", "heap", "scan"),
         ranking=lambda options: FreshnessAware(_number(options, "beta")), options={"level": "query", "beta": 1.0}),
-    Row("edf", "Sharaf 2007, 3.5", "the nearest deadline first", _by_level, ("heap", "scan"),
+    PolicyParts("edf", "Sharaf 2007, 3.5", "the nearest deadline first", _by_level, ("heap", "scan"),
         ranking=lambda options: EarliestDeadlineFirst(), options={"level": "query"}),
-    Row("edf-hr", "Sharaf 2007, 3.5.2", "deadlines while they can be met, rates for what is late", _by_level, ("two-lists", "scan"),
+    PolicyParts("edf-hr", "Sharaf 2007, 3.5.2", "deadlines while they can be met, rates for what is late", _by_level, ("two-lists", "scan"),
         ranking=lambda options: RateDeadlineHybrid(), options={"level": "query"}),
-    Row("cqc", "Pham 2013, III-A", "classes in turn by quota, inside by any rank", _by_level, ("class-turns",),
+    PolicyParts("cqc", "Pham 2013, III-A", "classes in turn by quota, inside by any rank", _by_level, ("class-turns",),
         ranking=lambda options: _inside_class(str(options["inner"])), options={"level": "query", "inner": "hr", "k": 10.0}),
     *_aurora("fixed-priority", "the least fixed slack first", lambda options: FixedPriority(), ("heap", "scan")),
     *_aurora("slope-slack", "utility lost per second, then slack", lambda options: SlopeSlack(), ("scan",)),
     *_aurora("bucketing", "slope-slack in buckets with a calendar", lambda options: SlopeSlack(), ("buckets",), gradients=5, slacks=4),
-    Row("user", "a file", "a ranking of your own", _by_level, ("scan",), ranking=lambda options: _user(options),
+    PolicyParts("user", "a file", "a ranking of your own", _by_level, ("scan",), ranking=lambda options: _user(options),
         options={"level": "query", "file": ""}),
 )  # fmt: skip
 
@@ -245,10 +256,10 @@ def _user(options: Options) -> Ranking:
     return load_user_ranking(str(options["file"]))
 
 
-CATALOG: Mapping[str, Row] = {row.name: row for row in _ROWS}
+CATALOG: Mapping[str, PolicyParts] = {row.name: row for row in _ROWS}
 
 
-def build(spec: PolicySpec, *, default_train: Train, default_schedule: int = 1) -> Policy:
+def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int = 1) -> Policy:
     """Put a policy together; raises `PolicyError` naming what is unknown or does not fit."""
     spec = PolicySpec(ALIASES.get(spec.name, spec.name), spec.options)
     row = CATALOG.get(spec.name)
@@ -279,7 +290,7 @@ def build(spec: PolicySpec, *, default_train: Train, default_schedule: int = 1) 
     )
 
 
-def _options(row: Row, spec: PolicySpec) -> dict[str, OptionValue]:
+def _options(row: PolicyParts, spec: PolicySpec) -> dict[str, OptionValue]:
     options = dict(row.options)
     seen: set[str] = set()
     for key, value in spec.options:
@@ -293,10 +304,10 @@ def _options(row: Row, spec: PolicySpec) -> dict[str, OptionValue]:
     return options
 
 
-def _train(options: Options, default: Train) -> Train:
+def _train(options: Options, default: TrainShape) -> TrainShape:
     if "quantum" in options:
-        return Train.of_quantum(options["quantum"])
-    return Train.parse(options["train"]) if "train" in options else default
+        return TrainShape.of_quantum(options["quantum"])
+    return TrainShape.parse(options["train"]) if "train" in options else default
 
 
 def _refuse_nonsense(options: Options, given: Set[str]) -> None:
@@ -324,7 +335,7 @@ def _flag(value: OptionValue, key: str) -> bool:
     return value
 
 
-def _cutter(row: Row, options: Options) -> Cutter:
+def _cutter(row: PolicyParts, options: Options) -> Cutter:
     if "units" not in options:
         return row.units(options)
     name = str(options["units"])
@@ -333,7 +344,7 @@ def _cutter(row: Row, options: Options) -> Cutter:
     return CUTS[name]
 
 
-def _selector(row: Row, options: Options, ranking: Ranking | None) -> Selector:
+def _selector(row: PolicyParts, options: Options, ranking: Ranking | None) -> Selector:
     name = str(options.get("selector", row.selectors[0]))
     if name not in row.selectors:
         raise PolicyError(f"policy '{row.name}' does not go with selector '{name}'", hint="it goes with " + ", ".join(row.selectors))

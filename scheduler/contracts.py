@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.qos import GraphTable
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import UnitView, View
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 FloatColumn = NDArray[np.float64]
 Cutter = Callable[[Ledger, Estimates], UnitSet]
-Traversal = Callable[[Network, Estimates, Sequence[int]], list[int]]
+Traversal = Callable[[NetworkModel, Estimates, Sequence[int]], list[int]]
 """Turns the members of a unit (children before parents) into the order of steps; an operator may come more than once."""
 
 

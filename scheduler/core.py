@@ -34,16 +34,16 @@ from millstream.scheduler.events import (
     WorkDone,
     WorkFailure,
 )
-from millstream.scheduler.express import Charge, ExpressLane, Outcomes, check_policy, quick_selector
+from millstream.scheduler.express import DecisionCost, ExpressLane, PathForesight, check_policy, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import UNIT_COST_FALLS, UNIT_COST_RISES
 from millstream.scheduler.load.control import LoadControl
 from millstream.scheduler.locks import Outstanding, QueryMarks
 from millstream.scheduler.measures import Measures
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.orders import OrderMaker
-from millstream.scheduler.receipts import Receipts
+from millstream.scheduler.receipts import ReceiptBook
 from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
@@ -61,7 +61,7 @@ class SchedulerCore:
 
     def __init__(self, policy: PolicySpec = FALLBACK, settings: CoreSettings | None = None) -> None:
         self.settings = settings or CoreSettings()
-        self.network = Network()
+        self.network = NetworkModel()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
         self.estimates = Estimates(self.network, adapt=self.settings.adapt)
         self.estimates.set_aging(self.settings.window, self.settings.aging)
@@ -86,7 +86,7 @@ class SchedulerCore:
         self._reports: list[Instruction] = []
         self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
         self.load: LoadControl | None = LoadControl(self.settings.load, self.ledger, self.estimates) if self.settings.load else None
-        self._receipts = Receipts(self.ledger, self.estimates, self.load)
+        self._receipts = ReceiptBook(self.ledger, self.estimates, self.load)
         self._spent = [0, 0]
         self._take: dict[type[Any], Callable[[Any, int], None]] = {
             Arrived: self._take_arrived,
@@ -213,7 +213,7 @@ class SchedulerCore:
 
     # ---- many decisions at once
 
-    def express_lane(self, outcomes: Outcomes, charge: Charge | None = None) -> ExpressLane:
+    def express_lane(self, outcomes: PathForesight, charge: DecisionCost | None = None) -> ExpressLane:
         """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
         policy = self._policy
         if isinstance(policy.selector, ClassTurnsSelector) or self.load is not None:

@@ -34,7 +34,7 @@ import numpy as np
 from millstream.engine.data.graph import OperatorNode, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.limits import AGING, COST_NS_MIN, SELECTIVITY_MIN, WINDOW_TUPLES
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.paths import IdealPaths, is_join, sums_at
 from numpy.typing import NDArray
 
@@ -69,7 +69,7 @@ class CostLine:
 
 
 @dataclass(slots=True)
-class Measured:
+class OperatorMeans:
     """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen.
 
     The sums `rows_in` to `products` add up until `due` tuples have come, at most a window, and then enter the means.
@@ -96,7 +96,7 @@ class Measured:
 
 
 class Estimates:
-    """Measured columns and path sums, indexed by the network's operator slots.
+    """OperatorMeans columns and path sums, indexed by the network's operator slots.
 
     Published columns (`selectivity`, `cost_ns` and the sums) change only in `refresh`; `version` grows when they do.
     """
@@ -109,12 +109,12 @@ class Estimates:
     normalized_square: FloatColumn
     ideal_time_ns: FloatColumn
 
-    def __init__(self, network: Network, *, adapt: bool = True, aging: float = AGING, window: int = WINDOW_TUPLES) -> None:
+    def __init__(self, network: NetworkModel, *, adapt: bool = True, aging: float = AGING, window: int = WINDOW_TUPLES) -> None:
         self.network = network
         self.adapt = adapt
         self.window = window
         self.version = 0
-        self.measured: list[Measured | None] = []
+        self.measured: list[OperatorMeans | None] = []
         self.ideal_of_query: dict[QueryId, float] = {}
         self._log_keep = math.log(1.0 - aging) / window
         self._capacity = 0
@@ -128,7 +128,7 @@ class Estimates:
         self._paths: IdealPaths | None = None
         self._ideal_times: FloatColumn = np.zeros(0)
         self.edge_factor: FloatColumn = np.ones(16)
-        self._ports: dict[int, Measured] = {}
+        self._ports: dict[int, OperatorMeans] = {}
         self.has_ports = False
         """Whether any operator has, or had, a selectivity per input port."""
         self._join_priors: dict[int, None] = {}
@@ -159,7 +159,7 @@ class Estimates:
             self._grow(slot + 1)
             cost = max(COST_NS_MIN, node.cost_ns + node.call_ns)
             selectivity = max(SELECTIVITY_MIN, node.selectivity)
-            self.measured[slot] = Measured(selectivity, cost, product=cost)
+            self.measured[slot] = OperatorMeans(selectivity, cost, product=cost)
             self.selectivity[slot], self.cost_ns[slot] = selectivity, cost
             self._not_dirty(slot)
             for edge in self.network.inputs[slot]:
@@ -180,7 +180,7 @@ class Estimates:
             self.edge_factor = np.concatenate((self.edge_factor, np.ones(max(edges) + 1)))
         for edge in edges:
             self.edge_factor[edge] = 1.0
-            self._ports[edge] = Measured(selectivity, COST_NS_MIN)
+            self._ports[edge] = OperatorMeans(selectivity, COST_NS_MIN)
             self.has_ports = True
         if self.network.node(slot).window_ns is not None:
             self._join_priors[slot] = None
@@ -307,7 +307,7 @@ class Estimates:
         if one.rows_in >= one.due and (one.calls >= _CALLS_SETTLED or one.seen < _TUPLES_SETTLED) and self._take_window(slot, one):
             self._dirty_runs[slot] = None
 
-    def _take_window(self, slot: int, one: Measured) -> bool:
+    def _take_window(self, slot: int, one: OperatorMeans) -> bool:
         """Take the sums into the means; return whether those have moved enough to be told."""
         rows_in, seen, calls = one.rows_in, one.seen, one.calls
         gain = self._gains.get(rows_in)

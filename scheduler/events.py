@@ -6,29 +6,11 @@ told again. Nobody changes one either; those that come with every train are not 
 
 from __future__ import annotations
 
-from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, QueryId
+from millstream.engine.data.graph import EdgeId, GraphDelta, OperatorId, QueryId
 from millstream.engine.data.records import dataclass
+from millstream.engine.data.work import Arrived as Arrived  # the one event that the engine words: what it appended
 from millstream.engine.data.work import WorkReceipt
 from millstream.scheduler.spec import PolicySpec
-
-
-@dataclass(slots=True)
-class Arrived:
-    """Rows, and items without rows, were appended to a source's log from outside.
-
-    `arrival_ns` is the arrival of the oldest of these rows; of control items (watermark, end of stream, idle mark) only the count
-    is told. Every edge that reads the log sees both. Post it after the append, never before. `total` are the rows ever appended to the log
-    then, where whoever posts knows: so a log that nobody read for a while, of whose rows nobody told, is counted rightly again. `shed` are
-    rows that came with these and were dropped before the log.
-    """
-
-    log: LogId
-    rows: int
-    bytes: int = 0
-    arrival_ns: int = 0
-    controls: int = 0
-    total: int | None = None
-    shed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
 _AHEAD = 256
-"""Outcomes foreseen at a time, in tuples of a log."""
+"""PathForesight foreseen at a time, in tuples of a log."""
 
 _ADAPT_RUNS = 64
 """Where estimates follow measurements, so many runs go by before they are looked at again."""
@@ -42,7 +42,7 @@ _ADAPT_RUNS = 64
 IntColumn = NDArray[np.int64]
 
 
-class Outcomes(Protocol):
+class PathForesight(Protocol):
     """Foresees how far tuples get on paths of operators."""
 
     def codes(self, log: LogId, paths: Sequence[Sequence[OperatorId]], first: int, last: int) -> NDArray[np.uint8]:
@@ -52,8 +52,8 @@ class Outcomes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
-    """What deciding costs in ns: a decision, a rank computed, a queue operation, an order given out."""
+class DecisionCost:
+    """What deciding costs in virtual time: ns a decision, a rank computed, a queue operation, an order given out."""
 
     decision_ns: int = 0
     evaluation_ns: int = 0
@@ -67,7 +67,7 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class Departures:
     """Tuples that left at the ends of paths, in order: slot of the last operator, arrival and departure in ns."""
 
     operator: IntColumn
@@ -116,7 +116,7 @@ def quick_selector(selector: Selector, ranking: Ranking | None, *, single: bool)
 class ExpressLane:
     """Runs units of one cut on foreseen outcomes. Made by `SchedulerCore.express_lane`, which checks that the network fits."""
 
-    def __init__(self, ledger: Ledger, estimates: Estimates, units: UnitSet, outcomes: Outcomes, charge: Charge | None) -> None:
+    def __init__(self, ledger: Ledger, estimates: Estimates, units: UnitSet, outcomes: PathForesight, charge: DecisionCost | None) -> None:
         self.ledger = ledger
         self.estimates = estimates
         self.units = units
@@ -150,7 +150,7 @@ class ExpressLane:
             self._open(unit)
         self._used = self._used_paths()
         self._results = (array("q"), array("q"), array("q"))
-        self._done: list[Passed] = []
+        self._done: list[Departures] = []
         self._charged: tuple[int, int] | None = None
 
     # ---- what the lane works on
@@ -302,7 +302,7 @@ class ExpressLane:
         self.decisions += decisions + (not more)
         return now_ns, more
 
-    def _pay(self, charge: Charge, selector: Selector, orders: int) -> int:
+    def _pay(self, charge: DecisionCost, selector: Selector, orders: int) -> int:
         assert self._charged is not None
         evaluations, moves = selector.evaluations - self._charged[0], selector.moves - self._charged[1]
         self._charged = (selector.evaluations, selector.moves)
@@ -390,14 +390,14 @@ class ExpressLane:
         unit, arrival, finish = (np.frombuffer(column, dtype=np.int64).copy() for column in self._results)
         self._results = (array("q"), array("q"), array("q"))
         last = np.array([path.slots[-1] if path is not None else -1 for path in self._paths], dtype=np.int64)
-        self._done.append(Passed(last[unit], arrival, finish))
+        self._done.append(Departures(last[unit], arrival, finish))
 
-    def passed(self) -> Passed:
+    def passed(self) -> Departures:
         """Return everything that left so far."""
         self._flush()
         names = ("operator", "arrival_ns", "finished_ns")
         columns = [np.concatenate([getattr(part, name) for part in self._done]) for name in names]
-        self._done = [Passed(*columns)]
+        self._done = [Departures(*columns)]
         return self._done[0]
 
 

@@ -14,7 +14,7 @@ from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, 
 from millstream.engine.data.work import EdgeCount, LogCount, StepReceipt
 from millstream.scheduler.errors import LedgerError
 from millstream.scheduler.limits import EDGE_ROWS_MAX, NEVER_NS
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 from numpy.typing import NDArray
 
 IntColumn = NDArray[np.int64]
@@ -62,7 +62,7 @@ class Ledger:
     full_outputs: IntColumn
     newest_ns: IntColumn
 
-    def __init__(self, network: Network, *, edge_rows_max: int = EDGE_ROWS_MAX) -> None:
+    def __init__(self, network: NetworkModel, *, edge_rows_max: int = EDGE_ROWS_MAX) -> None:
         self.network = network
         self.edge_rows_max = edge_rows_max
         self.touched: dict[int, None] = {}

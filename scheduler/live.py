@@ -47,7 +47,7 @@ from millstream.scheduler.mailbox import Mailbox
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 from millstream.scheduler.workers import WorkerPool, run_order
 
 _NS_PER_S = 1_000_000_000
@@ -99,7 +99,7 @@ def live_settings(workers: int) -> CoreSettings:
     """Return the conditions under which a live core decides."""
     return CoreSettings(
         orders_max=1 if workers == 1 else workers * ORDERS_PER_WORKER,
-        train=Train(adaptive=True),
+        train=TrainShape(adaptive=True),
         schedule=SCHEDULE_UNITS_LIVE,
         budget_ns=ORDER_BUDGET_NS,
         estimate_calls=ESTIMATE_CALLS_LIVE,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from millstream.engine.data.graph import Edge, GraphDelta, LogId, OperatorId, OperatorNode
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.estimates import CostLine, Estimates
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.paths import is_join
 
 _ROWS_MIN = 100
@@ -20,7 +20,7 @@ _ROWS_MIN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Did:
+class OperatorActivity:
     """What an operator did during a while."""
 
     calls: int
@@ -30,7 +30,7 @@ class Did:
 
 
 def measured_deltas(
-    network: Network, estimates: Estimates, rates: Mapping[LogId, float], did: Mapping[OperatorId, Did]
+    network: NetworkModel, estimates: Estimates, rates: Mapping[LogId, float], did: Mapping[OperatorId, OperatorActivity]
 ) -> list[GraphDelta]:
     """Return a delta a query, in the order they were added.
 
@@ -51,7 +51,7 @@ def measured_deltas(
     return found
 
 
-def _edges(network: Network, slot: int) -> list[Edge]:
+def _edges(network: NetworkModel, slot: int) -> list[Edge]:
     identity = network.operators.identity
     return [
         Edge(network.edges.identity(edge), network.logs.identity(network.edge_log[edge]), identity(network.edge_producer[edge]),
@@ -63,7 +63,7 @@ def _edges(network: Network, slot: int) -> list[Edge]:
 class _Measures:
     """Cost lines and selectivities by slot."""
 
-    def __init__(self, network: Network, estimates: Estimates, did: Mapping[OperatorId, Did]) -> None:
+    def __init__(self, network: NetworkModel, estimates: Estimates, did: Mapping[OperatorId, OperatorActivity]) -> None:
         self._network, self._estimates, self._did = network, estimates, did
 
     def knows(self, slot: int) -> bool:
@@ -89,7 +89,7 @@ class _Measures:
         return CostLine(line.call_ns * factor, line.tuple_ns * factor)
 
 
-def _measured(network: Network, measures: _Measures, flow: _Flow, slot: int) -> OperatorNode:
+def _measured(network: NetworkModel, measures: _Measures, flow: _Flow, slot: int) -> OperatorNode:
     node = network.node(slot)
     if not measures.knows(slot):
         return node
@@ -109,7 +109,7 @@ def _pair_chance(selectivity: float, window_ns: int, rates: list[float]) -> floa
 class _Flow:
     """Tuples per ns through edges: what came in times the selectivities on the way."""
 
-    def __init__(self, network: Network, measures: _Measures, rates: Mapping[LogId, float]) -> None:
+    def __init__(self, network: NetworkModel, measures: _Measures, rates: Mapping[LogId, float]) -> None:
         self._network, self._measures, self._rates = network, measures, rates
         self._known: dict[int, float] = {}
 

@@ -50,7 +50,7 @@ _LEFT_MAX: Final = 256
 """Queries that have left whose report can still be had."""
 
 
-class Tally:
+class OutputSums:
     """Sums over outputs. Times in ns."""
 
     __slots__ = ("missed", "response_ns", "slowdown", "tardiness_ns", "utility_total")
@@ -62,7 +62,7 @@ class Tally:
         self.utility_total = 0.0
         self.missed = 0
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: OutputSums) -> None:
         """Count everything that another one counted."""
         self.response_ns.merge(other.response_ns)
         self.slowdown.merge(other.slowdown)
@@ -70,9 +70,9 @@ class Tally:
         self.utility_total += other.utility_total
         self.missed += other.missed
 
-    def copy(self) -> Tally:
+    def copy(self) -> OutputSums:
         """Return one that counts on by itself."""
-        found = Tally.__new__(Tally)
+        found = OutputSums.__new__(OutputSums)
         found.response_ns, found.slowdown, found.tardiness_ns = self.response_ns.copy(), self.slowdown.copy(), self.tardiness_ns.copy()
         found.utility_total, found.missed = self.utility_total, self.missed
         return found
@@ -112,7 +112,7 @@ class QueryMeasures:
     def __init__(self, query: QueryNode, epoch_ns: int = 0) -> None:
         self.query, self.identity = query, query.id
         self._epoch_ns = epoch_ns
-        self.tally = Tally()
+        self.tally = OutputSums()
         self.staleness = Staleness()
         self._late_from_ns = late_from_ns(query.qos)
         self._clear()
@@ -191,7 +191,7 @@ class Measures:
         """The last reports of queries that left, the latest some hundred."""
         self.scheduling_ns = 0
         """Time spent deciding, told by whoever drives the core."""
-        self._left_of_class: dict[ClassId, Tally] = {}
+        self._left_of_class: dict[ClassId, OutputSums] = {}
         self._left_utility: tuple[float, int] = (0.0, 0)  # sum over queries that left with outputs, and their number
         self._of_root: dict[OperatorId, list[QueryMeasures]] = {}
         self._kept = array("q")  # results that are not yet given to their queries, as `ChainRuns.taken` has them
@@ -226,7 +226,7 @@ class Measures:
         self.left[query] = one.tally.report(self._staleness(one, now_ns))
         if len(self.left) > _LEFT_MAX:
             del self.left[next(iter(self.left))]
-        self._left_of_class.setdefault(one.query.class_id, Tally()).merge(one.tally)
+        self._left_of_class.setdefault(one.query.class_id, OutputSums()).merge(one.tally)
         if one.tally.response_ns.count:
             self._left_utility = (self._left_utility[0] + one.tally.utility, self._left_utility[1] + 1)
 
@@ -446,8 +446,8 @@ class Measures:
         )
 
 
-def _sum(tallies: Iterable[Tally]) -> Tally:
-    found = Tally()
+def _sum(tallies: Iterable[OutputSums]) -> OutputSums:
+    found = OutputSums()
     for one in tallies:
         found.merge(one)
     return found

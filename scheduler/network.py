@@ -109,7 +109,7 @@ class Readers:
         return len(self.marks) != len(self.consumers)
 
 
-class Network:
+class NetworkModel:
     """Operators, edges, logs, queries and classes that are in force. `version` grows with every change."""
 
     def __init__(self) -> None:
@@ -289,7 +289,7 @@ class Network:
 class Topology:
     """Orders and adjacency that follow from the network's shape, kept up to date query by query."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkModel) -> None:
         self._network = network
         self.order: list[int] = []
         """Slots of all operators that can run, children before parents, queries in the order they were added."""
@@ -424,13 +424,13 @@ class Topology:
         return np.array(slots, dtype=np.int64), columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy()
 
 
-def classes_in_use(network: Network) -> dict[ClassId, ClassNode]:
+def classes_in_use(network: NetworkModel) -> dict[ClassId, ClassNode]:
     """Return the classes of the running queries, by ascending number; one that nobody described has priority 1 and no target."""
     used = sorted({query.class_id for query in network.queries.values()})
     return {one: network.classes.get(one) or ClassNode(one, f"class {one}") for one in used}
 
 
-def shares_in_use(network: Network) -> dict[ClassId, float]:
+def shares_in_use(network: NetworkModel) -> dict[ClassId, float]:
     """Return P_i by the sum of all P (Pham 2013, II)."""
     classes = classes_in_use(network)
     total = sum(node.priority for node in classes.values())

@@ -8,7 +8,7 @@ from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.work import OrderId, Step, WorkOrder
 from millstream.scheduler.contracts import Traversal, Turns
 from millstream.scheduler.limits import ORDER_STEPS_MAX, TRAIN_ROWS_MAX
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 from millstream.scheduler.traversals import upstream_first
 from millstream.scheduler.view import View
 
@@ -20,7 +20,7 @@ class OrderMaker:
     unit produced takes whatever is there (`rows_max` None), or what fits into the quantum where the train is one.
     """
 
-    def __init__(self, view: View, train: Train, traversal: Traversal, turns: Turns | None) -> None:
+    def __init__(self, view: View, train: TrainShape, traversal: Traversal, turns: Turns | None) -> None:
         self.view = view
         self.train = train
         self.traversal = traversal

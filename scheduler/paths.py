@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from millstream.scheduler.network import Network, Topology
+from millstream.scheduler.network import NetworkModel, Topology
 from numpy.typing import NDArray
 
 
@@ -32,7 +32,7 @@ def paths_from(topology: Topology, operator: int) -> list[tuple[int, ...]]:
 FloatColumn = NDArray[np.float64]
 
 
-def is_join(network: Network, slot: int) -> bool:
+def is_join(network: NetworkModel, slot: int) -> bool:
     """Tell whether the operator pairs the tuples of several inputs, so that a result has a parent on each."""
     return len(network.inputs[slot]) > 1 and "join" in network.node(slot).kind
 
@@ -45,7 +45,7 @@ def sums_at(places: NDArray[np.int64], weights: FloatColumn | None = None, minle
 class IdealPaths:
     """Which operators count how often in the ideal time of which query. Follows from the network's shape alone."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkModel) -> None:
         topology = network.topology
         self.version = network.version
         self.queries = list(topology.query_slots)

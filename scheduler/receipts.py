@@ -16,7 +16,7 @@ from millstream.scheduler.measures import Measures
 Counts = dict[str, int]
 
 
-class Receipts:
+class ReceiptBook:
     """Applies receipts in the order in which they come."""
 
     def __init__(self, ledger: Ledger, estimates: Estimates, load: LoadControl | None) -> None:

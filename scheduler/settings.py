@@ -6,7 +6,7 @@ from dataclasses import field
 
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.limits import AGING, EDGE_ROWS_MAX, HEAD_WAIT_NS_MAX, WINDOW_TUPLES
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class CoreSettings:
     """
 
     orders_max: int = 1
-    train: Train = field(default_factory=lambda: Train(count=1))
+    train: TrainShape = field(default_factory=lambda: TrainShape(count=1))
     schedule: int = 1
     budget_ns: int | None = None
     adapt: bool = True

@@ -28,7 +28,7 @@ STORY_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoryEntry:
     """One call of the core: when, what it was told, what it asked for."""
 
     now_ns: int
@@ -40,7 +40,7 @@ class Story:
     """The last entries, oldest first. `cut` tells whether older ones were dropped (then it cannot be replayed from nothing)."""
 
     def __init__(self, entries_max: int = STORY_ENTRIES_MAX) -> None:
-        self._entries: deque[Entry] = deque(maxlen=entries_max)
+        self._entries: deque[StoryEntry] = deque(maxlen=entries_max)
         self.told = 0
 
     @property
@@ -51,12 +51,12 @@ class Story:
     def tell(self, now_ns: int, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
         """Add an entry."""
         self.told += 1
-        self._entries.append(Entry(now_ns, tuple(events), tuple(instructions)))
+        self._entries.append(StoryEntry(now_ns, tuple(events), tuple(instructions)))
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[StoryEntry]:
         return iter(self._entries)
 
     def save(self, file: IO[str]) -> None:
@@ -78,7 +78,7 @@ class Story:
                 entry = _decode(value)
             except (ValueError, KeyError, TypeError) as problem:
                 raise StoryError(f"line {number} of the story cannot be read: {problem}") from problem
-            if not isinstance(entry, Entry):
+            if not isinstance(entry, StoryEntry):
                 raise StoryError(f"line {number} of the story is not an entry")
             story.tell(entry.now_ns, entry.events, entry.instructions)
         return story
@@ -89,7 +89,7 @@ def _words() -> dict[str, type[Any]]:
     """Return the kinds of records that may stand in a story, by name. To ask is to have all their methods written, so only reading does."""
     modules = (graph, work, event_words, instruction_words, spec_words)
     kinds = (item for module in modules for item in vars(module).items())
-    return {name: kind for name, kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)} | {"Entry": Entry}
+    return {name: kind for name, kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)} | {"StoryEntry": StoryEntry}
 
 
 def _check_heading(value: Any) -> None:

@@ -13,12 +13,12 @@ from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.work import WorkReceipt
 from millstream.scheduler.events import Arrived, QueryAdded, WorkDone
 from millstream.scheduler.instructions import Dispatch, Report, SetClassShare, SetDropRatio
-from millstream.scheduler.story import Entry
+from millstream.scheduler.story import StoryEntry
 
 _ORDERS, _STEPS, _DECISIONS = 1, 2, 3
 
 
-def chrome_trace(entries: Iterable[Entry], known: Mapping[OperatorId, str] | None = None) -> dict[str, Any]:
+def chrome_trace(entries: Iterable[StoryEntry], known: Mapping[OperatorId, str] | None = None) -> dict[str, Any]:
     """Return the trace as an object for `json.dump`; `known` names operators that were there before the first entry."""
     labels: dict[OperatorId, str] = dict(known or {})
     events: list[dict[str, Any]] = [

@@ -11,7 +11,7 @@ from millstream.scheduler.spec import OptionValue
 
 
 @dataclass(frozen=True, slots=True)
-class Train:
+class TrainShape:
     """Shape of a train: exactly one of the fields says it.
 
     `count` is a number of tuples, `share` a part of the queue (1.0 is all of it), `adaptive` as many as fit into some ms by the
@@ -25,7 +25,7 @@ class Train:
     quantum_ns: int = 0
 
     @classmethod
-    def parse(cls, value: OptionValue) -> Train:
+    def parse(cls, value: OptionValue) -> TrainShape:
         """Read `all`, `adaptive`, a count (an integer) or a share (a number with a point, at most 1.0)."""
         if value == "adaptive":
             return cls(adaptive=True)
@@ -38,7 +38,7 @@ class Train:
         raise PolicyError(f"train '{value}' is neither a count, a share of the queue up to 1.0, 'all' nor 'adaptive'")
 
     @classmethod
-    def of_quantum(cls, value: OptionValue) -> Train:
+    def of_quantum(cls, value: OptionValue) -> TrainShape:
         """Read a quantum in ms."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
             raise PolicyError(f"policy option quantum={value} is not a positive number of ms")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millstream.scheduler.estimates import Estimates
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 
 
-def upstream_first(network: Network, estimates: Estimates, members: Sequence[int]) -> list[int]:
+def upstream_first(network: NetworkModel, estimates: Estimates, members: Sequence[int]) -> list[int]:
     """Upstream first: every box once, children before parents (Aurora's min-cost walk, Carney 2005, 4.3.1; MavStream's bottom-up).
 
     Returns the members as they are: a cut lists them children before parents.
@@ -16,7 +16,7 @@ def upstream_first(network: Network, estimates: Estimates, members: Sequence[int
     return list(members)
 
 
-def min_latency(network: Network, estimates: Estimates, members: Sequence[int]) -> list[int]:
+def min_latency(network: NetworkModel, estimates: Estimates, members: Sequence[int]) -> list[int]:
     """Min-latency walk of a superbox (Carney 2005, 4.3.2): outputs as early as possible, at the price of more calls.
 
         output_cost(b) = Σ over k in D(b) of cost(k) / o_sel(k)
@@ -37,12 +37,12 @@ def min_latency(network: Network, estimates: Estimates, members: Sequence[int]) 
     return walk
 
 
-def release_rate(network: Network, estimates: Estimates, slot: int) -> float:
+def release_rate(network: NetworkModel, estimates: Estimates, slot: int) -> float:
     """Return mem_rr of a box, in bytes per ns."""
     return network.node(slot).row_bytes_in * (1.0 - estimates.selectivity.item(slot)) / estimates.cost_ns.item(slot)
 
 
-def min_memory(network: Network, estimates: Estimates, members: Sequence[int]) -> list[int]:
+def min_memory(network: NetworkModel, estimates: Estimates, members: Sequence[int]) -> list[int]:
     """Min-memory walk of a superbox (Carney 2005, 4.3.3): what frees the most bytes per ns goes first.
 
         mem_rr(b) = tsize(b) (1 - sel(b)) / cost(b)
@@ -68,7 +68,7 @@ def min_memory(network: Network, estimates: Estimates, members: Sequence[int]) -
     return walk + still_needed(network, members, walk)
 
 
-def still_needed(network: Network, members: Sequence[int], walk: Sequence[int]) -> list[int]:
+def still_needed(network: NetworkModel, members: Sequence[int], walk: Sequence[int]) -> list[int]:
     """Return the boxes that would still hold tuples after the walk, with what lies below them, children before parents."""
     holding = set(members)
     for slot in walk:
@@ -80,7 +80,7 @@ def still_needed(network: Network, members: Sequence[int], walk: Sequence[int]) 
     return [slot for slot in members if slot in needed]
 
 
-def output_costs(network: Network, estimates: Estimates, members: Sequence[int]) -> dict[int, float]:
+def output_costs(network: NetworkModel, estimates: Estimates, members: Sequence[int]) -> dict[int, float]:
     """Return output_cost of each member; `members` lists children before parents, and only what lies in it counts."""
     consumers = network.topology.consumers
     inside = set(members)

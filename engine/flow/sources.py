@@ -19,12 +19,13 @@ import numpy as np
 from millstream.engine.data import limits
 from millstream.engine.data.column import CellColumn, Column
 from millstream.engine.data.event_time import event_times, moving_times, time_position
-from millstream.engine.data.graph import ClassId, LogId, OperatorId
+from millstream.engine.data.graph import ClassId, OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.data.types import Kind
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, RowsTrack, RowTrack, StepTrack, WatermarkTrack, jump_track
+from millstream.engine.data.work import Arrived
 from millstream.engine.flow.log_nodes import LogNode
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.relations import TableContent
@@ -37,29 +38,13 @@ Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None
 
 
 @dataclass(slots=True)
-class LogArrival:
-    """What one push appended to one source log: exactly what the scheduler's `Arrived` event wants to know.
-
-    `total` are the rows ever appended to the log, these included; `shed` were offered and dropped before it.
-    """
-
-    log: LogId
-    rows: int
-    bytes: int
-    arrival_ns: int
-    controls: int
-    total: int | None = None
-    shed: int = 0
-
-
-@dataclass(slots=True)
 class Ingested:
     """What became of one chunk: its arrival numbers [lo, hi), what went into which log, rows too far ahead of the clock (SKEW)."""
 
     stream: str
     lo: int
     hi: int
-    arrivals: tuple[LogArrival, ...]
+    arrivals: tuple[Arrived, ...]
     watermark_us: int
     future_skew: int = 0
 
@@ -217,7 +202,7 @@ class Ingress:
             self._publish()
         return ingested
 
-    def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[LogArrival, ...]) -> Ingested:
+    def _push_part(self, part: MergedPart, lo: int, hi: int, arrival_ns: int, now_us: int, woken: tuple[Arrived, ...]) -> Ingested:
         source, rule, skewed = part.source, part.source.definition.time, 0
         if source.time_position is not None:
             times = event_times(part.columns[source.time_position], rule)
@@ -295,15 +280,15 @@ class Ingress:
     def _publish(self) -> None:
         self.next_seq = self._reserved
 
-    def _wake(self, source: Source, now_us: int, arrival_ns: int) -> tuple[LogArrival, ...]:
+    def _wake(self, source: Source, now_us: int, arrival_ns: int) -> tuple[Arrived, ...]:
         return self.control(source, arrival_ns=arrival_ns, idle=False).arrivals
 
-    def _append(self, source: Source, train: Train, arrival_ns: int) -> list[LogArrival]:
+    def _append(self, source: Source, train: Train, arrival_ns: int) -> list[Arrived]:
         if not self._ranges or self._ranges[-1][1] != source.definition.name:
             self._ranges.append((train.hi - max(1, train.rows), source.definition.name))
         return self._append_to_logs(source, train, arrival_ns)
 
-    def _append_to_logs(self, source: Source, train: Train, arrival_ns: int) -> list[LogArrival]:
+    def _append_to_logs(self, source: Source, train: Train, arrival_ns: int) -> list[Arrived]:
         arrivals = [_push(source.log, train, arrival_ns)]
         if source.table is not None:
             source.table.changed(train)
@@ -313,10 +298,10 @@ class Ingress:
         return arrivals
 
 
-def _push(log: OutputLog, train: Train, arrival_ns: int, shed: int = 0) -> LogArrival:
+def _push(log: OutputLog, train: Train, arrival_ns: int, shed: int = 0) -> Arrived:
     node = LogNode(train if train.lo == log.hi else train.over(log.hi, train.hi), log)
     log.push(node)
-    return LogArrival(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed)
+    return Arrived(log.id, node.rows, node.bytes, arrival_ns, node.controls, log.rows_total, shed)
 
 
 def _one_instant(source: Source, column: Column) -> int | None:

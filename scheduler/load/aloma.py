@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from millstream.scheduler.load.contract import CYCLE_NS, CYCLES_A_ROUND, NANO, Seen
+from millstream.scheduler.load.contract import CYCLE_NS, CYCLES_A_ROUND, NANO, ClassCycle
 
 LOWERED: Final = 0.98
 FLOOR: Final = 0.25
@@ -55,7 +55,7 @@ class Aloma:
         """The class's share of the processor was changed by this factor (Pham 2013, eq. 2)."""
         self.headroom = max(self.floor, self.headroom * factor)
 
-    def decide(self, seen: Seen) -> None:
+    def decide(self, seen: ClassCycle) -> None:
         """Take one cycle in."""
         if seen.lateness > 1.0:
             self._late(seen)
@@ -63,7 +63,7 @@ class Aloma:
             self._in_time(seen)
         self._backlog_s = seen.backlog_s
 
-    def _late(self, seen: Seen) -> None:
+    def _late(self, seen: ClassCycle) -> None:
         assert seen.target_ns is not None
         admitted = seen.load * (1.0 - self.drop)
         extra = self._extra(seen.backlog_s, seen.target_ns)
@@ -78,13 +78,13 @@ class Aloma:
         too_much_s = backlog_s - target_ns * NANO * self.headroom
         return min(BACKLOG_SHARE_MAX * self.headroom, max(0.0, too_much_s / DRAIN_S))
 
-    def _in_time(self, seen: Seen) -> None:
+    def _in_time(self, seen: ClassCycle) -> None:
         if seen.load > self.headroom and not self._grows(seen):
             self.headroom = raised(self.headroom, seen.load)
         too_much = 1.0 - self.headroom / seen.load if seen.load > 0.0 else 0.0
         self.drop = min(self.drop, max(0.0, too_much))
 
-    def _grows(self, seen: Seen) -> bool:
+    def _grows(self, seen: ClassCycle) -> bool:
         if seen.target_ns is None:
             return False
         return seen.backlog_s > self._backlog_s and seen.backlog_s > GROWING_FROM * seen.target_ns * NANO * self.headroom

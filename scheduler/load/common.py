@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.aloma import Aloma
-from millstream.scheduler.load.contract import Said, Seen
+from millstream.scheduler.load.contract import ClassCycle, Said
 
 _ALL = ClassId(-1)
 
@@ -28,13 +28,13 @@ class CommonShedder:
         """Take the classes; what was learnt of the machine stays."""
         self._shares = dict(shares)
 
-    def decide(self, seen: Sequence[Seen]) -> Said:
+    def decide(self, seen: Sequence[ClassCycle]) -> Said:
         """Return one drop for all classes that may be shed; a class's headroom is its part of the one."""
         if not seen:
             return Said()
         worst = max(seen, key=lambda one: one.lateness)
         load = sum(one.load for one in seen)
-        self._aloma.decide(Seen(_ALL, load, sum(one.backlog_s for one in seen), worst.response_ns, worst.target_ns))
+        self._aloma.decide(ClassCycle(_ALL, load, sum(one.backlog_s for one in seen), worst.response_ns, worst.target_ns))
         sheddable = sum(one.load for one in seen if one.may_shed)
         drop = min(1.0, self._aloma.drop * load / sheddable) if sheddable > 0.0 else 0.0
         drops = {one.class_id: drop if one.may_shed else 0.0 for one in seen}

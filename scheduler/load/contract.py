@@ -22,7 +22,7 @@ NANO: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClassCycle:
     """One class in the cycle that ends.
 
     `load` is L, the sum over its sources of rate times Cbar, of all that came, shed or not. `backlog_s` is the work that waits.
@@ -61,7 +61,7 @@ class LoadManager(Protocol):
         """Take these classes, with the shares that their priorities give them; called again when classes come or leave."""
         ...
 
-    def decide(self, seen: Sequence[Seen]) -> Said:
+    def decide(self, seen: Sequence[ClassCycle]) -> Said:
         """Return what is in force from now on, for every class that was shown."""
         ...
 

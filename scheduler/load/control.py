@@ -15,7 +15,7 @@ from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.instructions import Instruction, SetClassShare, SetDropRatio
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.load.catalog import load_manager
-from millstream.scheduler.load.contract import CYCLE_NS, ClassLoad, Said, Seen
+from millstream.scheduler.load.contract import CYCLE_NS, ClassCycle, ClassLoad, Said
 from millstream.scheduler.load.monitors import Came, Monitors
 from millstream.scheduler.network import shares_in_use
 
@@ -96,7 +96,7 @@ class LoadControl:
             self._shares = shares
             self.manager.begin(shares)
 
-    def _note(self, seen: list[Seen], said: Said) -> None:
+    def _note(self, seen: list[ClassCycle], said: Said) -> None:
         self.standings = {
             one.class_id: ClassLoad(
                 one.class_id,

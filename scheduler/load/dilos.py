@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from millstream.engine.data.graph import ClassId
-from millstream.scheduler.load.contract import CYCLES_A_ROUND, Said, Seen
+from millstream.scheduler.load.contract import CYCLES_A_ROUND, ClassCycle, Said
 from millstream.scheduler.load.per_class import ClassShedders
 
 KEPT_BACK: Final = 0.05
@@ -103,7 +103,7 @@ class Dilos(ClassShedders):
     def _forget(self) -> None:
         self._cycles, self._usage = 0, dict.fromkeys(self.shares, 0.0)
 
-    def decide(self, seen: Sequence[Seen]) -> Said:
+    def decide(self, seen: Sequence[ClassCycle]) -> Said:
         """Let each manager see its class; take back what was lent where it is missed; in every tenth cycle distribute shares anew."""
         short = [one.class_id for one in seen if one.lateness > 1.0 and self.shares[one.class_id] < self._original[one.class_id]]
         before = {one: self.alomas[one].drop for one in short}
@@ -120,7 +120,7 @@ class Dilos(ClassShedders):
             {one.class_id: self.alomas[one.class_id].drop if one.may_shed else 0.0 for one in seen},
         )
 
-    def _count(self, seen: Sequence[Seen]) -> None:
+    def _count(self, seen: Sequence[ClassCycle]) -> None:
         for one in seen:
             self._usage[one.class_id] += one.load / self.alomas[one.class_id].headroom
         self._cycles += 1

@@ -18,8 +18,8 @@ from millstream.engine.data.work import RUN_FIELDS, ChainRuns, Emission
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import NEVER_NS
-from millstream.scheduler.load.contract import NANO, Seen
-from millstream.scheduler.network import Network, classes_in_use
+from millstream.scheduler.load.contract import NANO, ClassCycle
+from millstream.scheduler.network import NetworkModel, classes_in_use
 from numpy.typing import NDArray
 
 IntColumn = NDArray[np.int64]
@@ -32,7 +32,7 @@ SMOOTHED = 0.5
 class Shape:
     """What follows from the network alone: which edges bring work into which class, which operators and queries are whose."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkModel) -> None:
         self.version = network.version
         self.classes: dict[ClassId, ClassNode] = classes_in_use(network)
         place = {one: index for index, one in enumerate(self.classes)}
@@ -55,7 +55,7 @@ class Shape:
         self._queries(network, place)
         self.sheddable = {one: self._sheddable(network, node) for one, node in self.classes.items()}
 
-    def _queries(self, network: Network, place: dict[ClassId, int]) -> None:
+    def _queries(self, network: NetworkModel, place: dict[ClassId, int]) -> None:
         self.roots: dict[OperatorId, list[int]] = {}
         classes: list[int] = []
         pairs: list[tuple[int, int]] = []
@@ -67,7 +67,7 @@ class Shape:
         self.query_class = np.array(classes, dtype=np.int64)
         self.pair_query, self.pair_slot = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
 
-    def _sheddable(self, network: Network, node: ClassNode) -> list[int]:
+    def _sheddable(self, network: NetworkModel, node: ClassNode) -> list[int]:
         """Return the logs at which the class can be shed: those that nobody else reads."""
         if not node.may_shed:
             return []
@@ -160,7 +160,7 @@ class Monitors:
 
     # ---- the end of a cycle
 
-    def look(self, now_ns: int) -> list[Seen]:
+    def look(self, now_ns: int) -> list[ClassCycle]:
         """Return what the cycle showed, a class each, and begin the next."""
         self.ledger.settle()
         shape = self.shape
@@ -172,7 +172,9 @@ class Monitors:
             load = self._loads[one] = load if before is None else SMOOTHED * load + (1.0 - SMOOTHED) * before
             response_ns = responses.item(index)
             found.append(
-                Seen(one, load, backlogs.item(index), None if np.isnan(response_ns) else response_ns, node.target_ns, bool(node.may_shed))
+                ClassCycle(
+                    one, load, backlogs.item(index), None if np.isnan(response_ns) else response_ns, node.target_ns, bool(node.may_shed)
+                )
             )
         self.began_ns = now_ns
         self._outputs.clear()

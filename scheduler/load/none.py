@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millstream.engine.data.graph import ClassId
-from millstream.scheduler.load.contract import Said, Seen
+from millstream.scheduler.load.contract import ClassCycle, Said
 
 
 class NoShedder:
@@ -20,6 +20,6 @@ class NoShedder:
         """Take the classes."""
         self._shares = dict(shares)
 
-    def decide(self, seen: Sequence[Seen]) -> Said:
+    def decide(self, seen: Sequence[ClassCycle]) -> Said:
         """Return the shares that the priorities give."""
         return Said(dict(self._shares), dict(self._shares), dict.fromkeys(self._shares, 0.0))

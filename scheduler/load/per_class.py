@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.aloma import Aloma
-from millstream.scheduler.load.contract import Said, Seen
+from millstream.scheduler.load.contract import ClassCycle, Said
 
 
 class ClassShedders:
@@ -26,7 +26,7 @@ class ClassShedders:
         self.alomas = {one: kept.get(one) or Aloma(share) for one, share in shares.items()}
         self.shares = dict(shares)
 
-    def decide(self, seen: Sequence[Seen]) -> Said:
+    def decide(self, seen: Sequence[ClassCycle]) -> Said:
         """Let each manager see its class."""
         for one in seen:
             self.alomas[one.class_id].decide(one)

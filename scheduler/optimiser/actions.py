@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from millstream.scheduler.optimiser.contract import Facts, PlanChoice, Proposal, SetPolicy, SetWeight, Shed, Subject, UsePlan
+from millstream.scheduler.optimiser.contract import Facts, PlanChoice, PolicyChange, Proposal, SetWeight, Shed, Subject, UsePlan
 from millstream.scheduler.spec import PolicySpec
 
 # Run the selections of a query in the order of (s - 1) / c as measured: the most rows dropped for the least cost goes first.
@@ -106,7 +106,7 @@ def change_policy(facts: Facts, query: Subject) -> list[Proposal]:
     if facts.policy.name in wanted:
         return []
     reason = f"{what} missed under {facts.policy.name}"
-    return [Proposal(SetPolicy(POLICY_KIND, facts.policy, PolicySpec(name)), f"{reason}, which {name} serves better") for name in wanted]
+    return [Proposal(PolicyChange(POLICY_KIND, facts.policy, PolicySpec(name)), f"{reason}, which {name} serves better") for name in wanted]
 
 
 def change_weights(facts: Facts, query: Subject) -> list[Proposal]:
@@ -119,7 +119,7 @@ def change_weights(facts: Facts, query: Subject) -> list[Proposal]:
         join = float(policy.get("join", 3.0))
         if join < TURN_WEIGHT_MAX:
             after_policy = policy.with_option("join", min(TURN_WEIGHT_MAX, join * WEIGHT_FACTOR))
-            return [Proposal(SetPolicy(WEIGHTS_KIND, policy, after_policy), "joins hold up the results behind them")]
+            return [Proposal(PolicyChange(WEIGHTS_KIND, policy, after_policy), "joins hold up the results behind them")]
     return []
 
 
@@ -133,7 +133,7 @@ def change_quantum(facts: Facts, query: Subject) -> list[Proposal]:
     if after == quantum:
         return []
     why = "the machine is busy: fewer turns cost less" if longer else "a shorter quantum lets others' turns come sooner"
-    return [Proposal(SetPolicy(QUANTUM_KIND, facts.policy, facts.policy.with_option("quantum", after)), why)]
+    return [Proposal(PolicyChange(QUANTUM_KIND, facts.policy, facts.policy.with_option("quantum", after)), why)]
 
 
 def change_train_size(facts: Facts, query: Subject) -> list[Proposal]:
@@ -151,7 +151,7 @@ def change_train_size(facts: Facts, query: Subject) -> list[Proposal]:
         why = "shorter trains are through sooner"
     if after == train:
         return []
-    return [Proposal(SetPolicy(TRAIN_SIZE_KIND, policy, policy.with_option("train", after)), why)]
+    return [Proposal(PolicyChange(TRAIN_SIZE_KIND, policy, policy.with_option("train", after)), why)]
 
 
 def shed(facts: Facts, query: Subject) -> list[Proposal]:

@@ -24,7 +24,7 @@ WORSE_MIN: Final = 1.001
 """A latency that grows by less than this factor has not grown."""
 
 
-class Answer(Enum):
+class AdmissionAnswer(Enum):
     """What a query is told."""
 
     ACCEPTED = "accepted"
@@ -88,7 +88,7 @@ class Outlook:
 class Admission:
     """The answer with its numbers. `latency_ns` and `utility` are what the query itself can expect; `reasons` name what would be missed."""
 
-    answer: Answer
+    answer: AdmissionAnswer
     added: AddedLoad
     load_before: float
     capacity: float
@@ -110,7 +110,9 @@ def admit(
     if candidate.target_ns is not None and latency_ns > candidate.target_ns:
         reasons.append(f"the query itself would need {spelled_ms(latency_ns)} and its target is {spelled_ms(candidate.target_ns)}")
     expected = _utility(candidate.qos, latency_ns)
-    answer = Answer.REFUSED if reasons else Answer.ACCEPTED if expected >= candidate.qos[0][1] else Answer.REDUCED
+    answer = (
+        AdmissionAnswer.REFUSED if reasons else AdmissionAnswer.ACCEPTED if expected >= candidate.qos[0][1] else AdmissionAnswer.REDUCED
+    )
     return Admission(answer, candidate.added, before, capacity, latency_ns, expected, outlooks, tuple(reasons))
 
 

@@ -14,7 +14,7 @@ TOLERANCE_PERCENT: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServiceTarget:
     """What a query was promised: mean latency and memory (None: nothing was said), and how far either may be exceeded (0.1 is 10 %)."""
 
     latency_ns: float | None = None
@@ -39,7 +39,7 @@ class Observation:
     memory_bytes: float
 
 
-class State(Enum):
+class TargetState(Enum):
     """How a query stands to its targets."""
 
     NONE = "none"  # it has no target
@@ -49,13 +49,13 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TargetVerdict:
     """A query's state, since when, and by how much its targets are exceeded: 0.5 is half as much again, summed over those missed.
 
     `latency_missed` and `memory_missed` say which. `misses` counts how often it has gone from met to missed.
     """
 
-    state: State
+    state: TargetState
     since_ns: int
     excess: float = 0.0
     latency_missed: bool = False
@@ -84,8 +84,8 @@ class Subject:
     id: QueryId
     name: str
     class_id: ClassId
-    target: Target
-    verdict: Verdict
+    target: ServiceTarget
+    verdict: TargetVerdict
     weight: float = 1.0
     may_shed: bool = False
     drop_ratio: float = 0.0
@@ -104,20 +104,20 @@ class Facts:
     @property
     def distance(self) -> float:
         """How far all targets are missed, weighted: what the optimiser wants to be 0."""
-        return sum(one.weight * one.verdict.excess for one in self.queries if one.verdict.state is State.MISSED)
+        return sum(one.weight * one.verdict.excess for one in self.queries if one.verdict.state is TargetState.MISSED)
 
 
 @dataclass(frozen=True, slots=True)
-class SetPolicy:
+class PolicyChange:
     """Schedule by another policy, or by the same with other options. `kind`: policy, weights, quantum or train size."""
 
     kind: str
     before: PolicySpec
     after: PolicySpec
 
-    def undone(self) -> SetPolicy:
+    def undone(self) -> PolicyChange:
         """Return what takes it back."""
-        return SetPolicy(self.kind, self.after, self.before)
+        return PolicyChange(self.kind, self.after, self.before)
 
     def __str__(self) -> str:
         """Say it."""
@@ -178,7 +178,7 @@ class Shed:
         return f"{self.kind}: {self.before:.0%} becomes {self.after:.0%} of the input"
 
 
-Action = SetPolicy | SetWeight | UsePlan | Shed
+Action = PolicyChange | SetWeight | UsePlan | Shed
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class Proposal:
     reason: str
 
 
-class Outcome(Enum):
+class DecisionOutcome(Enum):
     """What became of a decision."""
 
     SETTLING = "settling"
@@ -209,7 +209,7 @@ class Decision:
     reason: str
     distance_before: float
     observed_before: Observation | None
-    outcome: Outcome = Outcome.SETTLING
+    outcome: DecisionOutcome = DecisionOutcome.SETTLING
     distance_after: float | None = None
     observed_after: Observation | None = None
     note: str = ""

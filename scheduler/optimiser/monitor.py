@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.optimiser.contract import Observation, State, Target, Verdict
+from millstream.scheduler.optimiser.contract import Observation, ServiceTarget, TargetState, TargetVerdict
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    target: Target
-    verdict: Verdict
+    target: ServiceTarget
+    verdict: TargetVerdict
 
 
 class Monitor:
@@ -23,18 +23,18 @@ class Monitor:
     def __init__(self) -> None:
         self._seen: dict[QueryId, _Seen] = {}
 
-    def observe(self, query: QueryId, target: Target, seen: Observation) -> Verdict:
+    def observe(self, query: QueryId, target: ServiceTarget, seen: Observation) -> TargetVerdict:
         """Judge what was observed of a query since the last look."""
         if not target.is_any:
             self._seen.pop(query, None)
-            return Verdict(State.NONE, seen.at_ns, observation=seen)
+            return TargetVerdict(TargetState.NONE, seen.at_ns, observation=seen)
         before = self._seen.get(query)
-        last = before.verdict if before is not None and before.target == target else Verdict(State.UNKNOWN, seen.at_ns)
+        last = before.verdict if before is not None and before.target == target else TargetVerdict(TargetState.UNKNOWN, seen.at_ns)
         verdict = _judged(target, seen, last)
         self._seen[query] = _Seen(target, verdict)
         return verdict
 
-    def verdict(self, query: QueryId) -> Verdict | None:
+    def verdict(self, query: QueryId) -> TargetVerdict | None:
         """Return the last verdict on a query."""
         found = self._seen.get(query)
         return None if found is None else found.verdict
@@ -50,15 +50,15 @@ class Monitor:
         self._seen.pop(query, None)
 
 
-def _judged(target: Target, seen: Observation, last: Verdict) -> Verdict:
+def _judged(target: ServiceTarget, seen: Observation, last: TargetVerdict) -> TargetVerdict:
     latency, latency_excess = _missed(seen.latency_ns, target.latency_ns, target.tolerance, last.latency_missed)
     memory, memory_excess = _missed(seen.memory_bytes, target.memory_bytes, target.tolerance, last.memory_missed)
-    if last.state is State.UNKNOWN and seen.latency_ns is None and not memory:
-        return Verdict(State.UNKNOWN, last.since_ns, observation=seen)
-    state = State.MISSED if latency or memory else State.MET
+    if last.state is TargetState.UNKNOWN and seen.latency_ns is None and not memory:
+        return TargetVerdict(TargetState.UNKNOWN, last.since_ns, observation=seen)
+    state = TargetState.MISSED if latency or memory else TargetState.MET
     since_ns = last.since_ns if state is last.state else seen.at_ns
-    misses = last.misses + int(state is State.MISSED and last.state is not State.MISSED)
-    return Verdict(state, since_ns, latency_excess + memory_excess, latency, memory, misses, seen)
+    misses = last.misses + int(state is TargetState.MISSED and last.state is not TargetState.MISSED)
+    return TargetVerdict(state, since_ns, latency_excess + memory_excess, latency, memory, misses, seen)
 
 
 def _missed(value: float | None, target: float | None, tolerance: float, was_missed: bool) -> tuple[bool, float]:

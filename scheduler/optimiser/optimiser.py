@@ -19,7 +19,18 @@ from typing import Final
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.optimiser.actions import ACTIONS, give_back
-from millstream.scheduler.optimiser.contract import Action, Decision, Facts, Outcome, Proposal, SetPolicy, Shed, State, Subject, UsePlan
+from millstream.scheduler.optimiser.contract import (
+    Action,
+    Decision,
+    DecisionOutcome,
+    Facts,
+    PolicyChange,
+    Proposal,
+    Shed,
+    Subject,
+    TargetState,
+    UsePlan,
+)
 
 NS_PER_S: Final = 1_000_000_000
 DECISIONS_KEPT: Final = 256
@@ -86,7 +97,7 @@ class Optimiser:
         todo.decision.note = why
         self._bar(todo.action, now_ns)
         if not todo.undoes:
-            todo.decision.outcome = Outcome.FAILED
+            todo.decision.outcome = DecisionOutcome.FAILED
             self._settling = None
             self._changed_ns = None
 
@@ -110,13 +121,13 @@ class Optimiser:
         decision.observed_after = next((q.verdict.observation for q in facts.queries if q.name == decision.query), None)
         self._bar(decision.action, now_ns)
         if after <= decision.distance_before * self._allowed(decision.action):
-            decision.outcome = Outcome.KEPT
+            decision.outcome = DecisionOutcome.KEPT
             return None
         undoing = decision.action.undone()
         if not _stands(decision.action, facts):
-            decision.outcome, decision.note = Outcome.KEPT, "somebody has changed it since"
+            decision.outcome, decision.note = DecisionOutcome.KEPT, "somebody has changed it since"
             return None
-        decision.outcome = Outcome.UNDONE
+        decision.outcome = DecisionOutcome.UNDONE
         return ToDo(decision, undoing, True)
 
     def _allowed(self, action: Action) -> float:
@@ -137,7 +148,7 @@ class Optimiser:
     def _missed(self, facts: Facts, now_ns: int) -> list[Subject]:
         """Return the queries that have missed a target for long enough, the worst first."""
         since = now_ns - self.settings.patience_ns
-        found = [q for q in facts.queries if q.verdict.state is State.MISSED and q.verdict.since_ns <= since]
+        found = [q for q in facts.queries if q.verdict.state is TargetState.MISSED and q.verdict.since_ns <= since]
         return sorted(found, key=lambda q: (-q.weight * q.verdict.excess, q.name))
 
     def _decide(self, facts: Facts, query: Subject, proposal: Proposal, now_ns: int) -> ToDo:
@@ -155,7 +166,7 @@ class Optimiser:
 
 def _key(action: Action) -> Hashable:
     """Return what must not be tried again: the same end by the same means, from wherever."""
-    if isinstance(action, SetPolicy):
+    if isinstance(action, PolicyChange):
         return (action.kind, str(action.after))
     if isinstance(action, UsePlan):
         return (action.kind, action.query, action.after)
@@ -171,7 +182,7 @@ def _moved(key: Hashable, query: QueryId, to: QueryId) -> Hashable:
 
 def _stands(action: Action, facts: Facts) -> bool:
     """Tell whether what an action brought about is still in force, so that undoing it takes nobody else's change back."""
-    if isinstance(action, SetPolicy):
+    if isinstance(action, PolicyChange):
         return facts.policy == action.after
     if isinstance(action, Shed):
         return any(q.class_id == action.class_id and abs(q.drop_ratio - action.after) < 1e-9 for q in facts.queries)

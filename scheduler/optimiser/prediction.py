@@ -17,7 +17,7 @@ from millstream.engine.data.graph import ClassId, Edge, GraphDelta, OperatorId, 
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.limits import COST_NS_MIN
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 
 TRAIN_NS: Final = 1_000_000.0
 """The time over which rows gather before they are run together."""
@@ -41,7 +41,7 @@ class AddedLoad:
 class Flow:
     """Tuples per ns through the running network: what enters its sources times the selectivities on the way."""
 
-    def __init__(self, network: Network, estimates: Estimates, rates: Rates) -> None:
+    def __init__(self, network: NetworkModel, estimates: Estimates, rates: Rates) -> None:
         self._network = network
         self._estimates = estimates
         self._rates = rates
@@ -66,7 +66,7 @@ class Flow:
         return self._known[producer]
 
 
-def class_loads(network: Network, estimates: Estimates, rates: Rates) -> dict[ClassId, float]:
+def class_loads(network: NetworkModel, estimates: Estimates, rates: Rates) -> dict[ClassId, float]:
     """Return the load of each class that has queries, in seconds of work per second."""
     found: dict[ClassId, float] = {query.class_id: 0.0 for query in network.queries.values()}
     for slot in network.topology.order:
@@ -79,7 +79,7 @@ def class_loads(network: Network, estimates: Estimates, rates: Rates) -> dict[Cl
     return found
 
 
-def _expect_trains(network: Network, estimates: Estimates, flow: Flow, found: dict[ClassId, float]) -> None:
+def _expect_trains(network: NetworkModel, estimates: Estimates, flow: Flow, found: dict[ClassId, float]) -> None:
     """Take from the loads what operators that nothing was measured of count too much: their prior is that of a call a tuple."""
     for slot in network.topology.order:
         one, node = estimates.measured[slot], network.node(slot)
@@ -97,7 +97,7 @@ def _cost_through(estimates: Estimates, slot: int, edge: int) -> float:
     return own + (estimates.cost_to_end_ns.item(slot) - own) * factor
 
 
-def added_load(network: Network, estimates: Estimates, rates: Rates, delta: GraphDelta) -> AddedLoad:
+def added_load(network: NetworkModel, estimates: Estimates, rates: Rates, delta: GraphDelta) -> AddedLoad:
     """Return what the operators of a delta would add to what runs."""
     flow = Flow(network, estimates, rates)
     brought = {node.id: node for node in delta.operators}
@@ -127,7 +127,7 @@ def per_tuple_ns(node: OperatorNode, rate_per_ns: float) -> float:
     return max(COST_NS_MIN, node.call_ns / max(1.0, rate_per_ns * TRAIN_NS) + node.cost_ns)
 
 
-def _running_cost(network: Network, estimates: Estimates, operator: OperatorId) -> float:
+def _running_cost(network: NetworkModel, estimates: Estimates, operator: OperatorId) -> float:
     """Return the measured cost of an operator that the query is to share; nothing for a source."""
     slot = network.operators.slot_of.get(operator)
     return 0.0 if slot is None or network.is_source(slot) else estimates.cost_ns.item(slot)

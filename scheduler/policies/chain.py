@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn
 from millstream.scheduler.estimates import Estimates
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.paths import leaf_to_root_paths
 from millstream.scheduler.policies.base import RankingBase
 from millstream.scheduler.view import View
@@ -40,7 +40,7 @@ class Chain(RankingBase):
 Point = tuple[float, float]
 
 
-def progress_chart(network: Network, estimates: Estimates, path: Sequence[int]) -> list[Point]:
+def progress_chart(network: NetworkModel, estimates: Estimates, path: Sequence[int]) -> list[Point]:
     """Return the points (time in ns, size in bytes) of a path, one more than it has operators."""
     points: list[Point] = [(0.0, network.node(path[0]).row_bytes_in)]
     time = 0.0
@@ -67,7 +67,7 @@ def slopes_of(points: Sequence[Point]) -> list[float]:
     return slopes
 
 
-def envelope_slopes(network: Network, estimates: Estimates) -> dict[int, float]:
+def envelope_slopes(network: NetworkModel, estimates: Estimates) -> dict[int, float]:
     """Return the slope of every operator; one on several paths has its steepest."""
     found: dict[int, float] = {}
     for path in leaf_to_root_paths(network.topology):

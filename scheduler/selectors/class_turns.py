@@ -12,7 +12,7 @@ import numpy as np
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.scheduler.contracts import Ranking
-from millstream.scheduler.network import Network, shares_in_use
+from millstream.scheduler.network import NetworkModel, shares_in_use
 from millstream.scheduler.policies.class_quota import ClassQuotas
 from millstream.scheduler.selectors.scan import best_of
 from millstream.scheduler.view import View
@@ -63,7 +63,7 @@ class ClassTurnsSelector:
         """Hear what an order of a class has cost."""
         self.quotas.charge(class_id, spent_ns)
 
-    def charge_order(self, order: WorkOrder, receipt: WorkReceipt, network: Network) -> None:
+    def charge_order(self, order: WorkOrder, receipt: WorkReceipt, network: NetworkModel) -> None:
         """Hear what an order took; its class is that of its first step."""
         slot = network.operators.slot_of.get(order.steps[0].operator) if order.steps else None
         if slot is not None:

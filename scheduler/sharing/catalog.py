@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery, Periods, ScanCost, SubGroup, comparisons, sub_groups
+from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery, Periods, ScanCost, SubGroup, comparisons, sub_groups
 from millstream.scheduler.sharing.periods import aggressive, conservative, hybrid
 from millstream.scheduler.sharing.tasks import Together
 
@@ -56,12 +56,12 @@ def sharing_policy(name: str) -> SharingPolicy:
     return found
 
 
-def assign(name: str, queries: Sequence[PeriodicQuery], scan_cost: ScanCost = comparisons) -> list[Assignment]:
+def assign(name: str, queries: Sequence[PeriodicQuery], scan_cost: ScanCost = comparisons) -> list[PeriodAssignment]:
     """Return the sub-groups of one group with the periods that a policy puts in force."""
     return sharing_policy(name).periods(sub_groups(queries), scan_cost)
 
 
-def reason(assignment: Assignment, groups: Sequence[SubGroup], step: str = "step") -> str:
+def reason(assignment: PeriodAssignment, groups: Sequence[SubGroup], step: str = "step") -> str:
     """Say in one sentence why a sub-group has the period it has."""
     if not assignment.shortened:
         return "as asked"

@@ -39,7 +39,7 @@ class SubGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class PeriodAssignment:
     """A sub-group and the period in force for it, never longer than its own; `cost` is the whole group's per step."""
 
     sub_group: SubGroup
@@ -55,7 +55,7 @@ class Assignment:
 ScanCost = Callable[[int], float]
 """What reading so many of the newest intervals costs: combining n values takes n - 1 operations where nothing better is known."""
 
-Periods = Callable[[Sequence[SubGroup], ScanCost], list[Assignment]]
+Periods = Callable[[Sequence[SubGroup], ScanCost], list[PeriodAssignment]]
 
 
 def comparisons(intervals: int) -> float:

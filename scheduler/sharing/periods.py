@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.sharing.contract import Assignment, ScanCost, SubGroup, comparisons
+from millstream.scheduler.sharing.contract import PeriodAssignment, ScanCost, SubGroup, comparisons
 from millstream.scheduler.sharing.costs import horizon, scan_cost_per_step, schedule_cost
 
 SCHEDULES_MAX = 48
@@ -19,18 +19,18 @@ SCHEDULES_MAX_OF_MANY = 10
 _Scans = tuple[tuple[int, int], ...]  # (period, longest window at it)
 
 
-def conservative(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[Assignment]:
+def conservative(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[PeriodAssignment]:
     """Leave every period as it was asked for."""
     return _assigned(groups, [g.period for g in groups], scan_cost)
 
 
-def aggressive(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[Assignment]:
+def aggressive(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[PeriodAssignment]:
     """Run the whole group at its shortest period."""
     shortest = min((g.period for g in groups), default=1)
     return _assigned(groups, [shortest] * len(groups), scan_cost)
 
 
-def hybrid(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[Assignment]:
+def hybrid(groups: Sequence[SubGroup], scan_cost: ScanCost = comparisons) -> list[PeriodAssignment]:
     """Shorten the periods that it pays to shorten."""
     if not groups:
         return []
@@ -67,6 +67,6 @@ def _with(scans: _Scans, period: int, scan: int) -> _Scans:
     return tuple(sorted(merged.items()))
 
 
-def _assigned(groups: Sequence[SubGroup], periods: Sequence[int], scan_cost: ScanCost) -> list[Assignment]:
+def _assigned(groups: Sequence[SubGroup], periods: Sequence[int], scan_cost: ScanCost) -> list[PeriodAssignment]:
     cost = schedule_cost(groups, periods, scan_cost) if groups else 0.0
-    return [Assignment(group, period, cost) for group, period in zip(groups, periods, strict=True)]
+    return [PeriodAssignment(group, period, cost) for group, period in zip(groups, periods, strict=True)]

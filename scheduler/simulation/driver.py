@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from millstream.engine.data.graph import LogId
-from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import WorkReceipt
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import Arrived, Event, QueryAdded, QueryRemoved, Spliced
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
+from millstream.scheduler.express import DecisionCost
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, SetDropRatio, Splice
 from millstream.scheduler.workers import run_order
 
@@ -37,21 +37,6 @@ class DropsRows(Protocol):
     def set_drop_ratio(self, log: LogId, ratio: float) -> None:
         """Drop this share of the rows that enter the log, from now on."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionCost:
-    """What deciding costs in virtual time: ns a decision, a rank computed, a queue operation, an order given out."""
-
-    decision_ns: int = 0
-    evaluation_ns: int = 0
-    move_ns: int = 0
-    order_ns: int = 0
-
-    @property
-    def free(self) -> bool:
-        """Whether nothing is charged."""
-        return not (self.decision_ns or self.evaluation_ns or self.move_ns or self.order_ns)
 
 
 class VirtualDriver:

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.scheduler.simulation.experiments import Case, Scale
+    from millstream.scheduler.simulation.experiments import ExperimentCase, Scale
 
 
 @click.group("experiment")
@@ -53,14 +53,14 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
     from millstream.scheduler.simulation.experiments import load
     from millstream.scheduler.simulation.experiments import names as known
     from millstream.scheduler.simulation.report import verdict_lines, write_findings
-    from millstream.scheduler.simulation.runner import Store, run_cases
+    from millstream.scheduler.simulation.runner import ResultStore, run_cases
 
     if not names and not everything:
         raise click.UsageError("name an experiment or give --all; `millstream experiment list` shows them")
     size: Scale = scale  # type: ignore[assignment]
     try:
         scenarios = [load(name) for name in (known() if everything else names)]
-        store = Store(out / "runs")
+        store = ResultStore(out / "runs")
         run_cases([case for one in scenarios for case in one.cases(size)], store, processes=processes, progress=_progress)
         for scenario in scenarios:
             findings = scenario.judge(size, store.result)
@@ -70,7 +70,7 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
         raise click.ClickException(str(problem)) from problem
 
 
-def _progress(done: int, total: int, case: Case) -> None:
+def _progress(done: int, total: int, case: ExperimentCase) -> None:
     click.echo(f"{done}/{total} {case.key[:160]}", err=True)
 
 

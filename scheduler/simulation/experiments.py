@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Case:
+class ExperimentCase:
     """One run: `function` is "module:name" within `simulation.scenarios`, or with the module's full name for a live one; `parameters`
     are plain values.
     """
@@ -100,8 +100,8 @@ class Scenario:
     source: str
     title: str
     setup: str
-    cases: Callable[[Scale], Sequence[Case]]
-    judge: Callable[[Scale, Callable[[Case], Result]], Findings]
+    cases: Callable[[Scale], Sequence[ExperimentCase]]
+    judge: Callable[[Scale, Callable[[ExperimentCase], Result]], Findings]
     substitutions: Sequence[str] = field(default=())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from millstream.engine.data.graph import GraphDelta
-from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 
 Drawn = tuple[NetworkBuilder, list[GraphDelta]]
 
@@ -21,7 +21,7 @@ def selectivities(count: int, chance: np.random.Generator, low: float = 0.1, hig
 
 def select_join_project(
     builder: NetworkBuilder,
-    sources: Sequence[Source],
+    sources: Sequence[SimulatedSource],
     queries: int,
     seed: int,
     *,
@@ -50,8 +50,8 @@ def select_join_project(
 
 def window_joins(
     builder: NetworkBuilder,
-    left: Source,
-    right: Source,
+    left: SimulatedSource,
+    right: SimulatedSource,
     queries: int,
     seed: int,
     *,
@@ -73,7 +73,7 @@ def window_joins(
 
 def chains(
     builder: NetworkBuilder,
-    sources: Sequence[Source],
+    sources: Sequence[SimulatedSource],
     depth: int,
     cost_ns: float,
     *,
@@ -84,7 +84,7 @@ def chains(
     """Make one chain of equal boxes a source; what is asked of them goes round (Carney 2005, tables 4.2 and 4.4)."""
     deltas = []
     for index, source in enumerate(sources):
-        below: Box | Source = source
+        below: Box | SimulatedSource = source
         for level in range(depth):
             below = Box(cost_ns, selectivity, below, call_ns=call_ns, label=f"a{index} b{level}")
         assert isinstance(below, Box)
@@ -103,15 +103,15 @@ def tree(
     selectivity: Callable[[], float] = lambda: 1.0,
     call_ns: float = 0.0,
     size_ratio: float = 1.0,
-) -> tuple[GraphDelta, list[Source]]:
+) -> tuple[GraphDelta, list[SimulatedSource]]:
     """Make an application tree: `depth` levels of boxes, each but the leaves with `fan_out` children; every leaf has its own source."""
-    sources: list[Source] = []
+    sources: list[SimulatedSource] = []
 
     def grow(level: int) -> Box:
         if level == depth:
             source = builder.source(f"{name}.{len(sources)}")
             sources.append(source)
-            inputs: tuple[Box | Source, ...] = (source,)
+            inputs: tuple[Box | SimulatedSource, ...] = (source,)
         else:
             inputs = tuple(grow(level + 1) for _ in range(fan_out))
         return Box(cost_ns(), selectivity(), *inputs, call_ns=call_ns, label=f"{name} level {level}", size=100.0 * size_ratio)

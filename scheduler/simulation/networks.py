@@ -28,7 +28,7 @@ from millstream.engine.data.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Source:
+class SimulatedSource:
     """A stream that tuples enter from outside."""
 
     name: str
@@ -43,7 +43,7 @@ class Box:
         self,
         cost_ns: float,
         selectivity: float,
-        *inputs: Box | Source,
+        *inputs: Box | SimulatedSource,
         call_ns: float = 0.0,
         label: str = "",
         size: float = 1.0,
@@ -77,20 +77,20 @@ class NetworkBuilder:
     """Gives ids in the order things are met. Operator, log and edge ids all count from 1."""
 
     def __init__(self) -> None:
-        self._operators: dict[Box | Source, OperatorId] = {}
-        self._logs: dict[Box | Source, LogId] = {}
+        self._operators: dict[Box | SimulatedSource, OperatorId] = {}
+        self._logs: dict[Box | SimulatedSource, LogId] = {}
         self._next_edge = 1
         self._next_query = 1
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> SimulatedSource:
         """Return a new stream."""
-        return Source(name)
+        return SimulatedSource(name)
 
-    def log(self, of: Box | Source) -> LogId:
+    def log(self, of: Box | SimulatedSource) -> LogId:
         """Return the log a source or box writes; known once a query has used it."""
         return self._logs[of]
 
-    def operator(self, of: Box | Source) -> OperatorId:
+    def operator(self, of: Box | SimulatedSource) -> OperatorId:
         """Return the operator of a source or box; known once a query has used it."""
         return self._operators[of]
 
@@ -99,7 +99,7 @@ class NetworkBuilder:
         asked = asked or Asked()
         nodes: list[OperatorNode] = []
         edges: list[Edge] = []
-        order: list[Box | Source] = []
+        order: list[Box | SimulatedSource] = []
         self._visit(root, asked, order, nodes, edges)
         identity = QueryId(self._next_query)
         self._next_query += 1
@@ -116,10 +116,12 @@ class NetworkBuilder:
         )
         return GraphDelta(query, tuple(nodes), tuple(edges), classes)
 
-    def _visit(self, one: Box | Source, asked: Asked, order: list[Box | Source], nodes: list[OperatorNode], edges: list[Edge]) -> None:
+    def _visit(
+        self, one: Box | SimulatedSource, asked: Asked, order: list[Box | SimulatedSource], nodes: list[OperatorNode], edges: list[Edge]
+    ) -> None:
         if one in order:
             return
-        inputs: tuple[Box | Source, ...] = () if isinstance(one, Source) else one.inputs
+        inputs: tuple[Box | SimulatedSource, ...] = () if isinstance(one, SimulatedSource) else one.inputs
         for child in inputs:
             self._visit(child, asked, order, nodes, edges)
         order.append(one)
@@ -127,7 +129,7 @@ class NetworkBuilder:
             return
         operator, log = OperatorId(len(self._operators) + 1), LogId(len(self._logs) + 1)
         self._operators[one], self._logs[one] = operator, log
-        if isinstance(one, Source):
+        if isinstance(one, SimulatedSource):
             nodes.append(OperatorNode(operator, "source", (), (log,), label=one.name))
             return
         own: list[EdgeId] = []

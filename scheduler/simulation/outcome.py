@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class QueryFacts:
+class SimulatedQuery:
     """What measures need of a query: T in ns, its graph, weight, class, relative deadline."""
 
     name: str
@@ -28,11 +28,11 @@ class QueryFacts:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """One run. `query`, `arrival_ns` and `finished_ns` have one entry a result, in the order results left."""
 
     policy: str
-    queries: tuple[QueryFacts, ...]
+    queries: tuple[SimulatedQuery, ...]
     query: IntColumn
     arrival_ns: IntColumn
     finished_ns: IntColumn

@@ -6,7 +6,7 @@ import random
 
 from millstream.engine.data.graph import GraphDelta
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,8 @@ class RandomNetwork:
 
     builder: NetworkBuilder
     deltas: tuple[GraphDelta, ...]
-    sources: tuple[Source, ...]
-    arrivals: tuple[tuple[int, Source, int], ...]
+    sources: tuple[SimulatedSource, ...]
+    arrivals: tuple[tuple[int, SimulatedSource, int], ...]
 
 
 def random_network(seed: int, *, queries_max: int = 4, arrivals_max: int = 15, joins: bool = True) -> RandomNetwork:
@@ -36,7 +36,7 @@ def random_network(seed: int, *, queries_max: int = 4, arrivals_max: int = 15, j
     return RandomNetwork(builder, tuple(deltas), sources, arrivals)
 
 
-def _is_read(builder: NetworkBuilder, source: Source) -> bool:
+def _is_read(builder: NetworkBuilder, source: SimulatedSource) -> bool:
     try:
         builder.log(source)
     except KeyError:
@@ -44,7 +44,7 @@ def _is_read(builder: NetworkBuilder, source: Source) -> bool:
     return True
 
 
-def _tree(chance: random.Random, sources: tuple[Source, ...], boxes: list[Box], depth: int, joins: bool) -> Box:
+def _tree(chance: random.Random, sources: tuple[SimulatedSource, ...], boxes: list[Box], depth: int, joins: bool) -> Box:
     if boxes and chance.random() < 0.2:
         return chance.choice(boxes)
     kind = chance.random()

@@ -19,12 +19,12 @@ from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from millstream.scheduler.simulation.experiments import Case, Result
+from millstream.scheduler.simulation.experiments import ExperimentCase, Result
 
 _WATCH_S = 0.5
 """How soon a worker notices that it is to end."""
 
-Progress = Callable[[int, int, Case], None]
+Progress = Callable[[int, int, ExperimentCase], None]
 
 
 def makes_results(module: str) -> bool:
@@ -45,7 +45,7 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-class Store:
+class ResultStore:
     """Results in a folder, or only in memory."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -54,13 +54,13 @@ class Store:
         if folder is not None:
             _drop_parts(folder)
 
-    def _path(self, case: Case) -> Path | None:
+    def _path(self, case: ExperimentCase) -> Path | None:
         if self._folder is None:
             return None
         digest = hashlib.sha256((code_digest() + case.key).encode()).hexdigest()[:32]
         return self._folder / f"{digest}.json"
 
-    def get(self, case: Case) -> Result | None:
+    def get(self, case: ExperimentCase) -> Result | None:
         """Return what is kept of a case."""
         if case.key in self._known:
             return self._known[case.key]
@@ -74,7 +74,7 @@ class Store:
         self._known[case.key] = kept
         return kept
 
-    def put(self, case: Case, result: Result) -> None:
+    def put(self, case: ExperimentCase, result: Result) -> None:
         """Keep a result; a file appears whole or not at all."""
         # Through JSON in memory as well, so that a run and its repetition from a file are judged on the same values.
         text = json.dumps({"case": json.loads(case.key), "result": result})
@@ -86,7 +86,7 @@ class Store:
             part.write_text(text)
             part.replace(path)
 
-    def result(self, case: Case) -> Result:
+    def result(self, case: ExperimentCase) -> Result:
         """Return the result of a case that was run."""
         found = self.get(case)
         if found is None:
@@ -103,7 +103,7 @@ def _drop_parts(folder: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def run_cases(cases: Iterable[Case], store: Store, *, processes: int = 1, progress: Progress | None = None) -> None:
+def run_cases(cases: Iterable[ExperimentCase], store: ResultStore, *, processes: int = 1, progress: Progress | None = None) -> None:
     """Run what is not kept yet, longest expected first as listed; equal cases run once. Live cases come last and one by one."""
     every = [case for case in {case.key: case for case in cases}.values() if store.get(case) is None]
     missing = [case for case in every if not case.live]
@@ -114,7 +114,7 @@ def run_cases(cases: Iterable[Case], store: Store, *, processes: int = 1, progre
             progress(done, len(every), case)
 
 
-def _run_simulated(missing: Sequence[Case], store: Store, processes: int, progress: Progress | None) -> None:
+def _run_simulated(missing: Sequence[ExperimentCase], store: ResultStore, processes: int, progress: Progress | None) -> None:
     if processes <= 1 or len(missing) <= 1:
         for done, case in enumerate(missing, 1):
             store.put(case, case.run())
@@ -124,7 +124,7 @@ def _run_simulated(missing: Sequence[Case], store: Store, processes: int, progre
     _run_apart(missing, store, processes, progress)
 
 
-def _run_apart(missing: Sequence[Case], store: Store, processes: int, progress: Progress | None) -> None:
+def _run_apart(missing: Sequence[ExperimentCase], store: ResultStore, processes: int, progress: Progress | None) -> None:
     # Fresh interpreters: nothing of the parent's state reaches a run.
     context = get_context("spawn")
     stop = context.Event()

@@ -12,17 +12,17 @@ from millstream.scheduler.contracts import Selector
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.errors import SchedulerError, SimulationError
 from millstream.scheduler.events import Arrived, QueryAdded
-from millstream.scheduler.express import Charge, ExpressLane
+from millstream.scheduler.express import DecisionCost, ExpressLane
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
-from millstream.scheduler.simulation.driver import DecisionCost, VirtualDriver
+from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
-from millstream.scheduler.simulation.outcome import Outcome, QueryFacts
+from millstream.scheduler.simulation.outcome import RunOutcome, SimulatedQuery
 from millstream.scheduler.simulation.path_outcomes import PathOutcomes
 from millstream.scheduler.simulation.workloads import Workload
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 _FOREVER_NS = 1 << 62
 
@@ -38,11 +38,11 @@ class RunSettings:
     run ends when nothing waits; `setup` is called with the core before the first arrival.
     """
 
-    train: Train = field(default_factory=lambda: Train(count=1))
+    train: TrainShape = field(default_factory=lambda: TrainShape(count=1))
     schedule: int = 1
     workers: int = 1
     budget_ns: int | None = None
-    charge: Charge = field(default_factory=Charge)
+    charge: DecisionCost = field(default_factory=DecisionCost)
     adapt: bool = False
     lane: bool = True
     sample_ns: int | None = None
@@ -54,7 +54,7 @@ class RunSettings:
     load: str | None = None
 
 
-def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, settings: RunSettings | None = None) -> Outcome:
+def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, settings: RunSettings | None = None) -> RunOutcome:
     """Run a workload under a policy; the same arguments give the same outcome."""
     return _Run(work, PolicySpec.parse(policy) if isinstance(policy, str) else policy, seed, settings or RunSettings()).run()
 
@@ -78,15 +78,13 @@ class _Run:
         self.problems: list[str] = []
         self.busy_ns = 0
         self.samples: tuple[list[int], list[int]] = ([], [])
-        charge = settings.charge
-        costs = DecisionCost(charge.decision_ns, charge.evaluation_ns, charge.move_ns, charge.order_ns)
         self.driver = VirtualDriver(
             self.core,
             self.executor,
             on_splice=self.executor.splice,
             on_receipt=self._receipt,
             on_instruction=self._instruction,
-            charge=costs,
+            charge=settings.charge,
         )
         self._add(work)
         self.facts = self._facts()
@@ -110,17 +108,17 @@ class _Run:
         if isinstance(instruction, Report) and instruction.kind in ("refused", "policy_failed", "query_failed"):
             self.problems.append(instruction.message)
 
-    def _facts(self) -> tuple[QueryFacts, ...]:
+    def _facts(self) -> tuple[SimulatedQuery, ...]:
         estimates = self.core.estimates
         estimates.refresh(force=True)
         return tuple(
-            QueryFacts(query.name, estimates.ideal_of_query[query.id], query.qos, query.weight, int(query.class_id), query.deadline_ns)
+            SimulatedQuery(query.name, estimates.ideal_of_query[query.id], query.qos, query.weight, int(query.class_id), query.deadline_ns)
             for query in (delta.query for delta in self.work.deltas)
         )
 
     # ---- running
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         lane = self._lane()
         if lane is None:
             self._run_orders()
@@ -230,7 +228,7 @@ class _Run:
             found.setdefault(delta.query.root, []).append(index)
         return found
 
-    def _outcome_of_lane(self, lane: ExpressLane, end_ns: int) -> Outcome:
+    def _outcome_of_lane(self, lane: ExpressLane, end_ns: int) -> RunOutcome:
         passed = lane.passed()
         slot_of = self.core.network.operators.slot_of
         query_of = np.full(len(self.core.network.nodes), -1, dtype=np.int64)
@@ -247,7 +245,7 @@ class _Run:
             lane.scheduling_ns,
         )
 
-    def _outcome_of_orders(self) -> Outcome:
+    def _outcome_of_orders(self) -> RunOutcome:
         queries_of = self._queries_of_root()
         query: list[int] = []
         columns: list[tuple[int, int, int]] = []
@@ -280,8 +278,8 @@ class _Run:
         orders: int,
         busy_ns: int,
         scheduling_ns: int,
-    ) -> Outcome:
-        return Outcome(
+    ) -> RunOutcome:
+        return RunOutcome(
             str(self.policy),
             self.facts,
             query,

@@ -58,7 +58,7 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the distributions of response times into this file (svg or png)."
 )
-@click.option("--train", help="Train of policies that name none: a count, a share of the queue, all.")
+@click.option("--train", help="TrainShape of policies that name none: a count, a share of the queue, all.")
 @click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), callback=_finite, help="Scale the costs to this load.")
 @click.option("--load", type=click.Choice(NAMES), help="Load manager, in place of the workload's.")
 @click.option("--adapt", is_flag=True, help="Let measurements replace declared costs and selectivities.")
@@ -120,18 +120,18 @@ def read_input(path: Path, seed: int) -> tuple[Workload, RunSettings]:
 
 def recorded_settings(about: Mapping[str, Any]) -> RunSettings:
     """Return the conditions that a recording's heading names; trains are then as long as live."""
-    from millstream.scheduler.express import Charge
+    from millstream.scheduler.express import DecisionCost
     from millstream.scheduler.simulation.simulate import RunSettings
-    from millstream.scheduler.trains import Train
+    from millstream.scheduler.trains import TrainShape
 
     if "schedule" not in about:
         return RunSettings()
     return RunSettings(
-        train=Train(adaptive=True),
+        train=TrainShape(adaptive=True),
         schedule=int(about["schedule"]),
         workers=int(about.get("workers", 1)),
         budget_ns=about.get("budget_ns"),
-        charge=Charge(order_ns=int(about.get("order_ns", 0))),
+        charge=DecisionCost(order_ns=int(about.get("order_ns", 0))),
     )
 
 
@@ -165,10 +165,10 @@ def _settings(given: RunSettings, train: str | None, adapt: bool, decision_us: f
     from dataclasses import replace
 
     from millstream.scheduler.spec import read_value
-    from millstream.scheduler.trains import Train
+    from millstream.scheduler.trains import TrainShape
 
     if train is not None:
-        given = replace(given, train=Train.parse(read_value(train)))
+        given = replace(given, train=TrainShape.parse(read_value(train)))
     charge = replace(given.charge, decision_ns=round(decision_us * 1_000), evaluation_ns=round(evaluation_us * 1_000))
     return replace(given, charge=charge, adapt=adapt)
 

@@ -17,7 +17,7 @@ from millstream.engine.data.graph import DEFAULT_CLASS, DEFAULT_QOS, NS_PER_S, C
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation import arrivals
 from millstream.scheduler.simulation.generators import select_join_project, window_joins
-from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.workloads import Workload, workload
 
 Table = Mapping[str, Any]
@@ -53,13 +53,13 @@ class _Reader:
     def __init__(self, table: Table, seed: int, name: str) -> None:
         self.table, self.seed, self.name = table, seed, name
         self.builder = NetworkBuilder()
-        self.sources: dict[str, Source] = {}
-        self.times: dict[Source, arrivals.Times] = {}
+        self.sources: dict[str, SimulatedSource] = {}
+        self.times: dict[SimulatedSource, arrivals.Times] = {}
         self.shared: dict[str, Box] = {}
         self.classes: dict[str, ClassNode] = {}
         self.deltas: list[GraphDelta] = []
         self.told: set[str] = set()
-        self.own: dict[tuple[str, ClassId], Source] = {}
+        self.own: dict[tuple[str, ClassId], SimulatedSource] = {}
         self.sheds: ClassNode | None = None  # the class of the query that is being read, if it may be shed
 
     def read(self) -> Workload:
@@ -134,7 +134,7 @@ class _Reader:
         if not isinstance(name, str) or name in known or name in self.sources:
             raise SimulationError(f"{here} needs a name of its own")
         names = box.get("inputs", [box["input"]] if "input" in box else [])
-        inputs: list[Box | Source] = []
+        inputs: list[Box | SimulatedSource] = []
         for one in names:
             found = known.get(one) or self._source(one)
             if found is None:
@@ -156,7 +156,7 @@ class _Reader:
         )
         return known[name]
 
-    def _source(self, name: str) -> Source | None:
+    def _source(self, name: str) -> SimulatedSource | None:
         """Return a stream, or the present class's own reader of it."""
         source = self.sources.get(name)
         if source is None or self.sheds is None:

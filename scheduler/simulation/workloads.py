@@ -12,7 +12,7 @@ import numpy as np
 from millstream.engine.data.graph import GraphDelta, LogId, OperatorId, OperatorNode
 from millstream.scheduler.errors import SimulationError
 from millstream.scheduler.simulation.arrivals import Times
-from millstream.scheduler.simulation.networks import NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.path_outcomes import Draws, HashedDraws
 
 DrawsOf = Callable[[int], Draws]
@@ -72,7 +72,7 @@ class Workload:
         return self.with_cost_scaled(target / present)
 
 
-def workload(name: str, builder: NetworkBuilder, deltas: Iterable[GraphDelta], arrivals: Mapping[Source, Times]) -> Workload:
+def workload(name: str, builder: NetworkBuilder, deltas: Iterable[GraphDelta], arrivals: Mapping[SimulatedSource, Times]) -> Workload:
     """Put a workload together; streams that no query reads are left out."""
     logs: dict[LogId, Times] = {}
     for source, times in arrivals.items():

@@ -8,10 +8,11 @@ from millstream.engine.data.graph import GraphDelta, OperatorId
 from millstream.engine.data.work import Emission, WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived, PolicyChanged, QueryAdded
+from millstream.scheduler.express import DecisionCost
 from millstream.scheduler.instructions import Instruction, Report
-from millstream.scheduler.simulation.driver import DecisionCost, VirtualDriver
+from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
-from millstream.scheduler.simulation.networks import Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.spec import PolicySpec
 
 
@@ -57,7 +58,7 @@ class World:
         if isinstance(instruction, Report):
             self.reports.append(instruction)
 
-    def arrive(self, source: Source | Box, *at_ns: int, rows: int = 1) -> None:
+    def arrive(self, source: SimulatedSource | Box, *at_ns: int, rows: int = 1) -> None:
         """Post arrivals of `rows` tuples each."""
         assert self.builder is not None
         log = self.builder.log(source)

@@ -19,7 +19,7 @@ from millstream.scheduler.contracts import Cutter
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.paths import leaf_to_root_paths
 from millstream.scheduler.unit_set import UnitSet
 
@@ -29,7 +29,7 @@ Segment = tuple[int, ...]
 class Capacities:
     """mrc(x) in bytes per ns of every operator of a network, as the estimates have it now."""
 
-    def __init__(self, network: Network, estimates: Estimates) -> None:
+    def __init__(self, network: NetworkModel, estimates: Estimates) -> None:
         self._estimates = estimates
         self._slots = np.array(network.topology.order, dtype=np.int64)
         nodes = [network.node(slot) for slot in network.topology.order]

@@ -9,7 +9,7 @@ import numpy as np
 from millstream.engine.data.train import Train
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train as TrainShape
+from millstream.scheduler.trains import TrainShape
 from millstream.server.benchmarks.contract import Figures, Kit, compared
 from millstream.server.benchmarks.embedding import Embedded
 

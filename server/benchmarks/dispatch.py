@@ -11,7 +11,7 @@ from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.limits import ESTIMATE_CALLS_LIVE, ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train as TrainShape
+from millstream.scheduler.trains import TrainShape
 from millstream.server.benchmarks.contract import Figures, Kit
 from millstream.server.benchmarks.embedding import Embedded
 

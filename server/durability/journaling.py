@@ -67,7 +67,7 @@ class Journaling:
         segments = self.journal.segments
         found = max(segment.last_us for segment in segments)
         if found == 0:  # the checkpoint at which the journal begins is all there is
-            checkpoint = checkpoints.read(self.disk, self.directory, self.host.store.identity, segments[0].base)
+            checkpoint = checkpoints.read(self.disk, self.directory, self.host.store.identity, segments[0].stands_at)
             times = [] if checkpoint is None else [state["last_arrival_us"] or 0 for state in checkpoint.sources.values()]
             found = max(times, default=0)
         return found

@@ -81,7 +81,7 @@ class Recovery:
         host, journal = self.host, self.journaling.journal
         host.feeder = self
         segments = journal.segments
-        floor = segments[0].base
+        floor = segments[0].stands_at
         checkpoint = checkpoints.read(self.journaling.disk, self.journaling.directory, host.store.identity, floor)
         self._read_fed(self._records())
         host.network.ingress.advance_to(floor)
@@ -159,6 +159,8 @@ class Recovery:
         names = {number: name for name, number in self.journaling.numbers.items()}
         self._begin_incomplete_anew(floor if checkpoint is None else checkpoint.at)
         for record in self._records():
+            if record.lo < floor:
+                continue  # the checkpoint has what came of it
             self._begin_due(record.lo)
             name = names.get(record.stream)
             if name is None or record.kind == DEFINITION:

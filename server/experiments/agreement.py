@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, percent
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario, percent
 
 POLICIES = ("fcfs", "hr", "round-robin")
 UTILISATIONS = (0.5, 0.7, 0.9)
@@ -15,11 +15,13 @@ GAP_MIN = 0.10
 _SIZE: dict[Scale, tuple[int, int]] = {"reduced": (1, 150), "medium": (3, 300), "full": (5, 600)}
 
 
-def cases(scale: Scale) -> Sequence[Case]:
+def cases(scale: Scale) -> Sequence[ExperimentCase]:
     """Return all runs, policies taking turns, so that what else the machine does meets all alike."""
     repeats, tuples = _SIZE[scale]
     return [
-        Case("millstream.server.experiments.agreement_runs:run", {"policy": policy, "utilisation": load, "tuples": tuples, "seed": seed})
+        ExperimentCase(
+            "millstream.server.experiments.agreement_runs:run", {"policy": policy, "utilisation": load, "tuples": tuples, "seed": seed}
+        )
         for load in UTILISATIONS
         for seed in range(1, repeats + 1)
         for policy in POLICIES
@@ -53,7 +55,7 @@ def disordered(averages: Mapping[tuple[float, str], tuple[float, float]], gap_mi
     return found
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     found = [results(case) for case in cases(scale)]
     averages, off = medians(found), errors(found)
     worst = max(off, key=lambda key: off[key])

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.graph import OperatorId
 from millstream.scheduler.core import SchedulerCore
-from millstream.scheduler.express import Charge
+from millstream.scheduler.express import DecisionCost
 from millstream.scheduler.simulation import recording
 from millstream.scheduler.simulation.arrivals import Times, poisson
 from millstream.scheduler.simulation.path_outcomes import AttributeDraws
@@ -121,5 +121,5 @@ def _simulated(policy: str, lines: Sequence[str], values: NDArray[np.float64], s
         selection = next(node.id for node in delta.operators if node.kind == "select")
         bounds[selection] = (place, QUERIES[place][1])
     work = replace(found.workload("live"), draws=lambda _seed: AttributeDraws({log: values}, bounds))
-    settings = RunSettings(charge=Charge(order_ns=int(found.about["order_ns"])))
+    settings = RunSettings(charge=DecisionCost(order_ns=int(found.about["order_ns"])))
     return simulate(work, f"{policy}:{_SETTINGS}", seed=seed, settings=settings).summary()

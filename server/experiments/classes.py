@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from millstream.scheduler.simulation.experiments import Case, Findings, Result, Scale, Scenario
+from millstream.scheduler.simulation.experiments import ExperimentCase, Findings, Result, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.pham_claims import CLAIMS, FIGURES, SOURCE, STEPS, TITLES, findings, settled, setup
 
 _LOAD = 0.8
@@ -20,14 +20,14 @@ _SECONDS: dict[str, dict[Scale, float]] = {
 def _scenario(kind: str) -> Scenario:
     steps = kind == "steps"
 
-    def cases(scale: Scale) -> list[Case]:
+    def cases(scale: Scale) -> list[ExperimentCase]:
         one = _LOAD / 1_300.0
         rates = [[one * rate for rate in STEPS], [one * 1_500.0], [one * 900.0]] if steps else [[_LOAD]] * 3
         seconds = _SECONDS["steps" if steps else "constant"][scale]
         parameters = {"load": "dilos" if steps else kind, "rates": rates, "seconds": seconds, "stepped": scale == "reduced"}
-        return [Case("millstream.server.experiments.classes_runs:classes", parameters)]
+        return [ExperimentCase("millstream.server.experiments.classes_runs:classes", parameters)]
 
-    def judge(scale: Scale, result: Callable[[Case], Result]) -> Findings:
+    def judge(scale: Scale, result: Callable[[ExperimentCase], Result]) -> Findings:
         (case,) = cases(scale)
         told = result(case)
         found = findings(told["classes"], CLAIMS[kind](told["classes"]))

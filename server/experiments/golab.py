@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, mean, ordered
+from millstream.scheduler.simulation.experiments import (
+    Claim,
+    ExperimentCase,
+    Findings,
+    Line,
+    Panel,
+    Result,
+    Row,
+    Scale,
+    Scenario,
+    mean,
+    ordered,
+)
 from millstream.server.experiments.golab_runs import LOAD, LOAD_QUERIES
 
 _RUN = "millstream.server.experiments.golab_runs:run"
@@ -29,20 +41,20 @@ class Sweep:
     def __init__(self, rate: int, values_factor: float) -> None:
         self.rate, self.values_factor = rate, values_factor
 
-    def case(self, scale: Scale, policy: str, queries: int, seed: int) -> Case:
+    def case(self, scale: Scale, policy: str, queries: int, seed: int) -> ExperimentCase:
         """Return one run."""
         what = {"policy": policy, "queries": queries, "seed": seed, "updates": UPDATES[scale]}
-        return Case(_RUN, {**what, "rate": self.rate, "values_factor": self.values_factor})
+        return ExperimentCase(_RUN, {**what, "rate": self.rate, "values_factor": self.values_factor})
 
-    def cases(self, scale: Scale) -> Sequence[Case]:
+    def cases(self, scale: Scale) -> Sequence[ExperimentCase]:
         """Return all runs, policies taking turns."""
         return [self.case(scale, p, n, seed) for seed in SEEDS[scale] for n in QUERIES[scale] for p in POLICIES]
 
-    def values(self, scale: Scale, results: Callable[[Case], Result], policy: str, measure: str) -> list[float]:
+    def values(self, scale: Scale, results: Callable[[ExperimentCase], Result], policy: str, measure: str) -> list[float]:
         """Return a measure for each number of queries, averaged over the seeds."""
         return [mean([float(results(self.case(scale, policy, n, s))[measure]) for s in SEEDS[scale]]) for n in QUERIES[scale]]
 
-    def findings(self, scale: Scale, results: Callable[[Case], Result], claims: Sequence[Claim]) -> Findings:
+    def findings(self, scale: Scale, results: Callable[[ExperimentCase], Result], claims: Sequence[Claim]) -> Findings:
         """Return table and panels with the claims."""
         measures = ("throughput", "latency", "tasks", "interval_ms")
         rows: list[Row] = []
@@ -59,7 +71,7 @@ class Sweep:
 _LOW, _HIGH = Sweep(1_500, 1.0), Sweep(3_000, 2.0)
 
 
-def _judge_low(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge_low(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     def value(policy: str, measure: str) -> float:
         return mean(_LOW.values(scale, results, policy, measure))
 
@@ -84,7 +96,7 @@ def _judge_low(scale: Scale, results: Callable[[Case], Result]) -> Findings:
     return _LOW.findings(scale, results, claims)
 
 
-def _judge_high(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge_high(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     throughput = {policy: mean(_HIGH.values(scale, results, policy, "throughput")) for policy in POLICIES}
     latency = {policy: mean(_HIGH.values(scale, results, policy, "latency")) for policy in POLICIES}
     best = _LATE[-1]

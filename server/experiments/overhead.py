@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
 
 _MODES = {
     "tuple at a time": "round-robin:train=1,schedule=1",
@@ -14,16 +14,16 @@ _MODES = {
 _TUPLES: dict[Scale, int] = {"reduced": 30, "medium": 300, "full": 3_000}
 
 
-def _case(scale: Scale, mode: str) -> Case:
+def _case(scale: Scale, mode: str) -> ExperimentCase:
     parameters = {"policy": _MODES[mode], "trees": 4, "fan_out": 3, "depth": 3, "tuples": _TUPLES[scale]}
-    return Case("millstream.server.experiments.overhead_runs:trees", parameters)
+    return ExperimentCase("millstream.server.experiments.overhead_runs:trees", parameters)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, mode) for mode in _MODES]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     found = {mode: results(_case(scale, mode)) for mode in _MODES}
     total = {mode: (one["deciding_ns"] + one["running_ns"]) / 1e9 for mode, one in found.items()}
     share = {mode: one["deciding_ns"] / (one["deciding_ns"] + one["running_ns"]) for mode, one in found.items()}

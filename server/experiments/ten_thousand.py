@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.scheduler.simulation.experiments import (
-    Case,
     Claim,
+    ExperimentCase,
     Findings,
     Line,
     Panel,
@@ -23,17 +23,17 @@ _SIZE: dict[Scale, tuple[int, int]] = {"reduced": (100, 6), "medium": (300, 10),
 _BOXES = 10
 
 
-def _case(scale: Scale, policy: str) -> Case:
+def _case(scale: Scale, policy: str) -> ExperimentCase:
     applications, rounds = _SIZE[scale]
     parameters = {"policy": f"{policy}:schedule=10", "applications": applications, "boxes": _BOXES, "rounds": rounds}
-    return Case("millstream.server.experiments.overhead_runs:applications", parameters)
+    return ExperimentCase("millstream.server.experiments.overhead_runs:applications", parameters)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, policy) for policy in _SHARES]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     found = {policy: results(_case(scale, policy)) for policy in _SHARES}
     share = {policy: one["deciding_ns"] / (one["deciding_ns"] + one["running_ns"]) for policy, one in found.items()}
     claims = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario
 from millstream.server.experiments.threads_runs import FILTERS
 
 _RUNS = "millstream.server.experiments.threads_runs"
@@ -13,18 +13,18 @@ _CALLS: dict[Scale, int] = {"reduced": 3_000, "medium": 20_000, "full": 60_000}
 _WAYS = ("thread per operator", "scheduler, 1 worker", "scheduler, 2 workers")
 
 
-def _case(scale: Scale, way: str, chains: int) -> Case:
+def _case(scale: Scale, way: str, chains: int) -> ExperimentCase:
     trains = max(3, _CALLS[scale] // (chains * (FILTERS + 1)))
     if way == _WAYS[0]:
-        return Case(f"{_RUNS}:threaded", {"chains": chains, "trains": trains})
-    return Case(f"{_RUNS}:scheduled", {"chains": chains, "trains": trains, "workers": 1 + _WAYS.index(way) - 1})
+        return ExperimentCase(f"{_RUNS}:threaded", {"chains": chains, "trains": trains})
+    return ExperimentCase(f"{_RUNS}:scheduled", {"chains": chains, "trains": trains, "workers": 1 + _WAYS.index(way) - 1})
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, way, chains) for chains in _CHAINS[scale] for way in _WAYS]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     chains = _CHAINS[scale]
     found = {way: [float(results(_case(scale, way, number))["call_us"]) for number in chains] for way in _WAYS}
     few, many = (number * FILTERS for number in (chains[0], chains[-1]))

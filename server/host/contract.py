@@ -17,7 +17,7 @@ from millstream.engine.data.train import Train
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
-    from millstream.scheduler.optimiser.contract import Decision, Verdict
+    from millstream.scheduler.optimiser.contract import Decision, TargetVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class TargetWatch(Protocol):
     """Whether queries keep their targets; read from any thread."""
 
     @property
-    def verdicts(self) -> Mapping[str, Verdict]:
+    def verdicts(self) -> Mapping[str, TargetVerdict]:
         """The verdicts of the last look, by the query's name."""
         ...
 

@@ -21,7 +21,7 @@ from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
 from millstream.scheduler.live import LiveScheduler
-from millstream.scheduler.measured_graph import Did, measured_deltas
+from millstream.scheduler.measured_graph import OperatorActivity, measured_deltas
 from millstream.scheduler.story import Story
 from millstream.scheduler.trace import chrome_trace
 from millstream.server.version import program
@@ -51,17 +51,19 @@ class Dispatching:
         self._network = network
         self._before, self._did_before = scheduler.spent(), self._done()
 
-    def _done(self) -> dict[OperatorId, Did]:
+    def _done(self) -> dict[OperatorId, OperatorActivity]:
         operators = [(operator.id, operator.statistics) for operator in list(self._network.operators.values())]
-        return {one: Did(did.calls, did.rows_in, did.rows_out, did.cost_ns) for one, did in operators}
+        return {one: OperatorActivity(did.calls, did.rows_in, did.rows_out, did.cost_ns) for one, did in operators}
 
-    def did(self) -> dict[OperatorId, Did]:
+    def did(self) -> dict[OperatorId, OperatorActivity]:
         """Return what each operator did up to now."""
-        nothing = Did(0, 0, 0, 0)
+        nothing = OperatorActivity(0, 0, 0, 0)
         found = {}
         for one, now in self._done().items():
             then = self._did_before.get(one, nothing)
-            found[one] = Did(now.calls - then.calls, now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns)
+            found[one] = OperatorActivity(
+                now.calls - then.calls, now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns
+            )
         return found
 
     def order_ns(self) -> int:

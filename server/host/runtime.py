@@ -14,7 +14,7 @@ from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryI
 from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerStatistics
-from millstream.scheduler.events import Arrived, Event
+from millstream.scheduler.events import Event
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
 from millstream.scheduler.instructions import Splice
 from millstream.scheduler.load.contract import ClassLoad
@@ -104,14 +104,7 @@ def splicer(network: Network) -> SpliceHandler:
 
 def arrivals(ingested: Ingested) -> list[Event]:
     """Return what the scheduler is to be told of rows or control items that were let in."""
-    if len(ingested.arrivals) == 1:
-        a = ingested.arrivals[0]
-        return [Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total, a.shed)] if a.rows or a.controls or a.shed else []
-    return [
-        Arrived(a.log, a.rows, a.bytes, a.arrival_ns, a.controls, a.total, a.shed)
-        for a in ingested.arrivals
-        if a.rows or a.controls or a.shed
-    ]
+    return [a for a in ingested.arrivals if a.rows or a.controls or a.shed]
 
 
 RuntimeFactory = Callable[[OrderExecutor, Network, InstructionHandler], Runtime]

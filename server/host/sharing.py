@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from millstream.engine.data.durations import duration_text
-from millstream.engine.sharing.periods import ChoosePeriods, InForce, Periodic
+from millstream.engine.sharing.splicing import ChoosePeriods, InForce, Periodic
 from millstream.engine.synopses.late_runs import LateRule
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
-from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery, sub_groups
+from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery, sub_groups
 from millstream.scheduler.sharing.names import OFF
 from millstream.scheduler.sharing.tasks import Together
 
@@ -31,7 +31,7 @@ def period_chooser(policy: str) -> ChoosePeriods | None:
             if len(known) >= SHAPES_REMEMBERED_MAX:
                 known.clear()
             known[shape] = {a.sub_group.period: (a.period, a.cost) for a in assign(policy, asked)}
-        assignments = [Assignment(g, *known[shape][g.period]) for g in groups]
+        assignments = [PeriodAssignment(g, *known[shape][g.period]) for g in groups]
         return {q.name: _in_force(a, assignments, ranges, step_us) for a in assignments for q in a.sub_group.queries}
 
     return choose
@@ -45,7 +45,7 @@ def late_rule(policy: str, now_ns: Callable[[], int]) -> LateRule | None:
     return LateRule(lambda arrived_ns: now_ns() - arrived_ns, together is Together.LATE_PENDING)
 
 
-def _in_force(assignment: Assignment, all_: Sequence[Assignment], ranges: Mapping[str, int], step_us: int) -> InForce:
+def _in_force(assignment: PeriodAssignment, all_: Sequence[PeriodAssignment], ranges: Mapping[str, int], step_us: int) -> InForce:
     if not assignment.shortened:
         return InForce(assignment.sub_group.period * step_us)
     hosts = [a.sub_group for a in all_ if a.sub_group.period == assignment.period]

@@ -15,7 +15,7 @@ from millstream.scheduler.executor import InstructionHandler, OrderExecutor
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train as TrainShape
+from millstream.scheduler.trains import TrainShape
 from millstream.server.host.runtime import NS_PER_US, Measured, arrivals, splicer
 
 

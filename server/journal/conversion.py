@@ -16,6 +16,7 @@ from millstream.server.journal import first_format
 from millstream.server.journal.checkpoint_files import SUFFIX as CHECKPOINT_SUFFIX
 from millstream.server.journal.checkpoint_files import checkpoint_bases, checkpoint_path, write_body
 from millstream.server.journal.disk import Disk, read
+from millstream.server.journal.durable_end import DurableEnd
 from millstream.server.journal.known import FOLDER, NEW_FOLDER, OLD_FOLDER, Known, way_out
 from millstream.server.journal.opening import Report
 from millstream.server.journal.records import Record
@@ -94,7 +95,7 @@ class _Conversion:
                 endings.append(ending)
         if not endings:
             endings.append(self._write(0, NO_SEGMENT, []))
-        self.disk.sync_directory(self.new)
+        DurableEnd(self.disk, self.new, self.identity, endings[-1]).close()
         self.disk.sync_directory(self.new.parent)
         catalogue.convert(self.identity, Known(endings[0].base, endings[-1].base, endings[-1].size))
         self.report("journal_converted", f"{self.old}: {len(bases)} segments of version 0.1.0 are now of this release's format")

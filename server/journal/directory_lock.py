@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -35,3 +37,26 @@ def lock(directory: Path) -> IO[str]:
     file.write(f"{os.getpid()}\n")
     file.flush()
     return file
+
+
+@contextmanager
+def held_for_reading(directory: Path) -> Iterator[None]:
+    """Keep servers out of a directory while it is read; several may read. StoreError when a server has it. Nothing is written."""
+    path = directory / FILE_NAME
+    if not path.exists():  # no server has ever been there
+        yield
+        return
+    with path.open(encoding="ascii") as file:
+        try:
+            import fcntl
+        except ImportError:  # not on every platform
+            yield
+            return
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = file.read().strip()
+            raise StoreError(
+                f"a server holds the data directory {directory}{f' (process {holder})' if holder else ''}", hint="stop it first"
+            ) from error
+        yield

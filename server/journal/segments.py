@@ -45,7 +45,13 @@ class Ending:
 
 
 NO_SEGMENT = Ending(-1, 0, 0)  # before the first one
-LET_GO = Ending(-2, 0, 0)  # one that is not known any more: a checkpoint has what it led to
+LET_GO = Ending(-2, 0, 0)  # one that is not known any more: the checkpoint at this segment's base has what it led to
+_SALVAGED_BASE = -3  # see `salvaged`
+
+
+def salvaged(stands_at: int) -> Ending:
+    """Return what the first segment names before it when a restart is to begin at a later checkpoint, as rows before that are lost."""
+    return Ending(_SALVAGED_BASE, stands_at, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,11 @@ class Segment:
     def ending(self) -> Ending:
         """Where the segment ends now."""
         return Ending(self.base, self.size, self.check)
+
+    @property
+    def stands_at(self) -> int:
+        """The arrival number at which a replay begins that begins with this segment."""
+        return self.previous.size if self.previous.base == _SALVAGED_BASE else self.base
 
     def records(self, disk: Disk) -> Iterator[Record]:
         """Yield the records that are known to be good."""

@@ -191,6 +191,20 @@ class Store:
         cursor = self._write("INSERT INTO definitions VALUES (?, ?, ?, ?)", number, kind, name, statement)
         return int(cursor.lastrowid or 0)
 
+    def put_definition(self, number: int, kind: str, name: str, statement: str) -> None:
+        """Keep a definition under the number that it had elsewhere."""
+        self._connection.execute("INSERT INTO definitions VALUES (?, ?, ?, ?)", (number, kind, name, statement))
+
+    def number_max_at_least(self, number: int) -> None:
+        """Give numbers up to this one to no definition any more."""
+        if number > self.number_max:
+            self._connection.execute("DELETE FROM sqlite_sequence WHERE name = 'definitions'")
+            self._connection.execute("INSERT INTO sqlite_sequence VALUES ('definitions', ?)", (number,))
+
+    def put_source(self, function: str, text: str) -> None:
+        """Keep the text of a function's file."""
+        self._connection.execute("INSERT INTO sources VALUES (?, ?)", (function, text))
+
     def add_function(self, name: str, statement: str, source: str) -> None:
         """Keep the definition of a function and the text of its file, both or neither."""
         with self.change():
@@ -205,9 +219,9 @@ class Store:
     def queries(self) -> list[StoredQuery]:
         """Return the durable queries in the order they were made."""
         rows = self._rows("SELECT name, text, plan, options, desired, start_at_us, lifetime_us FROM queries ORDER BY position")
-        return [StoredQuery(r[0], r[1], self._read(r[2]), self._read(r[3]) or {}, *r[4:]) for r in rows]
+        return [StoredQuery(r[0], r[1], self.read_json(r[2]), self.read_json(r[3]) or {}, *r[4:]) for r in rows]
 
-    def _read(self, text: str | None) -> Any:
+    def read_json(self, text: str | None) -> Any:
         """Return what was kept as JSON. StoreError when it is that no more."""
         try:
             return None if text is None else json.loads(text)
@@ -225,7 +239,7 @@ class Store:
     def runs(self) -> dict[str, StoredRun]:
         """Return the runs that can be rebuilt, by key."""
         rows = self._rows("SELECT key, began_at, identity, earlier FROM runs")
-        return {r[0]: StoredRun(r[1], r[2], self._read(r[3])) for r in rows}
+        return {r[0]: StoredRun(r[1], r[2], self.read_json(r[3])) for r in rows}
 
     def set_run(self, key: str, run: StoredRun) -> None:
         """Remember a run in the place of the one before."""

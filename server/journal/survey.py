@@ -267,7 +267,7 @@ class _Surveyor:
             self._say(Verdict.REFUSED, found.path, f"a record is damaged{rows}", at, lost)
         elif at < durable_upto:
             self._say(Verdict.REFUSED, found.path, f"a record is damaged that the disk had (up to byte {durable_upto}){rows}", at, lost)
-        elif isinstance(found.damage, Torn) or _is_unwritten(content, at, behind.at):
+        elif (isinstance(found.damage, Torn) and not behind.records) or _is_unwritten(content, at, behind.at):
             self._say(Verdict.CUT, found.path, _told_of_cut(found, lost), at, lost)
         else:
             self._say(Verdict.REFUSED, found.path, f"a record is damaged, it is not torn by a crash{rows}", at, lost)
@@ -283,7 +283,7 @@ class _Surveyor:
             )
             self._say(Verdict.REFUSED, numbers[0].path, text)
         if made.segments and made.segments[0].previous != NO_SEGMENT:
-            path = checkpoint_path(self.directory, made.segments[0].base)
+            path = checkpoint_path(self.directory, made.segments[0].stands_at)
             if not self.disk.exists(path):
                 self._say(
                     Verdict.REFUSED, path, "the file is missing; it holds tables and what queries made of rows that are kept no longer"
@@ -315,11 +315,10 @@ def _rows_lost_max(found: Scan, behind: _Behind) -> int | None:
 def _behind(content: bytes, found: Scan, seed: int) -> _Behind:
     assert found.damage is not None
     records, first, stop, hi, durable_upto = 0, len(content), found.size, found.end, 0
-    if isinstance(found.damage, Corrupt):
-        for record in find_behind(content, found.size + 1, seed):
-            first = first if records else record.at
-            records, stop, hi = records + 1, record.stop, max(hi, record.head.hi)
-            durable_upto = max(durable_upto, record.at - record.head.unsynced)
+    for record in find_behind(content, found.size + 1, seed):
+        first = first if records else record.at
+        records, stop, hi = records + 1, record.stop, max(hi, record.head.hi)
+        durable_upto = max(durable_upto, record.at - record.head.unsynced)
     return _Behind(records, first, stop, hi, durable_upto)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import OutputReport
-from millstream.scheduler.optimiser.contract import Outcome, State
+from millstream.scheduler.optimiser.contract import DecisionOutcome, TargetState
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import Measured
 from millstream.server.net.loop import Bridge
@@ -165,13 +165,13 @@ def _target_families(host: EngineHost) -> Iterator[Any]:
     missed = GaugeMetricFamily("millstream_query_target_missed", "1 while a query misses a target, else 0", labels=["query"])
     misses = CounterMetricFamily("millstream_query_target_misses", "How often a query began to miss a target", labels=["query"])
     for name, verdict in list(host.watch.verdicts.items()):
-        missed.add_metric([name], float(verdict.state is State.MISSED))
+        missed.add_metric([name], float(verdict.state is TargetState.MISSED))
         misses.add_metric([name], verdict.misses)
     yield from (missed, misses)
     if host.optimiser is not None:
         outcomes = Counter(one.outcome for one in host.optimiser.decisions)
         decisions = GaugeMetricFamily("millstream_optimiser_decisions", "The last decisions of the optimiser", labels=["outcome"])
-        for outcome in Outcome:
+        for outcome in DecisionOutcome:
             decisions.add_metric([outcome.value], outcomes[outcome])
         yield decisions
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ class NamedResult:
 
     name: str
     schema: Schema
-    batches: Sequence[Any]
+    batches: Iterable[Any]
     plan: dict[str, Any] | None = None
 
 

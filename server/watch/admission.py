@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.graph import ClassNode, GraphDelta, OperatorId
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import SumsWanted
-from millstream.scheduler.optimiser.admission import Admission, Answer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
+from millstream.scheduler.optimiser.admission import Admission, AdmissionAnswer, Candidate, ClassFacts, QueryFacts, admit, spelled_ms
 from millstream.scheduler.optimiser.prediction import AddedLoad, added_load, class_loads
 from millstream.server.errors import Refused
 from millstream.server.host.queries import Query
@@ -41,7 +41,7 @@ class AdmissionControl:
         if self._mode == "off" or not _any_target(self._host, query):
             return
         found = asked(self._host, query.planned)
-        if found is None or found.answer is not Answer.REFUSED:
+        if found is None or found.answer is not AdmissionAnswer.REFUSED:
             return
         if self._mode == "refuse":
             raise Refused(f"query {query.name} was refused: {'; '.join(found.reasons)}", hint=MEND)
@@ -123,6 +123,6 @@ def lines(found: Admission) -> list[tuple[str, str]]:
         if one.latency_before_ns is not None and one.latency_after_ns is not None:
             latency = f"{spelled_ms(one.latency_before_ns)} becomes {spelled_ms(one.latency_after_ns)}"
             rows.append((f"class {one.name}", f"{latency}, utility {one.utility_before:.3g} becomes {one.utility_after:.3g}"))
-    word = found.answer.value + (f" {found.utility:.3g}" if found.answer is Answer.REDUCED else "")
+    word = found.answer.value + (f" {found.utility:.3g}" if found.answer is AdmissionAnswer.REDUCED else "")
     rows.append(("admission", f"{word}: {'; '.join(found.reasons)}" if found.reasons else word))
     return rows

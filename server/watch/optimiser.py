@@ -22,13 +22,13 @@ from millstream.scheduler.optimiser.contract import (
     Decision,
     Facts,
     PlanChoice,
-    SetPolicy,
+    PolicyChange,
     SetWeight,
     Shed,
-    State,
     Subject,
+    TargetState,
+    TargetVerdict,
     UsePlan,
-    Verdict,
 )
 from millstream.scheduler.optimiser.optimiser import Optimiser, OptimiserSettings, ToDo
 from millstream.scheduler.spec import PolicySpec
@@ -126,8 +126,8 @@ class RuntimeOptimiser:
         options = query.planned.physical.options
         node = host.class_node(options)
         target = self.watch.target(query)
-        verdict = self.watch.verdicts.get(query.name) or Verdict(State.NONE, 0)
-        choices = self._choices(query, plans) if verdict.state is State.MISSED else ()
+        verdict = self.watch.verdicts.get(query.name) or TargetVerdict(TargetState.NONE, 0)
+        choices = self._choices(query, plans) if verdict.state is TargetState.MISSED else ()
         weight = self._weight(query)
         drop = self._drop_ratio(query, node.id)
         may_shed = node.may_shed and self._sheds_alone
@@ -171,7 +171,7 @@ class RuntimeOptimiser:
 
     def _do(self, scheduler: LiveScheduler, todo: ToDo) -> None:
         action = todo.action
-        if isinstance(action, SetPolicy):
+        if isinstance(action, PolicyChange):
             self.host.runtime.set_policy(action.after)
             self.host.policy = action.after
         elif isinstance(action, SetWeight):

@@ -12,7 +12,7 @@ from millstream.engine.data.graph import ClassNode, QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.flow.queues import Cursor
 from millstream.engine.plan.physical import QueryOptions
-from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, Observation, State, Target, Verdict
+from millstream.scheduler.optimiser.contract import TOLERANCE_PERCENT, Observation, ServiceTarget, TargetState, TargetVerdict
 from millstream.scheduler.optimiser.monitor import Monitor
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 NS_PER_US = 1_000
 
 
-def target_of(options: QueryOptions, node: ClassNode) -> Target:
+def target_of(options: QueryOptions, node: ClassNode) -> ServiceTarget:
     """Return what a query was promised: its own targets, else its class's delay target for its latency."""
     latency_ns = options.latency_target_ns if options.latency_target_ns is not None else node.target_ns
     percent = TOLERANCE_PERCENT if options.tolerance_percent is None else options.tolerance_percent
-    return Target(
+    return ServiceTarget(
         None if latency_ns is None else float(latency_ns),
         None if options.memory_bytes_max is None else float(options.memory_bytes_max),
         percent / 100.0,
@@ -40,7 +40,7 @@ class QosWatch:
 
     host: EngineHost
     monitor: Monitor = field(default_factory=Monitor)
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: dict[str, TargetVerdict] = field(default_factory=dict)
     _sums: dict[QueryId, tuple[int, float]] = field(default_factory=dict)
 
     @property
@@ -48,14 +48,14 @@ class QosWatch:
         """Whether any running query has a target."""
         return any(q.id is not None and self.target(q).is_any for q in self.host.queries)
 
-    def target(self, query: Query) -> Target:
+    def target(self, query: Query) -> ServiceTarget:
         """Return a query's targets."""
         options = query.planned.physical.options
         return target_of(options, self.host.class_node(options))
 
-    def look(self) -> dict[str, Verdict]:
+    def look(self) -> dict[str, TargetVerdict]:
         """Judge every running query that has a target, and return the verdicts."""
-        host, found = self.host, dict[str, Verdict]()
+        host, found = self.host, dict[str, TargetVerdict]()
         scheduler = host.runtime.scheduler
         judged = [(q, q.id, target) for q in host.queries if q.id is not None and (target := self.target(q)).is_any]
         if not judged or scheduler is None:
@@ -104,6 +104,6 @@ class QosWatch:
         runtime = self.host.runtime
         if query.id is None or verdict is None:
             return None, None
-        if verdict.state is State.UNKNOWN:
+        if verdict.state is TargetState.UNKNOWN:
             return verdict.state.value, None
         return verdict.state.value, runtime.now_us() - (runtime.arrival_ns() - verdict.since_ns) // NS_PER_US

@@ -25,7 +25,7 @@ from millstream.scheduler import live
 from millstream.scheduler.limits import ESTIMATE_CALLS_LIVE
 from millstream.scheduler.settings import CoreSettings
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train as TrainShape
+from millstream.scheduler.trains import TrainShape
 from millstream.server.benchmarks import dispatch, sharing, window
 from millstream.server.benchmarks.embedding import Embedded
 from millstream.server.net.listener import Listener

@@ -10,9 +10,9 @@ from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
-TRAIN = Train(count=1)
+TRAIN = TrainShape(count=1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from millstream.scheduler.events import WorkDone
 from millstream.scheduler.ledger import _EDGE_COLUMNS, _LOG_COLUMNS, _OPERATOR_COLUMNS, validate
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
-from millstream.scheduler.trains import Train as TrainShape
+from millstream.scheduler.trains import TrainShape
 from millstream.server.benchmarks import dispatch
 from millstream.server.benchmarks.embedding import Embedded
 

@@ -27,9 +27,9 @@ from millstream.scheduler.events import (
 )
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
 from millstream.scheduler.ledger import validate
-from millstream.scheduler.simulation.networks import Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 POLICIES = [name for name in CATALOG if name != "user"]
 
@@ -42,7 +42,7 @@ class Bench:
         self.source = self.builder.source("s")
         self.a = Box(10, 1.0, self.source, label="a")
         self.b = Box(10, 1.0, self.a, label="b")
-        self.core = SchedulerCore(PolicySpec.parse(policy), settings or CoreSettings(train=Train(share=1.0), adapt=False))
+        self.core = SchedulerCore(PolicySpec.parse(policy), settings or CoreSettings(train=TrainShape(share=1.0), adapt=False))
         self.now = 0
         self.add(self.b)
 
@@ -56,7 +56,7 @@ class Bench:
         self.now += 1
         return self.core.handle(list(events), self.now)  # type: ignore[arg-type]
 
-    def arrive(self, rows: int, controls: int = 0, source: Source | None = None) -> list[WorkOrder]:
+    def arrive(self, rows: int, controls: int = 0, source: SimulatedSource | None = None) -> list[WorkOrder]:
         return orders(self.handle(Arrived(self.builder.log(source or self.source), rows, rows, self.now, controls)))
 
     def done(self, order: WorkOrder, *steps: StepReceipt, failure: WorkFailure | None = None) -> list[WorkOrder]:
@@ -157,7 +157,7 @@ def test_the_first_step_takes_what_the_ledger_knows_and_later_ones_all() -> None
 
 
 def test_an_operator_is_locked_while_its_order_is_out() -> None:
-    bench = Bench("hr", CoreSettings(orders_max=4, train=Train(count=1), adapt=False))
+    bench = Bench("hr", CoreSettings(orders_max=4, train=TrainShape(count=1), adapt=False))
     (order,) = bench.arrive(3)
     assert bench.arrive(1) == []
     assert bench.core.ledger.busy.sum() == 2
@@ -262,7 +262,7 @@ def test_a_drain_ignores_the_threshold_and_reports_once() -> None:
 
 
 def test_a_head_that_waits_too_long_runs_below_the_threshold() -> None:
-    settings = CoreSettings(train=Train(share=1.0), adapt=False, head_wait_ns_max=100)
+    settings = CoreSettings(train=TrainShape(share=1.0), adapt=False, head_wait_ns_max=100)
     bench = Bench("hr:tau=10", settings)
     assert bench.arrive(3) == []
     wake_ns = bench.core.next_wake_ns()

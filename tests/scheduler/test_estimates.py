@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.ledger import Ledger
-from millstream.scheduler.network import Network
+from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.random_networks import random_network
 
 
-def estimate(*deltas: object) -> tuple[Network, Estimates]:
-    network = Network()
+def estimate(*deltas: object) -> tuple[NetworkModel, Estimates]:
+    network = NetworkModel()
     estimates, ledger = Estimates(network), Ledger(network)
     for delta in deltas:
         ledger.add(delta, {})  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from millstream.scheduler.limits import OFFERS_DUE_NS
 from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.mailbox import Mailbox
 from millstream.scheduler.simulation.executor import BoxExecutor
-from millstream.scheduler.simulation.networks import Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 
@@ -80,8 +80,8 @@ class Rig:
         )
         self.live.start()
 
-    def chain(self, name: str, source: Source, length: int = 3) -> OperatorId:
-        box: Box | Source = source
+    def chain(self, name: str, source: SimulatedSource, length: int = 3) -> OperatorId:
+        box: Box | SimulatedSource = source
         for index in range(length):
             box = Box(1_000, 1.0, box, label=f"{name}{index}")
         assert isinstance(box, Box)

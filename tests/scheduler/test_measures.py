@@ -12,7 +12,7 @@ from millstream.scheduler.histogram import Histogram
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.outputs import unions
 from millstream.scheduler.qos import critical_points_ns, first_critical_ns, gradient, last_useful_ns, late_from_ns, utilities, utility
-from millstream.scheduler.simulation.outcome import Outcome, QueryFacts
+from millstream.scheduler.simulation.outcome import RunOutcome, SimulatedQuery
 from millstream.scheduler.staleness import Staleness
 
 MS = 1_000_000
@@ -193,9 +193,9 @@ def test_a_simulated_outcome_and_live_measures_say_the_same_of_the_same_results(
         measures.emitted([one], {QueryId(query): ideal for query, ideal in enumerate(ideals)})
     rows = np.array([one[3] for one in made])
     query, arrival, taken = (np.repeat(np.array([one[place] for one in made]), rows) for place in range(3))
-    facts = tuple(QueryFacts("q", ideal, GRAPH, 1.0 + place, 0, S) for place, ideal in enumerate(ideals))
+    facts = tuple(SimulatedQuery("q", ideal, GRAPH, 1.0 + place, 0, S) for place, ideal in enumerate(ideals))
     nothing = np.zeros(0, dtype=np.int64)
-    outcome = Outcome("fcfs", facts, query, arrival, arrival + taken, nothing, nothing, end_ns, end_ns, 0, 0, 0, 0, 0)
+    outcome = RunOutcome("fcfs", facts, query, arrival, arrival + taken, nothing, nothing, end_ns, end_ns, 0, 0, 0, 0, 0)
     live, simulated = measures.report(end_ns), outcome.summary()
     assert live.output.outputs == simulated["results"]
     for ours, theirs in (

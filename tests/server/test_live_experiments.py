@@ -12,7 +12,7 @@ import pytest
 from millstream.engine.data.arrow import column_to_arrow
 from millstream.scheduler import catalog
 from millstream.scheduler.simulation import runner
-from millstream.scheduler.simulation.experiments import Case, load, names
+from millstream.scheduler.simulation.experiments import ExperimentCase, load, names
 from millstream.server.experiments import classes_runs, golab, golab_runs, overhead_runs, threads_runs
 
 LIVE = (
@@ -66,7 +66,7 @@ def test_one_pass_over_a_synopsis_answers_as_windows_one_by_one_do() -> None:
 
 
 def findings(name: str, results: Mapping[str, Mapping[str, Any]]) -> dict[str, bool]:
-    def result(case: Case) -> Mapping[str, Any]:
+    def result(case: ExperimentCase) -> Mapping[str, Any]:
         return next(value for key, value in results.items() if key in case.key)
 
     found = load(name).judge("reduced", result)
@@ -104,9 +104,9 @@ def test_live_experiments_are_listed_and_are_run_one_at_a_time_and_never_from_a_
     cases = [case for name in LIVE for case in load(name).cases("reduced")]
     assert all(case.live for case in cases)
     assert not any(case.live for case in load("c-overhead").cases("reduced"))
-    store = runner.Store(tmp_path)
+    store = runner.ResultStore(tmp_path)
     store.put(cases[0], {"live_ms": 1.0})
-    assert runner.Store(tmp_path).get(cases[0]) is None
+    assert runner.ResultStore(tmp_path).get(cases[0]) is None
     assert store.get(cases[0]) == {"live_ms": 1.0}
 
 

@@ -16,13 +16,13 @@ from millstream.scheduler.instructions import Instruction
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.simulation.random_networks import RandomNetwork, random_network
 from millstream.scheduler.simulation.world import World
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 POLICIES = [name for name in CATALOG if name != "user"]
 
 
 def checked(policy: str, network: RandomNetwork, deltas: Sequence[GraphDelta], orders_max: int) -> World:
-    world = World(policy, deltas, builder=network.builder, settings=CoreSettings(orders_max, Train(count=2)))
+    world = World(policy, deltas, builder=network.builder, settings=CoreSettings(orders_max, TrainShape(count=2)))
     handle = world.core.handle
 
     def check(events: Sequence[Event], now_ns: int) -> list[Instruction]:

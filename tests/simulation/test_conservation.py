@@ -15,7 +15,7 @@ from millstream.scheduler.ledger import validate
 from millstream.scheduler.simulation.executor import Tuple
 from millstream.scheduler.simulation.random_networks import RandomNetwork, random_network
 from millstream.scheduler.simulation.world import World
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 POLICIES = [name for name in CATALOG if name != "user"]
 SEEDS = st.integers(0, 100_000)
@@ -72,7 +72,7 @@ def results(world: World) -> Counter[tuple[OperatorId, int]]:
 
 
 def core_settings(orders_max: int = 1, train: int = 1, budget_ns: int | None = None, rows_max: int = 1_000_000) -> CoreSettings:
-    return CoreSettings(orders_max=orders_max, train=Train(count=train), budget_ns=budget_ns, edge_rows_max=rows_max)
+    return CoreSettings(orders_max=orders_max, train=TrainShape(count=train), budget_ns=budget_ns, edge_rows_max=rows_max)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

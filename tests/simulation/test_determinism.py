@@ -15,7 +15,7 @@ from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 from millstream.scheduler.trace import chrome_trace
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 PROGRAM = """
 import io, sys
@@ -23,13 +23,13 @@ from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.simulation.random_networks import random_network
 from millstream.scheduler.simulation.world import World
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 for policy in CATALOG:
     if policy == "user":
         continue
     for seed in range(3):
         network = random_network(seed)
-        world = World(policy, network.deltas, builder=network.builder, settings=CoreSettings(2, Train(count=2), record=True))
+        world = World(policy, network.deltas, builder=network.builder, settings=CoreSettings(2, TrainShape(count=2), record=True))
         for at_ns, source, rows in network.arrivals:
             world.arrive(source, at_ns, rows=rows)
         world.run()
@@ -38,17 +38,19 @@ for policy in CATALOG:
 
 EXPERIMENTS = """
 import json
-from millstream.scheduler.simulation.experiments import Case
+from millstream.scheduler.simulation.experiments import ExperimentCase
 network = {"applications": 6, "depth": 3, "cost_us": 100.0, "deadlines_ms": [10.0, 2000.0], "rate": 2500.0, "tuples": 200, "seed": 1}
 cases = [
-    Case("sharaf_runs:grid", {"policy": "bsd-log", "load": 0.9, "seed": 1, "queries": 20, "tuples": 100, "traffic": "on-off"}),
-    Case("sharaf_runs:fresh", {"policy": "fas", "load": 0.95, "seed": 1, "queries": 20, "tuples": 40, "bursty": 5}),
-    Case("sharaf_runs:joins", {"policy": "hnr", "load": 0.7, "seed": 1, "queries": 4, "tuples": 30, "gap_s": 1.0}),
-    Case("pajjuri_runs:burst", {"policy": "segment", "window": 20, "windows": 5, "seed": 1, "quick": 100}),
-    Case("carney_runs:chains", {**network, "policy": "bucketing:schedule=5"}),
-    Case("carney_runs:chains", {**network, "policy": "slope-slack-push-through:schedule=5"}),
-    Case("carney_walks:memory", {"walk": "min-memory", "tuples": 100, "seed": 1}),
-    Case("pham_runs:classes", {"load": "dilos", "rates": [[1300.0], [1500.0], [2600.0]], "seconds": 4.0, "slow": 20.0, "seed": 1}),
+    ExperimentCase("sharaf_runs:grid", {"policy": "bsd-log", "load": 0.9, "seed": 1, "queries": 20, "tuples": 100, "traffic": "on-off"}),
+    ExperimentCase("sharaf_runs:fresh", {"policy": "fas", "load": 0.95, "seed": 1, "queries": 20, "tuples": 40, "bursty": 5}),
+    ExperimentCase("sharaf_runs:joins", {"policy": "hnr", "load": 0.7, "seed": 1, "queries": 4, "tuples": 30, "gap_s": 1.0}),
+    ExperimentCase("pajjuri_runs:burst", {"policy": "segment", "window": 20, "windows": 5, "seed": 1, "quick": 100}),
+    ExperimentCase("carney_runs:chains", {**network, "policy": "bucketing:schedule=5"}),
+    ExperimentCase("carney_runs:chains", {**network, "policy": "slope-slack-push-through:schedule=5"}),
+    ExperimentCase("carney_walks:memory", {"walk": "min-memory", "tuples": 100, "seed": 1}),
+    ExperimentCase(
+        "pham_runs:classes", {"load": "dilos", "rates": [[1300.0], [1500.0], [2600.0]], "seconds": 4.0, "slow": 20.0, "seed": 1}
+    ),
 ]
 for case in cases:
     print(json.dumps(case.run(), sort_keys=True))
@@ -77,7 +79,7 @@ def test_two_hash_seeds_give_the_same_results_of_experiments() -> None:
 
 def told(policy: str, seed: int) -> tuple[Story, World, CoreSettings]:
     network = random_network(seed)
-    settings = CoreSettings(2, Train(count=2), record=True)
+    settings = CoreSettings(2, TrainShape(count=2), record=True)
     world = World(policy, network.deltas, builder=network.builder, settings=settings)
     for at_ns, source, rows in network.arrivals:
         world.arrive(source, at_ns, rows=rows)

@@ -13,14 +13,25 @@ from millstream.scheduler.policies.highest_normalized_rate import HighestNormali
 from millstream.scheduler.policies.memory_release import MemoryRelease
 from millstream.scheduler.simulation import experiments, report, runner
 from millstream.scheduler.simulation.experiment_command import experiment
-from millstream.scheduler.simulation.experiments import NAMES, Case, Claim, Findings, Panel, at_least_half, load, names, ordered, within
+from millstream.scheduler.simulation.experiments import (
+    NAMES,
+    Claim,
+    ExperimentCase,
+    Findings,
+    Panel,
+    at_least_half,
+    load,
+    names,
+    ordered,
+    within,
+)
 from millstream.scheduler.simulation.scenarios import carney_runs
 
-STORE = runner.Store()
+STORE = runner.ResultStore()
 """Kept over the tests of this file: the experiments of chapter 3 share their runs."""
 
 
-def findings(name: str, store: runner.Store = STORE) -> Findings:
+def findings(name: str, store: runner.ResultStore = STORE) -> Findings:
     scenario = load(name)
     runner.run_cases(scenario.cases("reduced"), store)
     return scenario.judge("reduced", store.result)
@@ -49,7 +60,7 @@ def test_orders_that_the_papers_rest_on_show_on_a_small_scale() -> None:
 def test_a_negated_ranking_makes_claims_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     right = HighestNormalizedRate.rank
     monkeypatch.setattr(HighestNormalizedRate, "rank", lambda self, view, now_ns: -right(self, view, now_ns))
-    claims = findings("s-slowdown", runner.Store()).claims
+    claims = findings("s-slowdown", runner.ResultStore()).claims
     assert not any(claim.holds for claim in claims if "HR" in claim.text or "SRPT" in claim.text)
 
 
@@ -58,7 +69,7 @@ def test_a_negated_memory_release_makes_claims_fail(monkeypatch: pytest.MonkeyPa
     assert all(claim.holds for claim in findings("p-burst").claims)
     right = MemoryRelease.rank
     monkeypatch.setattr(MemoryRelease, "rank", lambda self, view, now_ns: -right(self, view, now_ns))
-    assert not all(claim.holds for claim in findings("p-burst", runner.Store()).claims)
+    assert not all(claim.holds for claim in findings("p-burst", runner.ResultStore()).claims)
 
 
 def test_an_effect_holds_from_half_of_its_size_on() -> None:
@@ -91,20 +102,20 @@ def test_results_are_kept_and_runs_not_repeated(tmp_path: Path, monkeypatch: pyt
         return {"double": 2 * number}
 
     monkeypatch.setattr(carney_runs, "counted", counted, raising=False)
-    cases = [Case("carney_runs:counted", {"number": number}) for number in (1, 2, 2)]
-    runner.run_cases(cases, runner.Store(tmp_path))
-    store = runner.Store(tmp_path)
-    runner.run_cases([*cases, Case("carney_runs:counted", {"number": 3})], store)
+    cases = [ExperimentCase("carney_runs:counted", {"number": number}) for number in (1, 2, 2)]
+    runner.run_cases(cases, runner.ResultStore(tmp_path))
+    store = runner.ResultStore(tmp_path)
+    runner.run_cases([*cases, ExperimentCase("carney_runs:counted", {"number": 3})], store)
     assert runs == [1, 2, 3]
     assert [store.result(case)["double"] for case in cases] == [2, 4, 4]
 
 
 def test_results_of_other_code_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case("carney_runs:counted", {"number": 1})
-    runner.Store(tmp_path).put(case, {"double": 2})
-    assert runner.Store(tmp_path).get(case) == {"double": 2}
+    case = ExperimentCase("carney_runs:counted", {"number": 1})
+    runner.ResultStore(tmp_path).put(case, {"double": 2})
+    assert runner.ResultStore(tmp_path).get(case) == {"double": 2}
     monkeypatch.setattr(runner, "code_digest", lambda: "changed")
-    assert runner.Store(tmp_path).get(case) is None
+    assert runner.ResultStore(tmp_path).get(case) is None
 
 
 def test_all_code_that_makes_results_counts() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from millstream.scheduler.errors import SimulationError
-from millstream.scheduler.express import Charge
+from millstream.scheduler.express import DecisionCost
 from millstream.scheduler.selectors.marked_turns import MarkedTurnsSelector
 from millstream.scheduler.simulation import arrivals, generators
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
@@ -78,7 +78,7 @@ def test_two_streams_are_served_the_same_way() -> None:
 def test_charges_for_deciding_delay_results_and_are_counted() -> None:
     work = sample(load=0.6)
     free, charged = (
-        simulate(work, "bsd-naive", settings=RunSettings(charge=charge)) for charge in (Charge(), Charge(evaluation_ns=20_000))
+        simulate(work, "bsd-naive", settings=RunSettings(charge=charge)) for charge in (DecisionCost(), DecisionCost(evaluation_ns=20_000))
     )
     assert free.scheduling_ns == 0
     assert charged.scheduling_ns > 0

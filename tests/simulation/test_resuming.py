@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from millstream.scheduler.simulation.experiments import Case
-from millstream.scheduler.simulation.runner import Store, run_cases
+from millstream.scheduler.simulation.experiments import ExperimentCase
+from millstream.scheduler.simulation.runner import ResultStore, run_cases
 
 CASES = [
-    Case(
+    ExperimentCase(
         "carney_runs:chains",
         {
             "policy": "round-robin",
@@ -34,10 +34,10 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from tests.simulation.test_resuming import CASES
-from millstream.scheduler.simulation.runner import Store, run_cases
+from millstream.scheduler.simulation.runner import ResultStore, run_cases
 
 if __name__ == "__main__":
-    run_cases(CASES, Store(Path(sys.argv[1])), processes=2)
+    run_cases(CASES, ResultStore(Path(sys.argv[1])), processes=2)
 """
 PATIENCE_S = 60.0
 
@@ -79,22 +79,22 @@ def test_a_run_ended_in_its_middle_leaves_no_process_and_is_not_repeated(tmp_pat
     wait_until(lambda: not any(Path("/proc", str(one), "exe").exists() for one in workers), "workers outlived the run")
     kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
     assert QUICK <= len(kept) < len(CASES)
-    ran: list[Case] = []
-    run_cases(CASES[:QUICK], Store(folder), progress=lambda done, total, case: ran.append(case))
+    ran: list[ExperimentCase] = []
+    run_cases(CASES[:QUICK], ResultStore(folder), progress=lambda done, total, case: ran.append(case))
     assert not ran
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*.json")} == kept
 
 
 def test_a_result_that_was_cut_off_is_made_anew_and_a_part_that_nobody_writes_any_more_goes(tmp_path: Path) -> None:
-    run_cases(CASES[:2], Store(tmp_path))
+    run_cases(CASES[:2], ResultStore(tmp_path))
     first, second = sorted(tmp_path.glob("*.json"))
     whole = first.read_text()
     first.write_text(whole[: len(whole) // 2])
     lost, written = tmp_path / "lost.999999999.part", tmp_path / f"written.{os.getpid()}.part"
     lost.write_text("{")
     written.write_text("{")
-    ran: list[Case] = []
-    run_cases(CASES[:2], Store(tmp_path), progress=lambda done, total, case: ran.append(case))
+    ran: list[ExperimentCase] = []
+    run_cases(CASES[:2], ResultStore(tmp_path), progress=lambda done, total, case: ran.append(case))
     assert len(ran) == 1
     assert first.read_text() == whole
     assert second.is_file()

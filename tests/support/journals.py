@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from millstream.server.errors import StoreError
+from millstream.server.journal import durable_end
 from millstream.server.journal.checkpoint_files import read_body, write_body
 from millstream.server.journal.disk import read
 from millstream.server.journal.journal import Journal
@@ -92,6 +92,12 @@ def make_world(seed: int) -> World:
             write_body(world.disk, JOURNAL, world.ledger.identity, seq, chance.randbytes(chance.randint(1, 400)))
     if len(journal.segments) > 2 and chance.random() < 0.5:
         journal.drop_before(journal.segments[1].base)
+    early = journal.segments[-1]
+    noted = durable_end.read(world.disk, JOURNAL, world.ledger.identity)[0]
+    assert noted is not None
+    early_place, early_note = (early.path, noted.size), bytes(world.disk.files[JOURNAL / durable_end.FILE_NAME])
+    for _ in range(chance.choice((0, 0, 5))):
+        seq = _append(chance, journal, streams, seq)
     world.stopped = chance.random() < 0.4
     if not world.stopped:
         journal.wait_safe()
@@ -104,6 +110,9 @@ def make_world(seed: int) -> World:
     assert not world.disk.open_handles
     if not world.stopped:
         world.disk, world.ledger = killed, ledger
+        if chance.random() < 0.3:  # the machine failed, and the note on its disk is some seconds old
+            killed.files[JOURNAL / durable_end.FILE_NAME][:] = early_note
+            world.durable = early_place
     for segment in journal.segments:
         world.spots += _spots(world, segment.path, segment.seed)
     return world
@@ -185,6 +194,16 @@ def _cut(world: World, disk: MemoryDisk, path: Path, at: int, kind: str) -> Dama
     return Damage(kind, path, [s for s in world.spots if s.path == path and s.stop > at], at)
 
 
+def remove_bytes(chance: random.Random, world: World, disk: MemoryDisk) -> Damage:
+    """Take bytes out of the middle of a segment: what is behind them is whole, and out of its place."""
+    path = chance.choice(world.paths)
+    content = disk.files[path]
+    places = [s.start for s in world.spots if s.path == path] + [chance.randrange(HEADER_BYTES, len(content) + 1)]
+    start, stop = sorted((chance.choice(places), chance.choice([*places, len(content)])))
+    del content[start:stop]
+    return Damage("removed", path, [s for s in world.spots if s.path == path and s.start < stop and s.stop > start], start)
+
+
 def delete_file(chance: random.Random, world: World, disk: MemoryDisk) -> Damage:
     """Remove a file of any kind."""
     path = chance.choice(sorted(disk.files) + 2 * world.paths)
@@ -207,6 +226,7 @@ DAMAGES: tuple[Callable[[random.Random, World, MemoryDisk], Damage], ...] = (
     flip_bit,
     cut_anywhere,
     cut_between_records,
+    remove_bytes,
     delete_file,
     zero_end,
 )
@@ -241,8 +261,3 @@ def start_over(disk: MemoryDisk, ledger: KeptLedger) -> Start:
         start.refused = str(error)
     assert not disk.open_handles
     return start
-
-
-def named_rows(said: list[tuple[str, str]]) -> Any:
-    """Return what a start said about rows that a cut may have cost."""
-    return [message for kind, message in said if kind == "journal_cut"]

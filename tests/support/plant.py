@@ -6,7 +6,7 @@ from collections import deque
 
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.aloma import Aloma
-from millstream.scheduler.load.contract import CYCLE_NS, Seen
+from millstream.scheduler.load.contract import CYCLE_NS, ClassCycle
 
 CYCLE_S = CYCLE_NS / 1e9
 STEPS = 10
@@ -36,7 +36,7 @@ class Plant:
             self.response_s = self._now_s - self._queue[0][0] if self._queue else 0.0
         self.dropped_share += 0.02 * (self.aloma.drop - self.dropped_share)
         backlog_s = sum(work for _, work in self._queue)
-        self.aloma.decide(Seen(ClassId(1), load, backlog_s, self.response_s * 1e9, self.target_ns))
+        self.aloma.decide(ClassCycle(ClassId(1), load, backlog_s, self.response_s * 1e9, self.target_ns))
 
     def _work(self, time_s: float) -> list[float]:
         left = []

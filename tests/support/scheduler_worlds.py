@@ -77,7 +77,7 @@ IN_ORDER = "b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12"
 def tree(policy: str, costs: dict[str, tuple[float, float]], call_ns: float) -> tuple[World, list[object]]:
     """The tree of Carney 2005, 3.3.1.2: root b1 with children b2 and b6, b2 with b4 and b3, b3 with b5; each has a source too."""
     from millstream.scheduler.core import CoreSettings
-    from millstream.scheduler.trains import Train
+    from millstream.scheduler.trains import TrainShape
 
     builder = NetworkBuilder()
     sources: list[object] = []
@@ -91,7 +91,7 @@ def tree(policy: str, costs: dict[str, tuple[float, float]], call_ns: float) -> 
     b4, b5 = box("b4"), box("b5")
     b2 = box("b2", b4, box("b3", b5))
     root = box("b1", b2, box("b6"))
-    settings = CoreSettings(adapt=False, train=Train(share=1.0))
+    settings = CoreSettings(adapt=False, train=TrainShape(share=1.0))
     return World(policy, [builder.query("tree", root)], builder=builder, settings=settings), sources
 
 

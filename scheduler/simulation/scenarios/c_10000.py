@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Scale, Scenario, percent, within
-from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, Results, Sweep, title
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Scale, Scenario, percent, within
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, CarneySweep, Results, title
 
 _BUCKETING = "bucketing-push-through:gradients=7,slacks=7,schedule=300"
 _FIXED = "fixed-priority-push-through:schedule=300"
@@ -20,10 +20,10 @@ _RATES: dict[Scale, Sequence[float]] = {
 }
 _TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 6_000, "full": 24_000}
 _NETWORK = {"applications": 1_000, "depth": 10, "cost_us": 5.0, "deadlines_ms": [75.0, 150.0, 225.0, 300.0]}
-_SWEEP = Sweep(tuple(_PAPER), _RATES, _NETWORK, tuples=_TUPLES)
+_SWEEP = CarneySweep(tuple(_PAPER), _RATES, _NETWORK, tuples=_TUPLES)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return _SWEEP.cases(scale)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Row, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Row, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.carney_sweep import BOXES_AND_CALLS_A_SECOND, CHARGED, SLOPE, Results, case
 
 _NETWORK = {"applications": 200, "depth": 5, "cost_us": 100.0, "deadlines_ms": [10.0, 2_000.0]}
@@ -17,15 +17,15 @@ _PARTITIONS: dict[Scale, tuple[int, ...]] = {
 _EXACT = SLOPE
 
 
-def _case(scale: Scale, partitions: int) -> Case:
+def _case(scale: Scale, partitions: int) -> ExperimentCase:
     return case(scale, f"bucketing:gradients={partitions},slacks={partitions},schedule=10", _RATE, _NETWORK)
 
 
-def _plain(scale: Scale, policy: str) -> Case:
+def _plain(scale: Scale, policy: str) -> ExperimentCase:
     return case(scale, policy, _RATE, _NETWORK)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [*(_case(scale, count) for count in _PARTITIONS[scale]), _plain(scale, _EXACT), _plain(scale, "round-robin")]
 
 

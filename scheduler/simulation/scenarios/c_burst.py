@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED_PUSH, SLOPE_PUSH, Results, title
 
@@ -12,11 +12,13 @@ _TUPLES: dict[Scale, int] = {"reduced": 3_000, "medium": 95_000, "full": 500_000
 _COUNTS = ("overload_missed", "overload_made", "underload_missed", "underload_made")
 
 
-def _case(scale: Scale, policy: str) -> Case:
-    return Case("carney_runs:fluctuating", {**NETWORK, "policy": policy, "tuples": _TUPLES[scale], "seed": 1, "low": 0.6, "high": 1.3})
+def _case(scale: Scale, policy: str) -> ExperimentCase:
+    return ExperimentCase(
+        "carney_runs:fluctuating", {**NETWORK, "policy": policy, "tuples": _TUPLES[scale], "seed": 1, "low": 0.6, "high": 1.3}
+    )
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, policy) for policy in (FIXED_PUSH, SLOPE_PUSH)]
 
 

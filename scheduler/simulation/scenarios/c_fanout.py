@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Scale, Scenario
-from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED_PUSH, SLOPE_PUSH, Results, Sweep, title
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Scale, Scenario
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED_PUSH, SLOPE_PUSH, CarneySweep, Results, title
 
 _POLICIES = (
     FIXED_PUSH,
@@ -19,17 +19,17 @@ _RATES: dict[Scale, Sequence[float]] = {
 }
 _DEADLINES = [40.0, 3_040.0]
 _TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 6_000, "full": 30_000}
-_TREES = Sweep(
+_TREES = CarneySweep(
     _POLICIES,
     _RATES,
     {"applications": 10, "depth": 4, "fan_out": 2, "deadlines_ms": _DEADLINES, "cost_us": 100.0},
     function="trees",
     tuples=_TUPLES,
 )
-_STRAIGHT = Sweep(_POLICIES, _RATES, {"applications": 80, "depth": 4, "deadlines_ms": _DEADLINES, "cost_us": 100.0}, tuples=_TUPLES)
+_STRAIGHT = CarneySweep(_POLICIES, _RATES, {"applications": 80, "depth": 4, "deadlines_ms": _DEADLINES, "cost_us": 100.0}, tuples=_TUPLES)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [*_TREES.cases(scale), *_STRAIGHT.cases(scale)]
 
 

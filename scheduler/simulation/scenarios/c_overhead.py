@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED
 
 _MODES = {
@@ -18,17 +18,17 @@ _TUPLES: dict[Scale, int] = {"reduced": 500, "medium": 4_000, "full": 100_000}
 _CHEAP_US = 5.0
 
 
-def _case(scale: Scale, mode: str, cost_us: float | None = None) -> Case:
+def _case(scale: Scale, mode: str, cost_us: float | None = None) -> ExperimentCase:
     policy, train = _MODES[mode]
     parameters = {"policy": policy, "capacity": 0.9, "trees": 4, "depth": 5, "fan_out": 3, "tuples": _TUPLES[scale], "seed": 1}
-    return Case("carney_runs:superbox", {**parameters, "train": train, "cost_us": cost_us})
+    return ExperimentCase("carney_runs:superbox", {**parameters, "train": train, "cost_us": cost_us})
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, mode, cost_us) for cost_us in (None, _CHEAP_US) for mode in _MODES]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     found = {mode: results(_case(scale, mode)) for mode in _MODES}
     total = {mode: float(one["total_ns"]) / 1e9 for mode, one in found.items()}
     share = {

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.c_qos import NETWORK, RATES
-from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED, FIXED_PUSH, SLOPE, SLOPE_PUSH, Results, Sweep
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED, FIXED_PUSH, SLOPE, SLOPE_PUSH, CarneySweep, Results
 
 _POLICIES = (FIXED, FIXED_PUSH, SLOPE, SLOPE_PUSH)
 _DEEP_TUPLES: dict[Scale, int] = {"reduced": 300, "medium": 1_500, "full": 10_000}
-_SHALLOW = Sweep(_POLICIES, RATES, NETWORK)
+_SHALLOW = CarneySweep(_POLICIES, RATES, NETWORK)
 # Four times the depth at a quarter of the cost; a call costs what it costs.
 _DEEP_RATES: dict[Scale, Sequence[float]] = {
     "reduced": (600.0, 1_400.0),
     "medium": (600.0, 1_000.0, 1_400.0),
     "full": (400.0, 600.0, 800.0, 1_000.0, 1_200.0, 1_400.0),
 }
-_DEEP = Sweep(_POLICIES, _DEEP_RATES, {**NETWORK, "depth": 20, "cost_us": 25.0}, tuples=_DEEP_TUPLES)
+_DEEP = CarneySweep(_POLICIES, _DEEP_RATES, {**NETWORK, "depth": 20, "cost_us": 25.0}, tuples=_DEEP_TUPLES)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [*_SHALLOW.cases(scale), *_DEEP.cases(scale)]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Findings, Scale, Scenario, ordered
-from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED, SLOPE, Results, Sweep
+from millstream.scheduler.simulation.experiments import ExperimentCase, Findings, Scale, Scenario, ordered
+from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED, SLOPE, CarneySweep, Results
 
 NETWORK = {"applications": 20, "depth": 5, "cost_us": 100.0, "deadlines_ms": [10.0, 2_000.0]}
 RATES: dict[Scale, Sequence[float]] = {
@@ -13,10 +13,10 @@ RATES: dict[Scale, Sequence[float]] = {
     "medium": (800.0, 1_200.0, 1_400.0, 1_600.0, 1_800.0),
     "full": (800.0, 1_000.0, 1_200.0, 1_400.0, 1_600.0, 1_800.0, 2_000.0),
 }
-SWEEP = Sweep(("round-robin", FIXED, SLOPE), RATES, NETWORK)
+SWEEP = CarneySweep(("round-robin", FIXED, SLOPE), RATES, NETWORK)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return SWEEP.cases(scale)
 
 

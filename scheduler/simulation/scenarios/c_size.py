@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Row, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Row, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
 from millstream.scheduler.simulation.scenarios.carney_sweep import BOXES_AND_CALLS_A_SECOND, CHARGED, Results, case, title
 
@@ -17,14 +17,14 @@ _COUNTS: dict[Scale, tuple[int, ...]] = {
 }
 
 
-def _case(scale: Scale, policy: str, size: int, rate: float = _RATE) -> Case:
+def _case(scale: Scale, policy: str, size: int, rate: float = _RATE) -> ExperimentCase:
     return case(scale, f"{policy}:schedule={size}", rate, NETWORK)
 
 
 _HEAVY_SIZES = (1, 10, 100)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [
         *(_case(scale, policy, size) for policy in _POLICIES for size in _COUNTS[scale]),
         *(_case(scale, policy, size, BOXES_AND_CALLS_A_SECOND) for policy in _POLICIES for size in _HEAVY_SIZES),

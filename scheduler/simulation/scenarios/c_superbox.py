@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED
 
 _POLICIES = {"round-robin": "box at a time", "superbox:traversal=min-cost": "application at a time"}
@@ -22,17 +22,17 @@ _NOTE = (
 )
 
 
-def _case(scale: Scale, policy: str, capacity: float) -> Case:
+def _case(scale: Scale, policy: str, capacity: float) -> ExperimentCase:
     trees, tuples = _SIZES[scale]
     parameters = {"policy": policy, "capacity": capacity, "trees": trees, "depth": 5, "fan_out": 3, "tuples": tuples, "seed": 1}
-    return Case("carney_runs:superbox", {**parameters, "train": 1.0})
+    return ExperimentCase("carney_runs:superbox", {**parameters, "train": 1.0})
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, policy, capacity) for policy in _POLICIES for capacity in _CAPACITIES[scale]]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     capacities = _CAPACITIES[scale]
     table = {policy: [float(results(_case(scale, policy, one))["response_ms_mean"]) for one in capacities] for policy in _POLICIES}
     boxes, whole = table.values()

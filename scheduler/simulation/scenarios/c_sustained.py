@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.c_qos import NETWORK
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED, FIXED_PUSH, SLOPE_PUSH, TUPLES, Results, title
 
 
-def _case(scale: Scale, policy: str) -> Case:
+def _case(scale: Scale, policy: str) -> ExperimentCase:
     parameters = {**NETWORK, "policy": policy, "tuples": TUPLES[scale], "seed": 1, "load": 1.05, "share": 0.54}
-    return Case("carney_runs:sustained", parameters)
+    return ExperimentCase("carney_runs:sustained", parameters)
 
 
 def _short(policy: str) -> str:
     return f"{policy},train=5"
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, policy) for one in (FIXED_PUSH, SLOPE_PUSH) for policy in (one, _short(one))]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.carney_sweep import CHARGED
 
 _BURSTS = (1, 2, 4)
@@ -15,18 +15,18 @@ _TUPLES: dict[Scale, int] = {"reduced": 320, "medium": 3_000, "full": 24_000}
 _CHEAP_US = 5.0
 
 
-def _case(scale: Scale, burst: int, train: float, cost_us: float | None = None) -> Case:
+def _case(scale: Scale, burst: int, train: float, cost_us: float | None = None) -> ExperimentCase:
     parameters = {"policy": "round-robin", "capacity": 0.5, "trees": 1, "depth": 5, "fan_out": 2, "tuples": _TUPLES[scale], "seed": 1}
     priced = {} if cost_us is None else {"cost_us": cost_us}
-    return Case("carney_runs:superbox", {**parameters, "burst": burst, "train": train, **priced})
+    return ExperimentCase("carney_runs:superbox", {**parameters, "burst": burst, "train": train, **priced})
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     cheap = [_case(scale, burst, train, _CHEAP_US) for burst in (1, 4) for train in (0.2, 1.0)]
     return [_case(scale, burst, train) for burst in _BURSTS for train in _TRAINS] + cheap
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     def overhead_ms(burst: int, train: float, cost_us: float | None = None) -> float:
         found = results(_case(scale, burst, train, cost_us))
         return float(found["response_ms_mean"]) - float(found["useful_ns"]) / float(found["results"]) / 1e6

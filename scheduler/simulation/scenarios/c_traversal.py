@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
 
 _WALKS = ("min-cost", "min-latency", "min-memory")
 _RATIOS: dict[Scale, tuple[float, ...]] = {
@@ -15,16 +15,16 @@ _RATIOS: dict[Scale, tuple[float, ...]] = {
 _TUPLES: dict[Scale, int] = {"reduced": 800, "medium": 4_000, "full": 20_000}
 
 
-def _example(walk: str, ratio: float) -> Case:
-    return Case("carney_walks:example_tree", {"walk": walk, "ratio": ratio})
+def _example(walk: str, ratio: float) -> ExperimentCase:
+    return ExperimentCase("carney_walks:example_tree", {"walk": walk, "ratio": ratio})
 
 
-def _memory(scale: Scale, walk: str, call_us: int = 16) -> Case:
-    return Case("carney_walks:memory", {"walk": walk, "tuples": _TUPLES[scale], "seed": 1, "call_ns": 1_000 * call_us})
+def _memory(scale: Scale, walk: str, call_us: int = 16) -> ExperimentCase:
+    return ExperimentCase("carney_walks:memory", {"walk": walk, "tuples": _TUPLES[scale], "seed": 1, "call_ns": 1_000 * call_us})
 
 
-def _loaded(scale: Scale, walk: str, cost_us: float) -> Case:
-    return Case("carney_walks:loaded", {"walk": walk, "cost_us": cost_us, "tuples": _TUPLES[scale], "seed": 1})
+def _loaded(scale: Scale, walk: str, cost_us: float) -> ExperimentCase:
+    return ExperimentCase("carney_walks:loaded", {"walk": walk, "cost_us": cost_us, "tuples": _TUPLES[scale], "seed": 1})
 
 
 _CALLS_US = (16, 1_600, 16_000, 160_000)
@@ -32,7 +32,7 @@ _COSTS = (1.0, 500.0)
 """µs: 0.06 and 31 times the call of 16 µs, on either side of the example tree's crossing at 0.22."""
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [
         *(_example(walk, ratio) for walk in _WALKS[:2] for ratio in _RATIOS[scale]),
         *(_memory(scale, walk, call_us) for walk in _WALKS for call_us in _CALLS_US),
@@ -40,7 +40,7 @@ def _cases(scale: Scale) -> Sequence[Case]:
     ]
 
 
-def _by_call(scale: Scale, results: Callable[[Case], Result]) -> str:
+def _by_call(scale: Scale, results: Callable[[ExperimentCase], Result]) -> str:
     """Return how much memory min-cost needs beside min-latency when calls cost more."""
 
     def ratio(call_us: int) -> float:
@@ -50,14 +50,14 @@ def _by_call(scale: Scale, results: Callable[[Case], Result]) -> str:
     return ", ".join(f"{ratio(call_us):.2f} at {call_us} µs a call" for call_us in _CALLS_US)
 
 
-def _loaded_claim(scale: Scale, results: Callable[[Case], Result]) -> Claim:
+def _loaded_claim(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Claim:
     cost, quick = ([float(results(_loaded(scale, walk, one))["response_ms_mean"]) for one in _COSTS] for walk in _WALKS[:2])
     listed = ", ".join(f"{one:g} µs: min-cost {a:.4g}, min-latency {b:.4g} ms" for one, a, b in zip(_COSTS, cost, quick, strict=True))
     text = "one tree under load 0.5: min-cost wins at small box cost, min-latency at large"
     return Claim(text, "cross-over", listed, cost[0] < quick[0] and quick[1] < cost[1])
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     ratios = _RATIOS[scale]
     latency = {walk: [float(results(_example(walk, ratio))["latency"]) for ratio in ratios] for walk in _WALKS[:2]}
     cost, quick = latency["min-cost"], latency["min-latency"]

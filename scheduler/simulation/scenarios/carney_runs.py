@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from millstream.scheduler.express import Charge
+from millstream.scheduler.express import DecisionCost
 from millstream.scheduler.qos import late_from_ns
 from millstream.scheduler.simulation import arrivals, generators
-from millstream.scheduler.simulation.networks import Asked, NetworkBuilder, Source
-from millstream.scheduler.simulation.outcome import Outcome
+from millstream.scheduler.simulation.networks import Asked, NetworkBuilder, SimulatedSource
+from millstream.scheduler.simulation.outcome import RunOutcome
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workloads import Workload, utilisation, workload
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 CALL_NS = 16_000
 """What a box call costs beside its tuples. Calibrated once against c-10000: 10,000 boxes of 5 µs sustained 4,500 tuples a second with 4%
@@ -29,12 +29,12 @@ scan of each box's queue (slope-slack, RANK_NS). Buckets are spared that, and tu
 turn."""
 
 
-def charge(policy: str, boxes: int) -> Charge:
+def charge(policy: str, boxes: int) -> DecisionCost:
     """Return what deciding costs under a policy in a network of so many boxes."""
     if policy.startswith(("fixed-priority", "slope-slack")):
         each_ns = SORT_NS if policy.startswith("fixed-priority") else RANK_NS
-        return Charge(order_ns=each_ns * boxes)
-    return Charge(move_ns=MOVE_NS)
+        return DecisionCost(order_ns=each_ns * boxes)
+    return DecisionCost(move_ns=MOVE_NS)
 
 
 def ranked(policy: str, applications: int, depth: int) -> int:
@@ -47,13 +47,13 @@ def graph(deadline_ms: float) -> tuple[tuple[float, float], ...]:
     return ((0.0, 1.0), (deadline_ms / 1e3, 1.0), (deadline_ms / 1e3 + 1e-4, 0.0))
 
 
-def spread(sources: Sequence[Source], rate: float, tuples: int, seed: int) -> dict[Source, arrivals.Times]:
+def spread(sources: Sequence[SimulatedSource], rate: float, tuples: int, seed: int) -> dict[SimulatedSource, arrivals.Times]:
     """Return a Poisson stream of `rate` a second, each tuple at an input chosen at random."""
     times = arrivals.poisson(rate, tuples, seed)
     return deal(sources, times, seed)
 
 
-def deal(sources: Sequence[Source], times: arrivals.Times, seed: int) -> dict[Source, arrivals.Times]:
+def deal(sources: Sequence[SimulatedSource], times: arrivals.Times, seed: int) -> dict[SimulatedSource, arrivals.Times]:
     """Send each tuple to an input chosen at random."""
     chosen = np.random.default_rng(seed + 104_729).integers(0, len(sources), len(times))
     return {source: times[chosen == index] for index, source in enumerate(sources)}
@@ -61,7 +61,7 @@ def deal(sources: Sequence[Source], times: arrivals.Times, seed: int) -> dict[So
 
 def chain_network(
     applications: int, depth: int, cost_us: float, deadlines_ms: Sequence[float], call_ns: float
-) -> tuple[NetworkBuilder, list[Source], list[Any]]:
+) -> tuple[NetworkBuilder, list[SimulatedSource], list[Any]]:
     """Return straight applications, one input each, deadlines going round."""
     builder = NetworkBuilder()
     sources = [builder.source(f"i{index}") for index in range(applications)]
@@ -69,7 +69,7 @@ def chain_network(
     return builder, sources, generators.chains(builder, sources, depth, cost_us * 1e3, asked=asked, call_ns=call_ns)
 
 
-def facts(outcome: Outcome) -> dict[str, Any]:
+def facts(outcome: RunOutcome) -> dict[str, Any]:
     """Return what the QoS experiments look at."""
     found = outcome.summary()
     utility = outcome.utility
@@ -93,7 +93,9 @@ def chains(
     """Straight applications under a steady stream (tables 4.2 and 4.4)."""
     builder, sources, deltas = chain_network(applications, depth, cost_us, deadlines_ms, call_ns)
     work = workload("chains", builder, deltas, spread(sources, rate, tuples, seed))
-    settings = RunSettings(train=Train(share=1.0), charge=charge(policy, ranked(policy, applications, depth)) if charged else Charge())
+    settings = RunSettings(
+        train=TrainShape(share=1.0), charge=charge(policy, ranked(policy, applications, depth)) if charged else DecisionCost()
+    )
     return {**facts(simulate(work, policy, seed=seed, settings=settings)), "load": utilisation(work)}
 
 
@@ -109,7 +111,7 @@ def trees(
         deltas.append(delta)
         sources += own
     work = workload("trees", builder, deltas, spread(sources, rate, tuples, seed))
-    settings = RunSettings(train=Train(share=1.0), charge=charge(policy, len(sources)))
+    settings = RunSettings(train=TrainShape(share=1.0), charge=charge(policy, len(sources)))
     return facts(simulate(work, policy, seed=seed, settings=settings))
 
 
@@ -134,7 +136,9 @@ def superbox(
     """
     work = tree_workload(capacity, trees, depth, fan_out, tuples, seed, burst, cost_us, call_ns, selectivity)
     settings = RunSettings(
-        train=Train(count=1) if train == 0.0 else Train(share=train), charge=charge(policy, 0) if charged else Charge(), sample_ns=None
+        train=TrainShape(count=1) if train == 0.0 else TrainShape(share=train),
+        charge=charge(policy, 0) if charged else DecisionCost(),
+        sample_ns=None,
     )
     outcome = simulate(work, policy, seed=seed, settings=settings)
     useful = sum(node.cost_ns * rows for node, rows in zip([n for n in work.nodes if n.inputs], _expected_rows(work), strict=True))
@@ -215,7 +219,7 @@ def sustained(
     times = spread(rest, others, round(others * span_s), seed)
     times[sources[tight]] = arrivals.poisson(heavy, round(heavy * span_s), seed + 1)
     work = workload("sustained", builder, deltas, times)
-    settings = RunSettings(train=Train(share=1.0), charge=charge(policy, ranked(policy, applications, depth)), until_ns=work.span_ns)
+    settings = RunSettings(train=TrainShape(share=1.0), charge=charge(policy, ranked(policy, applications, depth)), until_ns=work.span_ns)
     outcome = simulate(work, policy, seed=seed, settings=settings)
     return facts(outcome)
 
@@ -234,7 +238,10 @@ def fluctuating(
     stamps = np.cumsum(gaps * 1e9).round().astype(np.int64)
     work = workload("fluctuating", builder, deltas, deal(sources, stamps, seed))
     outcome = simulate(
-        work, policy, seed=seed, settings=RunSettings(train=Train(share=1.0), charge=charge(policy, ranked(policy, applications, depth)))
+        work,
+        policy,
+        seed=seed,
+        settings=RunSettings(train=TrainShape(share=1.0), charge=charge(policy, ranked(policy, applications, depth))),
     )
     made_heavy = heavy[np.minimum(np.searchsorted(stamps, outcome.arrival_ns), tuples - 1)]
     missed = outcome.missed()

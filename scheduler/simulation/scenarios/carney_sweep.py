@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from millstream.scheduler.simulation.experiments import Case, Line, Panel, Result, Row, Scale, mean
+from millstream.scheduler.simulation.experiments import ExperimentCase, Line, Panel, Result, Row, Scale, mean
 
-Results = Callable[[Case], Result]
+Results = Callable[[ExperimentCase], Result]
 
 TITLES = {
     "round-robin": "round-robin",
@@ -45,13 +45,13 @@ def case(
     tuples: int | None = None,
     seed: int = 1,
     function: str = "chains",
-) -> Case:
+) -> ExperimentCase:
     """Return one run of a network at a rate."""
     parameters = {**network, "policy": policy, "rate": rate, "tuples": tuples or TUPLES[scale], "seed": seed}
-    return Case(f"carney_runs:{function}", parameters)
+    return ExperimentCase(f"carney_runs:{function}", parameters)
 
 
-class Sweep:
+class CarneySweep:
     """Policies by rates over one network."""
 
     def __init__(
@@ -67,11 +67,11 @@ class Sweep:
         self.policies, self.rates, self.network = policies, rates, network
         self.function, self.tuples, self.seeds = function, tuples or TUPLES, seeds
 
-    def case(self, scale: Scale, policy: str, rate: float, seed: int) -> Case:
+    def case(self, scale: Scale, policy: str, rate: float, seed: int) -> ExperimentCase:
         """Return one run."""
         return case(scale, policy, rate, self.network, tuples=self.tuples[scale], seed=seed, function=self.function)
 
-    def cases(self, scale: Scale) -> list[Case]:
+    def cases(self, scale: Scale) -> list[ExperimentCase]:
         """Return all runs."""
         return [self.case(scale, policy, rate, seed) for policy in self.policies for rate in self.rates[scale] for seed in self.seeds]
 

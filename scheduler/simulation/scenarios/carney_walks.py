@@ -9,7 +9,7 @@ from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.scenarios import carney_runs
 from millstream.scheduler.simulation.world import World
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 _OVERHEAD_NS = 1_000_000
 
@@ -26,7 +26,7 @@ def example_tree(walk: str, ratio: float) -> dict[str, Any]:
     b5 = box("b5")
     root = box("b1", box("b2", box("b4"), box("b3", b5)), box("b6"))
     delta = builder.query("example", root)
-    world = World(f"superbox:traversal={walk}", [delta], settings=CoreSettings(adapt=False, train=Train(share=1.0)), builder=builder)
+    world = World(f"superbox:traversal={walk}", [delta], settings=CoreSettings(adapt=False, train=TrainShape(share=1.0)), builder=builder)
     for stream in streams.values():
         world.arrive(stream, 0)
     world.run()
@@ -41,7 +41,7 @@ def loaded(walk: str, cost_us: float, tuples: int, seed: int) -> dict[str, Any]:
 def memory(walk: str, tuples: int, seed: int, call_ns: int = carney_runs.CALL_NS) -> dict[str, Any]:
     """Bytes in queues while one run of a superbox empties a tree at whose leaves tuples wait: `byte_s` is their integral over time."""
     work = carney_runs.tree_workload(0.5, 1, 4, 3, min(tuples, 2_700), seed, 1, None, call_ns, 0.4)
-    world = World(f"superbox:traversal={walk}", work.deltas, settings=CoreSettings(adapt=False, train=Train(share=1.0)), seed=seed)
+    world = World(f"superbox:traversal={walk}", work.deltas, settings=CoreSettings(adapt=False, train=TrainShape(share=1.0)), seed=seed)
     sizes = {node.id: (node.row_bytes_in, node.row_bytes_out) for node in work.nodes}
     from millstream.scheduler.events import Arrived
 

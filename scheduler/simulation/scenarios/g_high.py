@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from millstream.scheduler.simulation.experiments import Claim, Findings, Scale, Scenario, mean
-from millstream.scheduler.simulation.scenarios.golab_sweep import AGGRESSIVE_NOTE, POLICIES, SUBSTITUTED, Results, Sweep
+from millstream.scheduler.simulation.scenarios.golab_sweep import AGGRESSIVE_NOTE, POLICIES, SUBSTITUTED, GolabSweep, Results
 
-_SWEEP = Sweep(3_000.0, 2.0)
+_SWEEP = GolabSweep(3_000.0, 2.0)
 _BEST = "hybrid-late-pending"
 
 

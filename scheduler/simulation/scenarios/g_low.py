@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from millstream.scheduler.simulation.experiments import Claim, Findings, Scale, Scenario, at_least_half, mean, ordered
-from millstream.scheduler.simulation.scenarios.golab_sweep import AGGRESSIVE_NOTE, SUBSTITUTED, Results, Sweep
+from millstream.scheduler.simulation.scenarios.golab_sweep import AGGRESSIVE_NOTE, SUBSTITUTED, GolabSweep, Results
 
-_SWEEP = Sweep(1_500.0, 1.0)
+_SWEEP = GolabSweep(1_500.0, 1.0)
 
 
 def _judge(scale: Scale, results: Results) -> Findings:

@@ -15,7 +15,7 @@ from typing import Any
 
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
-from millstream.scheduler.sharing.contract import Assignment, PeriodicQuery
+from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery
 from millstream.scheduler.sharing.tasks import Task, TaskQueue
 
 SECOND_NS = 1_000_000_000
@@ -84,7 +84,7 @@ def workload(queries: int, costs: Costs, seed: int) -> list[list[PeriodicQuery]]
 
 def tasks_of(policy: str, group: int, queries: list[PeriodicQuery], costs: Costs) -> list[Task]:
     """Return the tasks that a policy makes of a group."""
-    assignments: list[Assignment] = assign(policy, queries, costs.scan(group))
+    assignments: list[PeriodAssignment] = assign(policy, queries, costs.scan(group))
     by_period: dict[int, list[PeriodicQuery]] = {}
     if policy == "golab-none":
         return [Task(group, f"{group}:{a.period}", a.period, Load(a.sub_group.queries, group)) for a in assignments]

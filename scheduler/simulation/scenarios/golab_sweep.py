@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Line, Panel, Result, Row, Scale, mean
+from millstream.scheduler.simulation.experiments import ExperimentCase, Line, Panel, Result, Row, Scale, mean
 
-Results = Callable[[Case], Result]
+Results = Callable[[ExperimentCase], Result]
 
 POLICIES = ("golab-none", "conservative", "aggressive", "hybrid", "hybrid-late", "hybrid-late-pending")
 QUERIES: dict[Scale, tuple[int, ...]] = {"reduced": (40, 160), "medium": (40, 80, 160, 240), "full": (40, 80, 160, 240)}
@@ -24,13 +24,13 @@ AGGRESSIVE_NOTE = (
 )
 
 
-class Sweep:
+class GolabSweep:
     """The cases of one data rate. `values_factor`: how many more different values than at the low rate."""
 
     def __init__(self, rate: float, values_factor: float) -> None:
         self.rate, self.values_factor = rate, values_factor
 
-    def case(self, scale: Scale, policy: str, queries: int, seed: int) -> Case:
+    def case(self, scale: Scale, policy: str, queries: int, seed: int) -> ExperimentCase:
         """Return one run."""
         parameters = {
             "policy": policy,
@@ -40,9 +40,9 @@ class Sweep:
             "seed": seed,
             "seconds": SECONDS[scale],
         }
-        return Case("golab_runs:run", parameters)
+        return ExperimentCase("golab_runs:run", parameters)
 
-    def cases(self, scale: Scale) -> Sequence[Case]:
+    def cases(self, scale: Scale) -> Sequence[ExperimentCase]:
         """Return all runs."""
         return [self.case(scale, p, n, seed) for p in POLICIES for n in QUERIES[scale] for seed in SEEDS[scale]]
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Findings, Line, Panel, Scale, Scenario, ordered
+from millstream.scheduler.simulation.experiments import ExperimentCase, Findings, Line, Panel, Scale, Scenario, ordered
 from millstream.scheduler.simulation.scenarios import pajjuri_sweep as sweep
 
 _POLICIES = ("segment", "simplified-segment", "path-capacity", "round-robin")
 _SIZES: dict[Scale, tuple[int, int, int]] = {"reduced": (50, 10, 40), "medium": (500, 10, 4), "full": (2_000, 10, 1)}
 
 
-def _case(scale: Scale, policy: str) -> Case:
+def _case(scale: Scale, policy: str) -> ExperimentCase:
     window, windows, quick = _SIZES[scale]
-    return Case("pajjuri_runs:burst", {"policy": policy, "window": window, "windows": windows, "seed": 1, "quick": quick})
+    return ExperimentCase("pajjuri_runs:burst", {"policy": policy, "window": window, "windows": windows, "seed": 1, "quick": quick})
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, policy) for policy in _POLICIES]
 
 

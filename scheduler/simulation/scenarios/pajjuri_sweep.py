@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Line, Panel, Result, Row, Scale, mean
+from millstream.scheduler.simulation.experiments import ExperimentCase, Line, Panel, Result, Row, Scale, mean
 
-Results = Callable[[Case], Result]
+Results = Callable[[ExperimentCase], Result]
 
 POLICIES = {
     "path-capacity": "path capacity",
@@ -40,22 +40,22 @@ SUBSTITUTED = (
 )
 
 
-def case(scale: Scale, policy: str, rate: float, seed: int, traffic: str) -> Case:
+def case(scale: Scale, policy: str, rate: float, seed: int, traffic: str) -> ExperimentCase:
     """Return one run."""
     window, windows, _ = SIZES[scale]
     parameters = {"policy": policy, "rate": rate, "window": window, "windows": windows, "seed": seed, "traffic": traffic}
-    return Case("pajjuri_runs:steady", parameters)
+    return ExperimentCase("pajjuri_runs:steady", parameters)
 
 
 PACE_RATE = 855.0
 """A rate at which a machine whose capacity is 900 a second keeps pace: what the notes compare with."""
 
 
-def keeping_pace(scale: Scale, policy: str) -> Case:
+def keeping_pace(scale: Scale, policy: str) -> ExperimentCase:
     """Return a run on a machine that keeps pace, with a quantum of 10 ms."""
     window, windows, _ = SIZES[scale]
     parameters = {"policy": policy, "rate": PACE_RATE, "window": window, "windows": windows, "seed": 1, "traffic": "poisson"}
-    return Case("pajjuri_runs:steady", {**parameters, "quantum_ms": 10.0, "capacity": 900.0})
+    return ExperimentCase("pajjuri_runs:steady", {**parameters, "quantum_ms": 10.0, "capacity": 900.0})
 
 
 def pace_note(results: Results, scale: Scale, measure: str, unit: str) -> str:
@@ -65,7 +65,7 @@ def pace_note(results: Results, scale: Scale, measure: str, unit: str) -> str:
     return f"with a machine at 95% of its capacity and a quantum of 10 ms: {listed} {unit}"
 
 
-def cases(scale: Scale) -> Sequence[Case]:
+def cases(scale: Scale) -> Sequence[ExperimentCase]:
     """Return all runs."""
     return [keeping_pace(scale, policy) for policy in POLICIES] + [
         case(scale, policy, rate, seed, traffic)

@@ -20,9 +20,9 @@ from millstream.scheduler.load.contract import CYCLE_NS, ClassLoad
 from millstream.scheduler.simulation.arrivals import Times, regular
 from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
-from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 CLASSES: Final = tuple(
     ClassNode(ClassId(number), f"class {number}", priority, target_ms * 1_000_000, may_shed=True)
@@ -61,7 +61,7 @@ class _Run:
         self.seconds, self.slow = seconds, slow
         self.builder = NetworkBuilder()
         self.core = SchedulerCore(
-            PolicySpec("cqc", (("k", ROUND_MS * slow),)), CoreSettings(train=Train(count=TRAIN), adapt=True, load=load)
+            PolicySpec("cqc", (("k", ROUND_MS * slow),)), CoreSettings(train=TrainShape(count=TRAIN), adapt=True, load=load)
         )
         self.executor = BoxExecutor(seed)
         self.driver = VirtualDriver(self.core, self.executor, on_splice=self.executor.splice, on_receipt=self._receipt)
@@ -74,7 +74,7 @@ class _Run:
             for number, source in enumerate(own):
                 self._arrive(source, steps, seed * 100 + 10 * place + number + 1)
 
-    def _add_class(self, place: int, node: ClassNode) -> list[Source]:
+    def _add_class(self, place: int, node: ClassNode) -> list[SimulatedSource]:
         own = [self.builder.source(f"{node.name} {side}") for side in "ab"]
         index = 0
         for kind, count, cost, output in _QUERIES:
@@ -85,14 +85,14 @@ class _Run:
                 index += 1
         return own
 
-    def _query(self, kind: str, cost_ns: float, output: float, own: list[Source], index: int, node: ClassNode) -> GraphDelta:
+    def _query(self, kind: str, cost_ns: float, output: float, own: list[SimulatedSource], index: int, node: ClassNode) -> GraphDelta:
         call_ns, tuple_ns = _CALL_SHARE * cost_ns, (1.0 - _CALL_SHARE) * cost_ns
         inputs = own if kind == "join" else [own[index % 2]]
         window_ns = round(_JOIN_WINDOW_NS * self.slow) if kind == "join" else None
         box = Box(tuple_ns, output, *inputs, call_ns=call_ns, window_ns=window_ns, label=f"{node.name} {kind} {index}")
         return self.builder.query(box.label, box, Asked(class_id=node.id), (node,))
 
-    def _arrive(self, source: Source, steps: Sequence[float], seed: int) -> None:
+    def _arrive(self, source: SimulatedSource, steps: Sequence[float], seed: int) -> None:
         log = self.builder.log(source)
         for at_ns in _times([one / self.slow for one in steps], self.seconds, seed).tolist():
             self.driver.post(Arrived(log, 1, 1, at_ns), at_ns)

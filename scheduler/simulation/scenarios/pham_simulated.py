@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millstream.scheduler.simulation.experiments import Case, Findings, Result, Scale, Scenario
+from millstream.scheduler.simulation.experiments import ExperimentCase, Findings, Result, Scale, Scenario
 from millstream.scheduler.simulation.scenarios.pham_claims import (
     CLAIMS,
     FIGURES,
@@ -25,17 +25,17 @@ def scenario(kind: str) -> Scenario:
     """Return the scenario of a load manager (none, common, class, dilos) or of steps."""
     steps = kind == "steps"
 
-    def cases(scale: Scale) -> list[Case]:
+    def cases(scale: Scale) -> list[ExperimentCase]:
         rates = [list(STEPS), [1_500.0], [900.0]] if steps else _CONSTANT
         slow = {"reduced": 20.0, "medium": 10.0, "full": 1.0}[scale]
         return [
-            Case(
+            ExperimentCase(
                 "pham_runs:classes",
                 {"load": "dilos" if steps else kind, "rates": rates, "seconds": seconds_of(scale, kind), "slow": slow, "seed": 1},
             )
         ]
 
-    def judge(scale: Scale, result: Callable[[Case], Result]) -> Findings:
+    def judge(scale: Scale, result: Callable[[ExperimentCase], Result]) -> Findings:
         (case,) = cases(scale)
         found = result(case)["classes"]
         return findings(found, CLAIMS[kind](found))

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, mean, percent
+from millstream.scheduler.simulation.experiments import (
+    Claim,
+    ExperimentCase,
+    Findings,
+    Line,
+    Panel,
+    Result,
+    Row,
+    Scale,
+    Scenario,
+    mean,
+    percent,
+)
 from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 
 _LOAD = 0.9
@@ -24,17 +36,19 @@ _AGINGS: dict[Scale, tuple[float, ...]] = {
 }
 
 
-def _case(scale: Scale, policy: str, deviation: float, seed: int, *, adapt: bool, window: int = 100, aging: float = 0.175) -> Case:
+def _case(
+    scale: Scale, policy: str, deviation: float, seed: int, *, adapt: bool, window: int = 100, aging: float = 0.175
+) -> ExperimentCase:
     queries, tuples, _ = _SIZES[scale]
     parameters = {"policy": policy, "load": _LOAD, "seed": seed, "queries": queries, "tuples": tuples, "deviation": deviation}
-    return Case("sharaf_runs:adaptive", {**parameters, "adapt": adapt, "window": window, "aging": aging})
+    return ExperimentCase("sharaf_runs:adaptive", {**parameters, "adapt": adapt, "window": window, "aging": aging})
 
 
 def _tuned(scale: Scale) -> list[tuple[int, float]]:
     return [(window, 0.175) for window in _WINDOWS[scale]] + [(100, aging) for aging in _AGINGS[scale]]
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     found = []
     for seed in _SIZES[scale][2]:
         for deviation in _DEVIATIONS[scale]:
@@ -43,7 +57,7 @@ def _cases(scale: Scale) -> Sequence[Case]:
     return found
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     seeds = _SIZES[scale][2]
 
     def ratio(policy: str, deviation: float, window: int = 100, aging: float = 0.175) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Row, Scale, Scenario
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Row, Scale, Scenario
 from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 
 _POLICIES = ("hr", "hnr", "bsd-naive")
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return grid.cases(scale, _POLICIES, [grid.nearest(scale, 0.95)])
 
 

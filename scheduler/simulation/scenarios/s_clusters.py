@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, mean, percent
+from millstream.scheduler.simulation.experiments import (
+    Claim,
+    ExperimentCase,
+    Findings,
+    Line,
+    Panel,
+    Result,
+    Row,
+    Scale,
+    Scenario,
+    mean,
+    percent,
+)
 from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 
 _LOAD = 0.95
@@ -12,12 +24,12 @@ _COUNTS: dict[Scale, tuple[int, ...]] = {"reduced": (2, 12), "medium": (2, 6, 12
 _TUPLES: dict[Scale, int] = {"reduced": 300, "medium": 1_500, "full": 4_000}
 
 
-def _case(scale: Scale, policy: str, seed: int, *, charged: bool) -> Case:
+def _case(scale: Scale, policy: str, seed: int, *, charged: bool) -> ExperimentCase:
     parameters = {"policy": policy, "load": _LOAD, "seed": seed, "queries": grid.SIZES[scale].queries, "tuples": _TUPLES[scale]}
-    return Case("sharaf_runs:clusters", {**parameters, "charged": charged})
+    return ExperimentCase("sharaf_runs:clusters", {**parameters, "charged": charged})
 
 
-def _plain(scale: Scale, seed: int) -> list[Case]:
+def _plain(scale: Scale, seed: int) -> list[ExperimentCase]:
     return [
         _case(scale, "bsd-naive", seed, charged=False),
         _case(scale, "bsd-naive", seed, charged=True),
@@ -26,8 +38,8 @@ def _plain(scale: Scale, seed: int) -> list[Case]:
     ]
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
-    found: list[Case] = []
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
+    found: list[ExperimentCase] = []
     for seed in grid.SIZES[scale].seeds:
         found += _plain(scale, seed)
         found += [
@@ -36,7 +48,7 @@ def _cases(scale: Scale) -> Sequence[Case]:
     return found
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     seeds = grid.SIZES[scale].seeds
 
     def value(policy: str, *, charged: bool) -> float:

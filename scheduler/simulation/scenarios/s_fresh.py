@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from millstream.scheduler.simulation.experiments import (
-    Case,
     Claim,
+    ExperimentCase,
     Findings,
     Line,
     Panel,
@@ -33,13 +33,13 @@ _SKEWS: dict[Scale, tuple[float, ...]] = {"reduced": (0.0, 3.0), "medium": (0.0,
 _BURSTY: dict[Scale, tuple[int, ...]] = {"reduced": (5,), "medium": (0, 5, 10), "full": (0, 2, 5, 8, 10)}
 
 
-def _case(scale: Scale, policy: str, load: float, seed: int, *, bursty: int = 5, **more: Any) -> Case:
+def _case(scale: Scale, policy: str, load: float, seed: int, *, bursty: int = 5, **more: Any) -> ExperimentCase:
     queries, tuples, _, _ = _SIZES[scale]
     parameters = {"policy": policy, "load": load, "seed": seed, "queries": queries, "tuples": tuples, "bursty": bursty}
-    return Case("sharaf_runs:fresh", {**parameters, **more})
+    return ExperimentCase("sharaf_runs:fresh", {**parameters, **more})
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     _, _, seeds, loads = _SIZES[scale]
     found = []
     for seed in seeds:
@@ -51,7 +51,7 @@ def _cases(scale: Scale) -> Sequence[Case]:
 
 
 class _Reader:
-    def __init__(self, scale: Scale, results: Callable[[Case], Result]) -> None:
+    def __init__(self, scale: Scale, results: Callable[[ExperimentCase], Result]) -> None:
         self.scale, self.results = scale, results
 
     def __call__(self, policy: str, measure: str, load: float = 0.95, **more: Any) -> float:
@@ -76,7 +76,7 @@ def _panels(
     ]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     value = _Reader(scale, results)
     loads, skews, bursts = _SIZES[scale][3], _SKEWS[scale], _BURSTY[scale]
     stale = {policy: value(policy, "staleness") for policy in _POLICIES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.scheduler.simulation.experiments import (
-    Case,
+    ExperimentCase,
     Findings,
     Line,
     Panel,
@@ -28,18 +28,18 @@ _SIZES: dict[Scale, tuple[int, int, tuple[int, ...], tuple[float, ...]]] = {
 _GAP_S = 1.0
 
 
-def _case(scale: Scale, policy: str, load: float, seed: int) -> Case:
+def _case(scale: Scale, policy: str, load: float, seed: int) -> ExperimentCase:
     queries, tuples, _, _ = _SIZES[scale]
     parameters = {"policy": policy, "load": load, "seed": seed, "queries": queries, "tuples": tuples, "gap_s": _GAP_S}
-    return Case("sharaf_runs:joins", parameters)
+    return ExperimentCase("sharaf_runs:joins", parameters)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     _, _, seeds, loads = _SIZES[scale]
     return [_case(scale, policy, load, seed) for load in loads for policy in _POLICIES for seed in seeds]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     _, _, seeds, loads = _SIZES[scale]
 
     def value(policy: str, load: float) -> float:

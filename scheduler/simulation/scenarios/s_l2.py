@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Findings, Scale, Scenario, at_least_half
+from millstream.scheduler.simulation.experiments import ExperimentCase, Findings, Scale, Scenario, at_least_half
 from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 
 _SLOWDOWN = ("lsf", "hnr", "bsd-naive")
 _RESPONSE = ("fcfs", "hr", "brt")
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return grid.cases(scale, (*_SLOWDOWN, *_RESPONSE))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Findings, Scale, Scenario, at_least_half, reduction
+from millstream.scheduler.simulation.experiments import ExperimentCase, Findings, Scale, Scenario, at_least_half, reduction
 from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 
 _POLICIES = ("fcfs", "lsf", "hr", "hnr", "brt", "bsd-naive")
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return grid.cases(scale, _POLICIES)
 
 

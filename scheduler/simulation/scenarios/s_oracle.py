@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.scheduler.simulation.experiments import (
-    Case,
+    ExperimentCase,
     Findings,
     Line,
     Panel,
@@ -23,12 +23,12 @@ from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 _PAIRS = (("hr", "response_ms_mean"), ("hnr", "slowdown_mean"))
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     policies = [name for policy, _ in _PAIRS for name in (policy, f"oracle-{policy}")]
     return [base.case(scale, policy, high, seed) for high in base.HIGHS[scale] for policy in policies for seed in grid.SIZES[scale].seeds]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     highs = base.HIGHS[scale]
     gains = {
         policy: [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.scheduler.simulation.experiments import (
-    Case,
+    ExperimentCase,
     Findings,
     Line,
     Panel,
@@ -30,23 +30,23 @@ HIGHS: dict[Scale, tuple[float, ...]] = {
 _TUPLES: dict[Scale, int] = {"reduced": 400, "medium": 1_000, "full": 8_000}
 
 
-def case(scale: Scale, policy: str, high: float, seed: int) -> Case:
+def case(scale: Scale, policy: str, high: float, seed: int) -> ExperimentCase:
     """Return one run with selectivities from 0.1 to `high`."""
     size = grid.SIZES[scale]
     parameters = {"policy": policy, "load": _LOAD, "seed": seed, "queries": size.queries, "tuples": _TUPLES[scale], "high": high}
-    return Case("sharaf_runs:selectivity", parameters)
+    return ExperimentCase("sharaf_runs:selectivity", parameters)
 
 
-def value(results: Callable[[Case], Result], scale: Scale, policy: str, high: float, measure: str) -> float:
+def value(results: Callable[[ExperimentCase], Result], scale: Scale, policy: str, high: float, measure: str) -> float:
     """Return a measure averaged over seeds."""
     return mean([float(results(case(scale, policy, high, seed))[measure]) for seed in grid.SIZES[scale].seeds])
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [case(scale, policy, high, seed) for high in HIGHS[scale] for policy in _POLICIES for seed in grid.SIZES[scale].seeds]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     claims = []
     for high, effects in ((0.5, {"hr": 0.44, "hnr": 0.19}), (1.0, {"hr": 0.61, "hnr": 0.27})):
         for other, paper in effects.items():

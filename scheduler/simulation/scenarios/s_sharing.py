@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millstream.scheduler.simulation.experiments import (
-    Case,
+    ExperimentCase,
     Findings,
     Line,
     Panel,
@@ -33,17 +33,17 @@ _SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {
 }
 
 
-def _case(scale: Scale, policy: str, way: str, seed: int) -> Case:
+def _case(scale: Scale, policy: str, way: str, seed: int) -> ExperimentCase:
     queries, tuples, _ = _SIZES[scale]
     parameters = {"policy": f"{policy}:sharing={way}", "load": _LOAD, "seed": seed, "queries": queries, "tuples": tuples, "group": 10}
-    return Case("sharaf_runs:sharing", parameters)
+    return ExperimentCase("sharaf_runs:sharing", parameters)
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return [_case(scale, policy, way, seed) for policy in _PAPER for way in _WAYS for seed in _SIZES[scale][2]]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     def value(policy: str, way: str, measure: str) -> float:
         return mean([float(results(_case(scale, policy, way, seed))[measure]) for seed in _SIZES[scale][2]])
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Row, Scale, Scenario, at_least_half, reduction
+from millstream.scheduler.simulation.experiments import (
+    Claim,
+    ExperimentCase,
+    Findings,
+    Line,
+    Panel,
+    Row,
+    Scale,
+    Scenario,
+    at_least_half,
+    reduction,
+)
 from millstream.scheduler.simulation.scenarios import sharaf_grid as grid
 
 _POLICIES = ("rr", "fcfs", "srpt", "hr", "hnr")
@@ -14,7 +25,7 @@ _CONTROL_LOAD = 0.7
 _RIVALS = ("rr", "srpt", "hr", "hnr")
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     return grid.cases(scale, _POLICIES) + [
         grid.case(scale, policy, _CONTROL_LOAD, 1, traffic) for traffic in _CONTROLS for policy in _RIVALS
     ]

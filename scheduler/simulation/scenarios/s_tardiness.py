@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Case, Claim, Findings, Line, Panel, Result, Row, Scale, Scenario, mean
+from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario, mean
 
 _POLICIES = ("edf", "hr", "edf-hr")
 _TITLES = {"edf": "EDF", "hr": "HR", "edf-hr": "EDF-HR"}
@@ -15,17 +15,17 @@ _SIZES: dict[Scale, tuple[int, int, tuple[int, ...], tuple[float, ...]]] = {
 }
 
 
-def _case(scale: Scale, policy: str, load: float, seed: int) -> Case:
+def _case(scale: Scale, policy: str, load: float, seed: int) -> ExperimentCase:
     queries, tuples, _, _ = _SIZES[scale]
-    return Case("sharaf_runs:tardiness", {"policy": policy, "load": load, "seed": seed, "queries": queries, "tuples": tuples})
+    return ExperimentCase("sharaf_runs:tardiness", {"policy": policy, "load": load, "seed": seed, "queries": queries, "tuples": tuples})
 
 
-def _cases(scale: Scale) -> Sequence[Case]:
+def _cases(scale: Scale) -> Sequence[ExperimentCase]:
     _, _, seeds, loads = _SIZES[scale]
     return [_case(scale, policy, load, seed) for load in loads for policy in _POLICIES for seed in seeds]
 
 
-def _judge(scale: Scale, results: Callable[[Case], Result]) -> Findings:
+def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Findings:
     _, _, seeds, loads = _SIZES[scale]
 
     def value(policy: str, load: float) -> float:

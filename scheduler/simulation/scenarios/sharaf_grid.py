@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from millstream.scheduler.simulation.experiments import Case, Line, Panel, Result, Row, Scale, mean
+from millstream.scheduler.simulation.experiments import ExperimentCase, Line, Panel, Result, Row, Scale, mean
 
-Results = Callable[[Case], Result]
+Results = Callable[[ExperimentCase], Result]
 
 POLICIES = ("rr", "srpt", "fcfs", "hr", "hnr", "lsf", "brt", "bsd-naive", "chain")
 TITLES = {
@@ -50,16 +50,16 @@ SIZES: dict[Scale, Size] = {
 }
 
 
-def case(scale: Scale, policy: str, load: float, seed: int, traffic: str = "dec-pkt-1") -> Case:
+def case(scale: Scale, policy: str, load: float, seed: int, traffic: str = "dec-pkt-1") -> ExperimentCase:
     """Return one point of the grid."""
     size = SIZES[scale]
-    return Case(
+    return ExperimentCase(
         "sharaf_runs:grid",
         {"policy": policy, "load": load, "seed": seed, "queries": size.queries, "tuples": size.tuples, "traffic": traffic},
     )
 
 
-def cases(scale: Scale, policies: Sequence[str], loads: Sequence[float] | None = None) -> list[Case]:
+def cases(scale: Scale, policies: Sequence[str], loads: Sequence[float] | None = None) -> list[ExperimentCase]:
     """Return the points of these policies at these loads, all of the scale's by default."""
     size = SIZES[scale]
     return [case(scale, policy, load, seed) for load in loads or size.loads for policy in policies for seed in size.seeds]

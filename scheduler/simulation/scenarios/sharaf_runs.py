@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from millstream.scheduler.express import Charge
+from millstream.scheduler.express import DecisionCost
 from millstream.scheduler.simulation import arrivals, generators
-from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.oracle import OracleSelector
-from millstream.scheduler.simulation.outcome import Outcome
+from millstream.scheduler.simulation.outcome import RunOutcome
 from millstream.scheduler.simulation.path_outcomes import AttributeDraws
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workloads import Workload, workload
@@ -71,7 +71,7 @@ def grid(policy: str, load: float, seed: int, queries: int, tuples: int, traffic
     return {**outcome.summary(), "classes": _classes(work, outcome)}
 
 
-def _classes(work: Workload, outcome: Outcome) -> list[list[float]]:
+def _classes(work: Workload, outcome: RunOutcome) -> list[list[float]]:
     """Return [cost class, selectivity to the tenth, mean slowdown, results] of each class of queries."""
     cheapest = min(node.cost_ns for node in work.nodes if node.inputs)
     roots = {delta.query.name: delta.operators[1] for delta in work.deltas}
@@ -111,7 +111,7 @@ def clusters(policy: str, load: float, seed: int, queries: int, tuples: int, cha
     """Every priority computed and every comparison of it costs what the cheapest operator costs (3.8.3)."""
     work = single_stream(load, seed, queries, tuples, "dec-pkt-1")
     cheapest = min(node.cost_ns for node in work.nodes if node.inputs)
-    charge = Charge(evaluation_ns=round(2 * cheapest)) if charged else Charge()
+    charge = DecisionCost(evaluation_ns=round(2 * cheapest)) if charged else DecisionCost()
     return simulate(work, policy, seed=seed, settings=RunSettings(charge=charge)).summary()
 
 
@@ -142,7 +142,7 @@ def fresh(
     builder = NetworkBuilder()
     sources = [builder.source(f"s{index}") for index in range(streams)]
     deltas = generators.select_join_project(builder, sources, queries, seed, selectivity=_zipf(skew), cost_classes=classes, unit_ns=1_000.0)
-    times: dict[Source, arrivals.Times] = {}
+    times: dict[SimulatedSource, arrivals.Times] = {}
     for index, source in enumerate(sources):
         made = arrivals.poisson(100.0, tuples, seed * 1_000 + index)
         times[source] = arrivals.gather(made, 10) if index < bursty else made
@@ -179,7 +179,7 @@ def tardiness(policy: str, load: float, seed: int, queries: int, tuples: int) ->
     return {**_tardiness(outcome, np.array(slides)), "results": float(len(outcome.query))}
 
 
-def _tardiness(outcome: Outcome, slides: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, Any]:
+def _tardiness(outcome: RunOutcome, slides: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, Any]:
     slide = slides[outcome.query]
     boundary = outcome.arrival_ns // slide + 1
     place = outcome.query * (int(boundary.max()) + 1) + boundary

@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.aloma import Aloma, raised
-from millstream.scheduler.load.contract import Seen
+from millstream.scheduler.load.contract import ClassCycle
 
 from tests.support.plant import Plant
 
@@ -15,8 +15,8 @@ MS = 1e6
 TARGET = 300 * MS
 
 
-def seen(load: float, response_ms: float | None, backlog_s: float = 0.0) -> Seen:
-    return Seen(ClassId(1), load, backlog_s, None if response_ms is None else response_ms * MS, TARGET)
+def seen(load: float, response_ms: float | None, backlog_s: float = 0.0) -> ClassCycle:
+    return ClassCycle(ClassId(1), load, backlog_s, None if response_ms is None else response_ms * MS, TARGET)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_shedding_with_a_good_response_makes_headroom_rise_until_the_backlog_gro
 def test_without_a_target_nothing_is_ever_shed() -> None:
     one = Aloma(0.1)
     for cycle in range(50):
-        one.decide(Seen(ClassId(1), 3.0, float(cycle), 1e12, None))
+        one.decide(ClassCycle(ClassId(1), 3.0, float(cycle), 1e12, None))
     assert one.drop == 0.0
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.common import CommonShedder
-from millstream.scheduler.load.contract import Seen
+from millstream.scheduler.load.contract import ClassCycle
 
 SHARES = {ClassId(1): 0.6, ClassId(2): 0.3, ClassId(3): 0.1}
 
 
-def seen(number: int, load: float, response_ms: float, *, may_shed: bool = True, backlog_s: float = 0.0) -> Seen:
-    return Seen(ClassId(number), load, backlog_s, response_ms * 1e6, 500e6, may_shed)
+def seen(number: int, load: float, response_ms: float, *, may_shed: bool = True, backlog_s: float = 0.0) -> ClassCycle:
+    return ClassCycle(ClassId(number), load, backlog_s, response_ms * 1e6, 500e6, may_shed)
 
 
 def test_one_late_class_makes_all_lose_alike() -> None:

@@ -16,12 +16,12 @@ from millstream.scheduler.load.catalog import MANAGERS
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.simulation.hashing import uniform
-from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, Source
+from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 from millstream.scheduler.trace import chrome_trace
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 MS = 1_000_000
 GOLD, LOW = ClassNode(ClassId(1), "gold", 3.0, 300 * MS), ClassNode(ClassId(2), "low", 1.0, 300 * MS, may_shed=True)
@@ -37,13 +37,13 @@ class Two:
             self.builder.query(node.name, Box(1_600_000, 1.0, source, label=node.name), Asked(class_id=node.id), (node,))
             for node, source in zip((GOLD, low), self.sources, strict=True)
         ]
-        self.settings = CoreSettings(train=Train(count=10), adapt=False, load=load, record=True, measure=True)
+        self.settings = CoreSettings(train=TrainShape(count=10), adapt=False, load=load, record=True, measure=True)
         self.world = World(policy, deltas, builder=self.builder, settings=self.settings)
         for at in range(0, seconds * 1_000, 4):
             self.arrive(self.sources[0], 1, at)
             self.arrive(self.sources[1], rows, at)
 
-    def arrive(self, source: Source, rows: int, at_ms: int) -> None:
+    def arrive(self, source: SimulatedSource, rows: int, at_ms: int) -> None:
         self.world.driver.post(Arrived(self.builder.log(source), rows, rows, at_ms * MS), at_ms * MS)
 
     def at(self, ms: int) -> dict[int, ClassLoad]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.graph import ClassId
-from millstream.scheduler.load.contract import Seen
+from millstream.scheduler.load.contract import ClassCycle
 from millstream.scheduler.load.dilos import Dilos, demands, recalled, redistributed, supplies
 
 ONE, TWO, THREE = ClassId(1), ClassId(2), ClassId(3)
@@ -49,7 +49,7 @@ def test_what_is_left_goes_to_classes_under_their_original_share_highest_first()
 def test_shares_and_headrooms_move_together_in_the_tenth_cycle_and_not_before() -> None:
     dilos = Dilos()
     dilos.begin(ORIGINAL)
-    seen = [Seen(one, 0.376, 0.0, 1e6, 3e8) for one in ORIGINAL]
+    seen = [ClassCycle(one, 0.376, 0.0, 1e6, 3e8) for one in ORIGINAL]
     for one in (TWO, THREE):
         dilos.alomas[one].headroom = 0.376  # what a manager has learnt by itself
     for _ in range(9):
@@ -76,11 +76,13 @@ def test_a_late_class_gets_back_at_once_what_it_lent_and_sheds_nothing_for_it() 
     dilos.begin(ORIGINAL)
     dilos.shares = by_class(0.4, 0.4, 0.2)
     dilos.alomas[ONE].headroom = 0.4
-    said = dilos.decide([Seen(ONE, 0.55, 0.2, 320e6, 300e6), Seen(TWO, 0.3, 0.0, 4e6, 400e6), Seen(THREE, 0.2, 0.0, 4e6, 500e6)])
+    said = dilos.decide(
+        [ClassCycle(ONE, 0.55, 0.2, 320e6, 300e6), ClassCycle(TWO, 0.3, 0.0, 4e6, 400e6), ClassCycle(THREE, 0.2, 0.0, 4e6, 500e6)]
+    )
     assert said.share == pytest.approx(ORIGINAL)
     assert said.headroom[ONE] == pytest.approx(0.6)  # 0.4 by 0.6 / 0.4
     assert said.drop == {ONE: 0.0, TWO: 0.0, THREE: 0.0}
-    late_again = dilos.decide([Seen(ONE, 0.75, 0.25, 320e6, 300e6), Seen(TWO, 0.3), Seen(THREE, 0.2)])
+    late_again = dilos.decide([ClassCycle(ONE, 0.75, 0.25, 320e6, 300e6), ClassCycle(TWO, 0.3), ClassCycle(THREE, 0.2)])
     assert late_again.drop[ONE] > 0.0  # it has its own share, and its load exceeds that
 
 

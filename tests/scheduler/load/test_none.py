@@ -6,14 +6,14 @@ import pytest
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.load.catalog import MANAGERS, load_manager
-from millstream.scheduler.load.contract import Seen, original_shares
+from millstream.scheduler.load.contract import ClassCycle, original_shares
 from millstream.scheduler.load.none import NoShedder
 
 
 def test_no_overload_makes_it_drop_anything() -> None:
     manager = NoShedder()
     manager.begin({ClassId(1): 1.0})
-    said = manager.decide([Seen(ClassId(1), 9.0, 100.0, 1e12, 1e6)])
+    said = manager.decide([ClassCycle(ClassId(1), 9.0, 100.0, 1e12, 1e6)])
     assert (said.drop, said.share, said.headroom) == ({1: 0.0}, {1: 1.0}, {1: 1.0})
 
 

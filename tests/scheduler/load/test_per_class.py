@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from millstream.engine.data.graph import ClassId
-from millstream.scheduler.load.contract import Seen, original_shares
+from millstream.scheduler.load.contract import ClassCycle, original_shares
 from millstream.scheduler.load.per_class import ClassShedders
 
 ONE, THREE = ClassId(1), ClassId(3)
@@ -21,12 +21,12 @@ def test_headrooms_begin_at_the_shares_of_the_priorities() -> None:
 
 
 def test_only_the_late_class_sheds_what_exceeds_its_own_headroom() -> None:
-    said = shedders().decide([Seen(ONE, 0.5, 0.0, 3e6, 300e6), Seen(THREE, 0.16, 0.05, 510e6, 500e6)])
+    said = shedders().decide([ClassCycle(ONE, 0.5, 0.0, 3e6, 300e6), ClassCycle(THREE, 0.16, 0.05, 510e6, 500e6)])
     assert said.drop == pytest.approx({ONE: 0.0, THREE: (0.16 - 0.1) / 0.16})
 
 
 def test_a_class_that_is_never_shed_learns_its_headroom_and_drops_nothing() -> None:
-    said = shedders().decide([Seen(THREE, 0.16, 0.05, 510e6, 500e6, may_shed=False)])
+    said = shedders().decide([ClassCycle(THREE, 0.16, 0.05, 510e6, 500e6, may_shed=False)])
     assert said.drop == {THREE: 0.0}
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millstream.engine.data.graph import DEFAULT_QOS, ClassId, Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryAdded, Spliced
-from millstream.scheduler.optimiser.admission import Answer, Candidate, ClassFacts, QueryFacts, admit
+from millstream.scheduler.optimiser.admission import AdmissionAnswer, Candidate, ClassFacts, QueryFacts, admit
 from millstream.scheduler.optimiser.prediction import AddedLoad, added_load, class_loads
 
 MS = 1_000_000
@@ -81,28 +81,28 @@ SERVICE = [QueryFacts(GOLD, DEFAULT_QOS, 40.0 * MS)]
 def test_latency_grows_with_the_share_that_is_left_and_a_missed_target_refuses_with_the_numbers() -> None:
     # ρ from 0.5 to 0.75: what is left halves, so 40 ms become 80 ms, within 100 ms.
     taken = admit(1.0, facts(0.4), SERVICE, Candidate(DUST, AddedLoad(0.25, MS, 1.0), DEFAULT_QOS))
-    assert taken.answer is Answer.ACCEPTED
+    assert taken.answer is AdmissionAnswer.ACCEPTED
     assert math.isclose(taken.outlooks[0].latency_after_ns or 0.0, 80.0 * MS)
     assert math.isclose(taken.latency_ns, 4.0 * MS)  # 1 ms / (1 - 0.75)
     # ρ to 0.9: 200 ms.
     refused = admit(1.0, facts(0.4), SERVICE, Candidate(DUST, AddedLoad(0.4, MS, 1.0), DEFAULT_QOS))
-    assert refused.answer is Answer.REFUSED
+    assert refused.answer is AdmissionAnswer.REFUSED
     assert refused.reasons == ("class gold would go from load 0.50 to 0.90 and miss its target of 100 ms: 200 ms expected (now 40 ms)",)
 
 
 def test_more_than_the_machine_has_is_refused_even_before_anything_was_measured() -> None:
     silent = [QueryFacts(GOLD, DEFAULT_QOS, None)]
     found = admit(1.0, facts(0.4), silent, Candidate(DUST, AddedLoad(0.6, MS, 1.0), DEFAULT_QOS))
-    assert found.answer is Answer.REFUSED
+    assert found.answer is AdmissionAnswer.REFUSED
     assert "latency without bound" in found.reasons[0]
 
 
 def test_a_class_without_queries_falls_below_no_target() -> None:
     found = admit(1.0, facts(0.4), [], Candidate(DUST, AddedLoad(0.6, MS, 1.0), DEFAULT_QOS))
     assert found.reasons == ()
-    assert found.answer is Answer.REDUCED
+    assert found.answer is AdmissionAnswer.REDUCED
     own = admit(1.0, facts(0.0), [], Candidate(GOLD, AddedLoad(1.2, MS, 1.0), DEFAULT_QOS))
-    assert own.answer is Answer.REFUSED  # its first query would make it miss
+    assert own.answer is AdmissionAnswer.REFUSED  # its first query would make it miss
 
 
 def test_a_query_weighs_the_same_before_it_runs_and_before_anything_was_measured_of_it() -> None:
@@ -124,14 +124,14 @@ def test_a_query_weighs_the_same_before_it_runs_and_before_anything_was_measured
 def test_without_a_target_nothing_is_refused_and_the_expected_utility_is_told() -> None:
     found = admit(1.0, facts(0.4, None), SERVICE, Candidate(DUST, AddedLoad(0.4, 0.55e9, 1.0), DEFAULT_QOS))
     # 0.55 s / (1 - 0.9) = 5.5 s: half way from 1 at 1 s to 0 at 10 s
-    assert found.answer is Answer.REDUCED
+    assert found.answer is AdmissionAnswer.REDUCED
     assert math.isclose(found.utility, 0.5)
 
 
 def test_a_protected_class_does_not_feel_a_lower_one() -> None:
     candidate = Candidate(DUST, AddedLoad(2.0, MS, 1.0), DEFAULT_QOS)
-    assert admit(1.0, facts(0.4), SERVICE, candidate).answer is Answer.REFUSED
-    assert admit(1.0, facts(0.4), SERVICE, candidate, protected=True).answer is Answer.REDUCED
+    assert admit(1.0, facts(0.4), SERVICE, candidate).answer is AdmissionAnswer.REFUSED
+    assert admit(1.0, facts(0.4), SERVICE, candidate, protected=True).answer is AdmissionAnswer.REDUCED
 
 
 def test_a_query_that_would_miss_its_own_target_is_refused() -> None:
@@ -142,6 +142,6 @@ def test_a_query_that_would_miss_its_own_target_is_refused() -> None:
 @given(st.floats(0, 1.5), st.floats(0, 1.5), st.floats(0, 1.5))
 def test_more_load_never_turns_a_refusal_into_an_acceptance(load: float, one: float, more: float) -> None:
     def refused(added: float) -> bool:
-        return admit(1.0, facts(load), SERVICE, Candidate(DUST, AddedLoad(added, MS, 1.0), DEFAULT_QOS)).answer is Answer.REFUSED
+        return admit(1.0, facts(load), SERVICE, Candidate(DUST, AddedLoad(added, MS, 1.0), DEFAULT_QOS)).answer is AdmissionAnswer.REFUSED
 
     assert refused(one + more) >= refused(one)

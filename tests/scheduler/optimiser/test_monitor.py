@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from millstream.engine.data.graph import OperatorId, QueryId, QueryNode
 from millstream.engine.data.work import Emission
 from millstream.scheduler.measures import Measures
-from millstream.scheduler.optimiser.contract import Observation, State, Target
+from millstream.scheduler.optimiser.contract import Observation, ServiceTarget, TargetState
 from millstream.scheduler.optimiser.monitor import Monitor
 
 S = 1_000_000_000
 Q = QueryId(1)
-TWENTY = Target(latency_ns=20.0 * S, tolerance=0.1)
+TWENTY = ServiceTarget(latency_ns=20.0 * S, tolerance=0.1)
 
 
-def states(target: Target, *latencies_s: float | None) -> list[State]:
+def states(target: ServiceTarget, *latencies_s: float | None) -> list[TargetState]:
     monitor = Monitor()
     return [
         monitor.observe(Q, target, Observation(at, None if one is None else one * S, 0.0)).state for at, one in enumerate(latencies_s, 1)
@@ -25,12 +25,12 @@ def states(target: Target, *latencies_s: float | None) -> list[State]:
 
 
 def test_twenty_seconds_with_ten_percent_are_missed_beyond_22_and_met_again_at_20() -> None:
-    met, missed = State.MET, State.MISSED
+    met, missed = TargetState.MET, TargetState.MISSED
     assert states(TWENTY, 21.9, 22.0, 22.1, 21.0, 20.1, 20.0, 21.0) == [met, met, missed, missed, missed, met, met]
 
 
 def test_before_the_first_result_nothing_is_said_and_silence_ends_a_miss() -> None:
-    assert states(TWENTY, None, 30.0, None) == [State.UNKNOWN, State.MISSED, State.MET]
+    assert states(TWENTY, None, 30.0, None) == [TargetState.UNKNOWN, TargetState.MISSED, TargetState.MET]
 
 
 def test_a_verdict_says_since_when_by_how_much_and_how_often() -> None:
@@ -45,19 +45,19 @@ def test_a_verdict_says_since_when_by_how_much_and_how_often() -> None:
 
 def test_memory_and_latency_are_judged_apart_and_their_excess_adds_up() -> None:
     monitor = Monitor()
-    both = Target(latency_ns=S, memory_bytes=1000.0, tolerance=0.0)
+    both = ServiceTarget(latency_ns=S, memory_bytes=1000.0, tolerance=0.0)
     found = monitor.observe(Q, both, Observation(1, 1.5 * S, 1250.0))
     assert (found.latency_missed, found.memory_missed) == (True, True)
     assert math.isclose(found.excess, 0.75)
     found = monitor.observe(Q, both, Observation(2, 0.5 * S, 1250.0))
-    assert (found.latency_missed, found.memory_missed, found.state) == (False, True, State.MISSED)
+    assert (found.latency_missed, found.memory_missed, found.state) == (False, True, TargetState.MISSED)
 
 
 def test_without_a_target_there_is_no_state_and_another_target_begins_anew() -> None:
     monitor = Monitor()
-    assert monitor.observe(Q, Target(), Observation(1, 9.0 * S, 9.0)).state is State.NONE
+    assert monitor.observe(Q, ServiceTarget(), Observation(1, 9.0 * S, 9.0)).state is TargetState.NONE
     monitor.observe(Q, TWENTY, Observation(2, 30.0 * S, 0.0))
-    assert monitor.observe(Q, Target(latency_ns=40.0 * S), Observation(3, 30.0 * S, 0.0)).misses == 0
+    assert monitor.observe(Q, ServiceTarget(latency_ns=40.0 * S), Observation(3, 30.0 * S, 0.0)).misses == 0
 
 
 @given(st.lists(st.floats(0, 60), max_size=40))
@@ -65,7 +65,7 @@ def test_a_state_changes_only_across_the_whole_band(latencies: list[float]) -> N
     found = states(TWENTY, *latencies)
     for before, after, latency in zip(found, found[1:], latencies[1:], strict=False):
         if before is not after:
-            assert latency > 22.0 if after is State.MISSED else latency <= 20.0
+            assert latency > 22.0 if after is TargetState.MISSED else latency <= 20.0
 
 
 def test_results_of_the_plan_that_takes_over_count_on_those_of_the_one_before() -> None:

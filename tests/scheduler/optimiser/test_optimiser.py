@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from millstream.engine.data.graph import ClassId, QueryId
 from millstream.scheduler.optimiser.actions import ACTIONS
 from millstream.scheduler.optimiser.contract import (
+    DecisionOutcome,
     Facts,
     Observation,
-    Outcome,
     PlanChoice,
-    SetPolicy,
+    PolicyChange,
+    ServiceTarget,
     SetWeight,
     Shed,
-    State,
     Subject,
-    Target,
+    TargetState,
+    TargetVerdict,
     UsePlan,
-    Verdict,
 )
 from millstream.scheduler.optimiser.optimiser import Optimiser, OptimiserSettings, ToDo
 from millstream.scheduler.spec import PolicySpec
@@ -32,10 +32,10 @@ SETTINGS = OptimiserSettings(settle_ns=5 * S, patience_ns=2 * S, retry_ns=60 * S
 
 
 def subject(excess: float, *, latency: bool = True, memory: bool = False, since_s: float = 0.0, **more: object) -> Subject:
-    state = State.MISSED if excess else State.MET
+    state = TargetState.MISSED if excess else TargetState.MET
     seen = Observation(0, 10e6 * (1 + excess), 100.0)
-    verdict = Verdict(state, int(since_s * S), excess, latency and bool(excess), memory and bool(excess), 1, seen)
-    return replace(Subject(Q, "q", ClassId(0), Target(10e6, 100.0), verdict), **more)  # type: ignore[arg-type]
+    verdict = TargetVerdict(state, int(since_s * S), excess, latency and bool(excess), memory and bool(excess), 1, seen)
+    return replace(Subject(Q, "q", ClassId(0), ServiceTarget(10e6, 100.0), verdict), **more)  # type: ignore[arg-type]
 
 
 def facts(*queries: Subject, policy: str = "fcfs", busy: float = 0.5) -> Facts:
@@ -54,24 +54,24 @@ def proposed(told: Facts) -> list[object]:
     ("told", "wanted"),
     [
         (facts(subject(1.0, choices=(CHOICE,))), UsePlan(Q, "selection order", "", "b, a")),
-        (facts(subject(1.0), OTHER), SetPolicy("policy", PolicySpec("fcfs"), PolicySpec("hr"))),
-        (facts(subject(1.0, latency=False, memory=True), OTHER), SetPolicy("policy", PolicySpec("fcfs"), PolicySpec("segment"))),
-        (facts(subject(1.0, memory=True), OTHER), SetPolicy("policy", PolicySpec("fcfs"), PolicySpec("simplified-segment"))),
+        (facts(subject(1.0), OTHER), PolicyChange("policy", PolicySpec("fcfs"), PolicySpec("hr"))),
+        (facts(subject(1.0, latency=False, memory=True), OTHER), PolicyChange("policy", PolicySpec("fcfs"), PolicySpec("segment"))),
+        (facts(subject(1.0, memory=True), OTHER), PolicyChange("policy", PolicySpec("fcfs"), PolicySpec("simplified-segment"))),
         (facts(subject(1.0, weight=0.25), OTHER, policy="fas"), SetWeight(Q, 0.25, 0.5)),
         (
             facts(subject(1.0), policy="weighted-round-robin"),
-            SetPolicy("weights", PolicySpec("weighted-round-robin"), PolicySpec.parse("weighted-round-robin:join=6.0")),
+            PolicyChange("weights", PolicySpec("weighted-round-robin"), PolicySpec.parse("weighted-round-robin:join=6.0")),
         ),
         (
             facts(subject(1.0), policy="hr:quantum=4.0"),
-            SetPolicy("quantum", PolicySpec.parse("hr:quantum=4.0"), PolicySpec.parse("hr:quantum=2.0")),
+            PolicyChange("quantum", PolicySpec.parse("hr:quantum=4.0"), PolicySpec.parse("hr:quantum=2.0")),
         ),
         (
             facts(subject(1.0), policy="hr:quantum=4.0", busy=0.92),
-            SetPolicy("quantum", PolicySpec.parse("hr:quantum=4.0"), PolicySpec.parse("hr:quantum=8.0")),
+            PolicyChange("quantum", PolicySpec.parse("hr:quantum=4.0"), PolicySpec.parse("hr:quantum=8.0")),
         ),
-        (facts(subject(1.0), policy="hr"), SetPolicy("train size", PolicySpec("hr"), PolicySpec.parse("hr:train=512"))),
-        (facts(subject(1.0), policy="hr", busy=0.92), SetPolicy("train size", PolicySpec("hr"), PolicySpec.parse("hr:train=all"))),
+        (facts(subject(1.0), policy="hr"), PolicyChange("train size", PolicySpec("hr"), PolicySpec.parse("hr:train=512"))),
+        (facts(subject(1.0), policy="hr", busy=0.92), PolicyChange("train size", PolicySpec("hr"), PolicySpec.parse("hr:train=all"))),
         (facts(subject(1.0, may_shed=True), policy="hr:train=all", busy=1.0), Shed(ClassId(0), 0.0, 0.1)),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_plan_that_saves_little_a_class_that_may_not_be_shed_and_an_idle_machi
     assert not any(isinstance(a, UsePlan) for a in proposed(facts(subject(1.0, choices=(little,)))))
     assert not any(isinstance(a, Shed) for a in proposed(facts(subject(1.0), busy=1.0)))
     assert not any(isinstance(a, Shed) for a in proposed(facts(subject(1.0, may_shed=True), busy=0.5)))
-    assert not any(isinstance(a, SetPolicy) and a.kind == "policy" for a in proposed(facts(subject(1.0), OTHER, policy="cqc")))
+    assert not any(isinstance(a, PolicyChange) and a.kind == "policy" for a in proposed(facts(subject(1.0), OTHER, policy="cqc")))
 
 
 def test_a_decision_waits_settles_and_is_kept_when_it_helped() -> None:
@@ -99,7 +99,7 @@ def test_a_decision_waits_settles_and_is_kept_when_it_helped() -> None:
     better = facts(subject(0.0, plan="b, a", choices=(CHOICE,)))
     assert optimiser.step(better, 7 * S) is None
     decision = optimiser.decisions[0]
-    assert (decision.outcome, decision.distance_before, decision.distance_after) == (Outcome.KEPT, 1.0, 0.0)
+    assert (decision.outcome, decision.distance_before, decision.distance_after) == (DecisionOutcome.KEPT, 1.0, 0.0)
 
 
 def test_what_made_things_worse_is_undone_and_not_tried_again_for_a_time() -> None:
@@ -110,7 +110,7 @@ def test_what_made_things_worse_is_undone_and_not_tried_again_for_a_time() -> No
     assert todo is not None
     assert todo.undoes
     assert todo.action == UsePlan(Q, "selection order", "b, a", "")
-    assert optimiser.decisions[0].outcome is Outcome.UNDONE
+    assert optimiser.decisions[0].outcome is DecisionOutcome.UNDONE
     back = facts(subject(1.0, choices=(CHOICE,)), policy="hr:train=64")
     assert optimiser.step(back, 11 * S) is None  # the undoing settles too
     assert optimiser.step(back, 12 * S) is None  # nothing else is left to try
@@ -122,7 +122,10 @@ def test_what_made_things_worse_is_undone_and_not_tried_again_for_a_time() -> No
 def test_a_change_that_somebody_else_replaced_is_not_taken_back() -> None:
     optimiser = Optimiser(SETTINGS)
     optimiser.step(facts(subject(1.0), OTHER), 2 * S)
-    assert optimiser.step(facts(subject(2.0), OTHER, policy="bsd-log"), 7 * S) is None or optimiser.decisions[0].outcome is Outcome.KEPT
+    assert (
+        optimiser.step(facts(subject(2.0), OTHER, policy="bsd-log"), 7 * S) is None
+        or optimiser.decisions[0].outcome is DecisionOutcome.KEPT
+    )
     assert optimiser.decisions[0].note == "somebody has changed it since"
 
 
@@ -134,8 +137,8 @@ def test_what_cannot_be_done_is_noted_and_another_way_is_tried_at_once() -> None
     optimiser.failed(todo, "its operators serve other queries too", 2 * S)
     following = optimiser.step(told, 2 * S)
     assert following is not None
-    assert isinstance(following.action, SetPolicy)
-    assert optimiser.decisions[0].outcome is Outcome.FAILED
+    assert isinstance(following.action, PolicyChange)
+    assert optimiser.decisions[0].outcome is DecisionOutcome.FAILED
 
 
 def test_what_was_shed_is_given_back_when_all_is_met_and_there_is_room() -> None:
@@ -203,6 +206,6 @@ def test_never_two_changes_within_the_settling_time_nor_an_undone_one_again_nor_
         if todo.undoes:
             undone[f"{action.kind}{todo.decision.action.after}"] = now_s + 60
         done.append((now_s, todo))
-        name = {SetPolicy: "policy", UsePlan: "plan", SetWeight: "weight", Shed: "drop"}[type(action)]
+        name = {PolicyChange: "policy", UsePlan: "plan", SetWeight: "weight", Shed: "drop"}[type(action)]
         assert world[name] == action.before
         world[name] = action.after

@@ -8,7 +8,7 @@ from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 GOOD = '''
 class CheapestFirst:
@@ -102,9 +102,9 @@ def test_a_file_that_is_no_policy_is_refused_with_the_reason(tmp_path: Path, tex
     file = tmp_path / "policy.py"
     file.write_text(text)
     with pytest.raises(PolicyError, match=message):
-        build(PolicySpec.parse(f"user:file={file}"), default_train=Train(count=1))
+        build(PolicySpec.parse(f"user:file={file}"), default_train=TrainShape(count=1))
 
 
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(PolicyError, match="is not a Python file that can be read"):
-        build(PolicySpec.parse("user:file=nowhere.py"), default_train=Train(count=1))
+        build(PolicySpec.parse("user:file=nowhere.py"), default_train=TrainShape(count=1))

@@ -16,7 +16,7 @@ from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.selectors.scan import best_of
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder
 from millstream.scheduler.simulation.world import World
-from millstream.scheduler.trains import Train
+from millstream.scheduler.trains import TrainShape
 
 MS = 1_000_000
 ONLY = ClassNode(ClassId(1), "only")
@@ -64,7 +64,7 @@ def test_units_given_out_together_are_no_more_than_the_credit_pays_for() -> None
     deltas = [
         builder.query(f"q{number}", Box(4 * MS, 1.0, source, label=f"q{number}"), Asked(class_id=ONLY.id), (ONLY,)) for number in range(6)
     ]
-    settings = CoreSettings(train=Train(count=1), schedule=6, adapt=False)
+    settings = CoreSettings(train=TrainShape(count=1), schedule=6, adapt=False)
     world = World("cqc:k=10", deltas, builder=builder, settings=settings)
     world.arrive(source, 0)
     world.run(until_ns=1)
