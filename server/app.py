@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
+PLACES_KEPT_PART = 16  # of the connections: one of so many is kept for those who may more than read
 PREPARING_MAX = 2  # statements whose files are read at once: each may hold a table's rows
 FETCH_SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
@@ -89,6 +90,7 @@ class Application:
         self.server_id = store.server_id
         self.program = program()
         self.sessions: dict[int, Session] = {}
+        self._greeting: dict[int, Session] = {}  # those that have not been let in yet, oldest first
         readers = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
         kept = KeptBounds(config.results_kept_bytes_max, config.results_kept_total_bytes_max, int(config.results_kept_s * NS_PER_S))
         self.feeds = Feeds(readers, kept, self.now_ns, lambda delay_s, look: self.loop.call_later(delay_s, look), self._press)
@@ -136,6 +138,7 @@ class Application:
         hidden = (self.config.data_dir,) if self.config.data_dir else ()
         self.host.confinement = Confinement(config.function_memory_bytes_max, config.functions_confined, hidden)
         self.host.file_rules = FileRules(config.files_dir, config.file_bytes_max)
+        self.host.queries.owned_max = config.connection_queries_max
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
             bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
@@ -223,10 +226,12 @@ class Application:
 
     # --- sessions ---
 
-    @property
-    def is_full(self) -> bool:
-        """More connections than the settings allow."""
-        return len(self.sessions) > self.config.connections_max
+    def is_full(self, role: Role) -> bool:
+        """Whether there are as many connections as the settings allow to a role: readers cannot take the last places from the others."""
+        most = self.config.connections_max
+        if role is Role.READER:
+            most -= most // PLACES_KEPT_PART
+        return len(self.sessions) - len(self._greeting) >= most
 
     def next_connection_number(self) -> int:
         """Return a number for a connection."""
@@ -236,10 +241,18 @@ class Application:
     def session_began(self, session: Session) -> None:
         """Note a new connection."""
         self.sessions[session.number] = session
+        self._greeting[session.number] = session
+        if len(self._greeting) > self.config.connections_max:  # whoever has something to say has said hello before that many others came
+            next(iter(self._greeting.values())).break_off("overloaded", "too many connections have not said hello")
+
+    def session_greeted(self, session: Session) -> None:
+        """Note that a connection has been let in."""
+        self._greeting.pop(session.number, None)
 
     def session_ended(self, session: Session, error: Exception | None) -> None:
         """Forget a connection and drop the queries that it owned."""
         self.sessions.pop(session.number, None)
+        self._greeting.pop(session.number, None)
         if session.role is not None:
             session.log.info("disconnected", reason=str(error) if error is not None else None)
             if not self.stopping:

@@ -120,7 +120,10 @@ class Config:
     function_memory_bytes_max: int = setting(
         2**30, "limits", "Memory of one user's function; Python and Arrow take 150 MB of it.", least=256 * 2**20
     )
-    connections_max: int = setting(1024, "limits", "Connections at once; one more is told so and closed.", least=1)
+    connections_max: int = setting(
+        1024, "limits", "Connections at once; one more is told so and closed. Readers have fifteen sixteenths of them.", least=1
+    )
+    connection_queries_max: int = setting(256, "limits", "Unnamed queries of one connection at once.", least=1)
     frame_bytes_max: int = setting(
         64 * 2**20, "limits", "Largest frame after hello; one that says more is refused unread.", least=65_536, most=2**32 - 1
     )

@@ -71,6 +71,12 @@ class Refused(ServerError):
     code = "overloaded"
 
 
+class TooMany(ServerError):
+    """More of something than a setting allows; the message names it."""
+
+    code = "limit"
+
+
 class BadInput(ServerError):
     """A script, input, timeline or file that cannot be used."""
 

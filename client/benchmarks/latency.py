@@ -58,7 +58,7 @@ async def _measure(kit: Kit, server: Daemon, name: str, rate_per_s: int) -> Figu
                 await asyncio.to_thread(sender.begin)
                 with no_collector():
                     async with asyncio.timeout(tuples / min(rate_per_s, RATE_PER_S) + ANSWER_S):
-                        count = await _read(results, arrived_ns, prices)
+                        count = await read_prices(results, arrived_ns, prices)
                 await asyncio.to_thread(sender.join)
         await client.query(name).drop()
     kit.require(all(arrived_ns) and count == tuples, "a tuple has no result, or more than one")
@@ -67,17 +67,17 @@ async def _measure(kit: Kit, server: Daemon, name: str, rate_per_s: int) -> Figu
     return {
         "name": name,
         "rows_per_s": (tuples - WARM_UP) / (max(arrived_ns) - sender.due_ns(WARM_UP)) * 1e9,
-        "p50_ms": _percentile(waits, 0.50),
-        "p99_ms": _percentile(waits, 0.99),
-        "p9999_ms": _percentile(waits, 0.9999),
-        "sent_late_p99_ms": _percentile(sorted(sender.late_ms[WARM_UP:]), 0.99),
+        "p50_ms": percentile(waits, 0.50),
+        "p99_ms": percentile(waits, 0.99),
+        "p9999_ms": percentile(waits, 0.9999),
+        "sent_late_p99_ms": percentile(sorted(sender.late_ms[WARM_UP:]), 0.99),
         "operators": 6,
         "train": 1,
         "peak_rss_mb": server.peak_rss_mb(),
     }
 
 
-async def _read(results: Subscription, arrived_ns: list[int], prices: list[float]) -> int:
+async def read_prices(results: Subscription, arrived_ns: list[int], prices: list[float]) -> int:
     """Read results until there are as many as tuples; note when each came and its price, and return their number."""
     count = 0
     async for batch in results:
@@ -90,5 +90,6 @@ async def _read(results: Subscription, arrived_ns: list[int], prices: list[float
     return count
 
 
-def _percentile(ordered: list[float], share: float) -> float:
+def percentile(ordered: list[float], share: float) -> float:
+    """Return the value below which a share of some values in order lies."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

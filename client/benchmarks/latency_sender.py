@@ -32,8 +32,8 @@ class Sender:
     `late_ms`: how late the tuples left, in order, once joined.
     """
 
-    def __init__(self, port: int, tuples: int, rate_per_s: int) -> None:
-        arguments = [str(port), str(tuples), str(rate_per_s)]
+    def __init__(self, port: int, tuples: int, rate_per_s: int, token: str = "") -> None:
+        arguments = [str(port), str(tuples), str(rate_per_s), token]
         self._process = subprocess.Popen([sys.executable, "-c", _COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
         self._rate_per_s = rate_per_s
         self._began_ns = 0
@@ -92,9 +92,9 @@ def no_collector() -> Iterator[None]:
 
 
 def main() -> None:
-    """Send all, then wait for the acks; arguments are port, tuples and rate. Says when it begins and how late tuples left, a line each."""
-    port, tuples, rate_per_s = map(int, sys.argv[1:])
-    publisher = RawPublisher(port, NAME)
+    """Send all, then wait for the acks; arguments are port, tuples, rate and token. Says when it begins and how late tuples left."""
+    port, tuples, rate_per_s = map(int, sys.argv[1:4])
+    publisher = RawPublisher(port, NAME, sys.argv[4] or None)
     frames = [publisher.row_frame([START_US + i, i, 0, 0, price(i), "tag"]) for i in range(tuples)]
     with no_collector():
         began_ns = time.monotonic_ns() + AHEAD_NS

@@ -19,13 +19,13 @@ Wanted = TypeVar("Wanted", bound=Event)
 class RawPublisher:
     """One channel into one stream."""
 
-    def __init__(self, port: int, stream: str) -> None:
+    def __init__(self, port: int, stream: str, token: str | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = Connection(Role.CLIENT)
         self.accepted = 0
         self.through = 0
-        self._say(Hello(list(VERSIONS)))
+        self._say(Hello(list(VERSIONS), token=token))
         self._wait_for(Welcome, lambda _: True)
         self._say(OpenChannel(1, stream))
         self.channel = self._wait_for(ChannelOpened, lambda _: True).channel

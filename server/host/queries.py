@@ -16,6 +16,7 @@ from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.names import did_you_mean, validate_name
+from millstream.server.errors import TooMany
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.side_streams import Assignment
 from millstream.server.results.trains import ResultShape, WaitingResults
@@ -101,9 +102,10 @@ class Query:
 
 
 class QueryBook:
-    """All queries by name, in the order they came."""
+    """All queries by name, in the order they came. `owned_max`: temporary ones of a connection at most; 0: any number."""
 
     def __init__(self) -> None:
+        self.owned_max = 0
         self._by_name: dict[str, Query] = {}
         self._last_numbers: dict[str, int] = {}
         self._last_id = 0
@@ -164,6 +166,13 @@ class QueryBook:
     def owned_by(self, owner: object) -> list[Query]:
         """Return the temporary queries of a connection."""
         return [q for q in self._by_name.values() if q.owner is owner]
+
+    def check_owner(self, owner: object | None) -> None:
+        """Raise TooMany when a connection has as many temporary queries as it may."""
+        if owner is not None and self.owned_max and len(self.owned_by(owner)) >= self.owned_max:
+            raise TooMany(
+                f"this connection has {self.owned_max} unnamed queries (connection_queries_max)", hint="drop some of them, or name queries"
+            )
 
 
 def base_streams(derived: Mapping[str, Query], names: Iterable[str]) -> tuple[str, ...]:

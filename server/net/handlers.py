@@ -38,9 +38,11 @@ def handle_hello(session: Session, message: say.Hello) -> None:
     if role is None:
         session.break_off("unauthorized", "the token is missing or unknown")
         return
-    if application.is_full:
-        session.break_off("overloaded", f"{application.config.connections_max} connections are open (connections_max)")
+    if application.is_full(role):
+        kept = " for readers" if role is Role.READER else ""
+        session.break_off("overloaded", f"as many connections are open as there may be{kept} (connections_max)")
         return
+    application.session_greeted(session)
     session.role = role
     # A name belongs to the role that uses it: else whoever may read could have an admin's connection replaced by its own.
     session.client_id = None if message.client_id is None else f"{role.word}:{message.client_id}"

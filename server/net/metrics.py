@@ -17,6 +17,8 @@ from millstream.scheduler.optimiser.contract import DecisionOutcome, TargetState
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.runtime import Measured
 from millstream.server.net.loop import Bridge
+from millstream.server.net.pacing import Pacer
+from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.session import Session
 from millstream.server.results.feeds import Feeds
 from prometheus_client import CollectorRegistry, generate_latest
@@ -46,6 +48,8 @@ class ServerFigures(Protocol):
     feeds: Feeds
     sessions: dict[int, Session]
     bridge: Bridge[Any]
+    peer_memory: PeerMemory
+    pacer: Pacer
     unbalanced_total: int
     policies_failed: int
     ready: bool
@@ -101,6 +105,10 @@ class ServerCollector:
         yield CounterMetricFamily(
             "millstream_slow_consumer", "Subscribers cut off, or gaps told, for slowness", value=server.feeds.slow_total
         )
+        held, evicted = server.peer_memory.total_bytes, server.peer_memory.evicted_total
+        yield GaugeMetricFamily("millstream_connections_bytes", "What peers have sent in part, asked and not read", value=held)
+        yield CounterMetricFamily("millstream_connections_evicted", "Connections closed as they held more than their share", value=evicted)
+        yield GaugeMetricFamily("millstream_connections_paced", "Connections that wait for their turn", value=server.pacer.waiting)
         memory = server.host.network.memory
         yield GaugeMetricFamily("millstream_memory_bytes", "Bytes that all queries hold", value=memory.total_bytes)
         yield GaugeMetricFamily("millstream_memory_bytes_max", "The bound on them", value=memory.server_bytes_max)

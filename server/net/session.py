@@ -59,9 +59,8 @@ class SessionServices(PublishingServices, Protocol):
     pacer: Pacer
     peer_memory: PeerMemory
 
-    @property
-    def is_full(self) -> bool:
-        """More connections than the settings allow."""
+    def is_full(self, role: Role) -> bool:
+        """Whether there are as many connections as the settings allow to a role."""
         ...
 
     def next_connection_number(self) -> int:
@@ -70,6 +69,10 @@ class SessionServices(PublishingServices, Protocol):
 
     def session_began(self, session: Session) -> None:
         """Note a new connection."""
+        ...
+
+    def session_greeted(self, session: Session) -> None:
+        """Note that a connection has been let in."""
         ...
 
     def session_ended(self, session: Session, error: Exception | None) -> None:

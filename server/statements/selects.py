@@ -38,6 +38,7 @@ class Submission:
 
 def select(host: EngineHost, statement: SelectStatement, context: Context) -> Outcome:
     """Start a temporary query, owned by whoever sent it."""
+    host.queries.check_owner(context.owner)
     planned = running.plan(host, statement, {}, statement.text)
     name = host.queries.next_name() if context.name is None else host.queries.check_free(context.name)
     return _entered(host, Query(name, planned, text=statement.text, owner=context.owner), planned)
@@ -98,6 +99,8 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
         name = str(submission.plan["name"])
     if name is not None:
         host.queries.check_free(name)
+    else:
+        host.queries.check_owner(owner)
     planned = running.plan(host, source, submission.options, text)
     query = Query(
         name if name is not None else host.queries.next_name(),

@@ -172,6 +172,44 @@ def test_a_flood_of_messages_has_its_turns_and_loses_none() -> None:
     run(test, messages_per_s_max=20_000, within_s=60)
 
 
+def test_readers_cannot_take_every_place_nor_can_those_who_say_no_hello() -> None:
+    async def test(harness: Harness) -> None:
+        application = harness.server.application
+        crowd = [ScriptedPeer(application, "r") for _ in range(20)]
+        assert [p.session.role is not None for p in crowd] == [True] * 15 + [False] * 5
+        refusal = crowd[15].heard[-1]
+        assert isinstance(refusal, Failure)
+        assert (refusal.code, "connections_max" in refusal.message) == ("overloaded", True)
+        silent = [await harness.raw() for _ in range(40)]
+        admin = await harness.client(token="a")
+        assert len(await admin.execute("SHOW STREAMS")) == 0
+        assert len(application._greeting) <= 16
+        for _, writer in silent:
+            writer.close()
+        for peer in crowd:
+            peer.transport.close()
+
+    run(test, connections_max=16, **TOKENS)
+
+
+def test_a_connection_has_so_many_unnamed_queries() -> None:
+    async def test(harness: Harness) -> None:
+        client, other = await harness.client(), await harness.client()
+        await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us")
+        first = await client.submit("SELECT v FROM s")
+        await client.execute("SELECT v + 1 AS w FROM s")
+        for start in (client.execute("SELECT v FROM s"), client.submit("SELECT v FROM s")):
+            with pytest.raises(MillstreamError, match="connection_queries_max") as caught:
+                await start
+            assert caught.value.code == "limit"
+        await client.submit("SELECT v FROM s", name="kept")
+        await other.submit("SELECT v FROM s")
+        await first.drop()
+        await client.submit("SELECT v FROM s")
+
+    run(test, connection_queries_max=2)
+
+
 class Clock:
     """A clock that a test moves, and the calls that wait for it."""
 
