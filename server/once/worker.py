@@ -27,8 +27,7 @@ from millstream.server.functions.processes import kill_whole
 from millstream.server.host.server_files import Asks
 from millstream.server.once.question import Question
 from millstream.server.once.transport import packed
-from millstream.server.results.outcome import Outcome
-from millstream.server.results.render import NamedResult
+from millstream.server.results.outcome import NamedResult, Outcome
 
 LOOK_MS = 20  # between two looks at whether anybody still waits
 END_S = 2.0
