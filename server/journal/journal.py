@@ -379,8 +379,11 @@ class Journal:
         self.disk.close(self._file)
         self._durable.close()
         if self._trouble is None:
-            last = self.segments[-1]
-            try:
-                self._ledger.note_known(Known(self.segments[0].base, last.base, last.size, is_empty=not last.has_data))
-            except StorageError as error:
-                self._report("journal_note_failed", f"where the journal ends cannot be noted: {error}")
+            self._note_end()
+
+    def _note_end(self) -> None:
+        last = self.segments[-1]
+        try:
+            self._ledger.note_known(Known(self.segments[0].base, last.base, last.size, is_empty=not last.has_data))
+        except StorageError as error:  # that only helps to tell damage later
+            self._report("journal_note_failed", f"where the journal ends cannot be noted: {error}")
