@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from millstream.server.errors import StoreError
+from millstream.server.errors import ServerError, StoreError
 from millstream.server.journal.disk import Disk, write_all
 from millstream.server.journal.known import FOLDER, Known, Ledger
 from millstream.server.journal.opening import Report, open_journal
@@ -206,5 +206,11 @@ class Journal:
         self.disk.close(self._file)
         self._durable.close()
         if not self._failed:
-            last = self.segments[-1]
+            self._note_end()
+
+    def _note_end(self) -> None:
+        last = self.segments[-1]
+        try:
             self._ledger.note_known(Known(self.segments[0].base, last.base, last.size, is_empty=not last.has_data))
+        except ServerError as error:  # that only helps to tell damage later
+            self._report("journal_note_failed", f"where the journal ends cannot be noted: {error}")
