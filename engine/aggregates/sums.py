@@ -16,8 +16,7 @@ from millstream.engine.aggregates.rules import number
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, DECIMAL_PRECISION_MAX, DOUBLE, DataType, Kind, decimal
-from millstream.engine.expressions.coercion import average_type
-from millstream.engine.expressions.signature import Options, Signature, Types, expect_count
+from millstream.engine.expressions.signature import Options, Signature, Types, average_type, expect_count
 
 HALF_BITS = 32
 HALF_SAFE = 2**29  # with sums of upper halves below this the sum fits in int64

@@ -20,8 +20,8 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Selection, Slot, Train
 from millstream.engine.expressions.bounds import is_cheap, may_fail
 from millstream.engine.expressions.compile import compile_expression, compile_predicate
-from millstream.engine.expressions.contract import Kernel, Predicate
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, transform, walk
+from millstream.engine.expressions.kernel import Kernel, Predicate
 from millstream.engine.language.recipes import ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.operators.evaluate import context_of
 

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.column import Column, Index, Mask, concat_columns, null_column
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.shares import RowShares, joined_shares
-from millstream.engine.data.tally import Tally, follow
+from millstream.engine.data.tally import RowShares, Tally, follow, joined_shares
 from millstream.engine.data.watermarks import WatermarkTrack, concat_tracks
 
 Int64Array = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""`+ - * / %` and unary minus on integers, DOUBLEs, instants, dates and intervals.
+"""`+ - * / %` and unary minus on integers, DOUBLEs, instants, dates and intervals; `& | #` (and, or, exclusive or) on integers, in 64 bits.
 
 BIGINT results that do not fit are row errors, and so is division by zero of any type. Integer division truncates toward zero, the
 remainder has the sign of the dividend (as in PostgreSQL). DOUBLE follows IEEE 754 beyond that: too large becomes Infinity.
@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from millstream.engine.data.calendar import INT64_MAX, INT64_MIN
 from millstream.engine.data.column import Column, Mask, numpy_dtype
-from millstream.engine.data.types import DataType, Kind
+from millstream.engine.data.types import BIGINT, DataType, Kind
 from millstream.engine.expressions.bounds import COMBINE, INT64_BOUNDS, Bounds, type_bounds, within
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call, Expression
 from millstream.engine.expressions.kernel import (
     Compiler,
+    EvaluationContext,
+    Kernel,
+    Rows,
     always_null,
     both_valid,
     constant_value,
@@ -273,3 +275,19 @@ def build_negation(call: Call, compiler: Compiler) -> Kernel:
         return Column(call.type, -column.values, valid)
 
     return negate
+
+
+OPERATIONS: dict[str, Any] = {"&": np.bitwise_and, "|": np.bitwise_or, "#": np.bitwise_xor}
+
+
+def build_bitwise(call: Call, compiler: Compiler) -> Kernel:
+    """Build one of the three."""
+    left, right = call.arguments
+    if is_null_literal(left) or is_null_literal(right):
+        return always_null(call.type)
+    operation = OPERATIONS[call.function]
+
+    def core(a: Column, b: Column, context: EvaluationContext) -> Column:
+        return Column(BIGINT, operation(a.values, b.values), both_valid(a.valid, b.valid))
+
+    return binary(left, right, compiler, core)

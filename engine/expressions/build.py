@@ -12,9 +12,9 @@ from typing import Any
 from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, US_PER_DAY
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, Kind, decimal
-from millstream.engine.expressions.coercion import common_type_of_all
 from millstream.engine.expressions.functions import ALIASES, resolve
 from millstream.engine.expressions.ir import Call, Case, Cast, Expression, Literal
+from millstream.engine.expressions.signature import common_type_of_all
 from millstream.engine.expressions.values import parse_value
 
 TEMPORAL_KINDS = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
@@ -187,3 +187,17 @@ def case(branches: Sequence[tuple[Expression, Expression]], otherwise: Expressio
             raise TypeProblem(f"a condition of CASE is {condition.type}, it must be BOOLEAN")
     built = tuple((cast(c, BOOLEAN), cast(v, common)) for c, v in branches)
     return Case(common, built, cast(results[-1], common))
+
+
+def conjuncts(condition: Expression) -> list[Expression]:
+    """Return the conditions that AND joins."""
+    if isinstance(condition, Call) and condition.function == "and":
+        return [part for argument in condition.arguments for part in conjuncts(argument)]
+    return [condition]
+
+
+def conjunction(conditions: list[Expression]) -> Expression | None:
+    """Return the conditions joined by AND; None for none."""
+    if not conditions:
+        return None
+    return conditions[0] if len(conditions) == 1 else call("and", conditions)

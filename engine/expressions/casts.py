@@ -16,12 +16,10 @@ from millstream.engine.data.column import Column, Mask, null_column, numpy_dtype
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions.arithmetic import float_to_integer
 from millstream.engine.expressions.bounds import type_bounds, within
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.decimals import as_objects, round_scaled, scale_bounds, store_decimal
-from millstream.engine.expressions.formatting import format_column
 from millstream.engine.expressions.ir import Cast
-from millstream.engine.expressions.kernel import Compiler, null_or_fail
-from millstream.engine.expressions.parsing import parse_column
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows, null_or_fail
+from millstream.engine.expressions.text_columns import format_column, parse_column
 
 # (column, context, reason or None for TRY_CAST) -> column
 Conversion = Callable[[Column, EvaluationContext, str | None], Column]

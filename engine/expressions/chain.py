@@ -9,9 +9,8 @@ from __future__ import annotations
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import TEXT
 from millstream.engine.expressions import build
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
-from millstream.engine.expressions.kernel import Compiler
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.strings import build_join
 
 CHAIN = "chain"

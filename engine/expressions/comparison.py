@@ -17,9 +17,18 @@ import pyarrow as pa
 from millstream.engine.data.arrow import mask_from_arrow, plain_values, validity_of
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.types import BOOLEAN, DataType, Kind
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
 from millstream.engine.expressions.ir import Call, Cast, Expression
-from millstream.engine.expressions.kernel import Compiler, both_valid, constant_value, is_constant, is_null_literal
+from millstream.engine.expressions.kernel import (
+    Compiler,
+    EvaluationContext,
+    Kernel,
+    Predicate,
+    Rows,
+    both_valid,
+    constant_value,
+    is_constant,
+    is_null_literal,
+)
 from millstream.protocol.values import arrow_functions as pc
 
 MaskCore = Callable[[Rows, EvaluationContext], tuple[Mask, Mask | None]]

@@ -6,6 +6,7 @@ may be called from any thread. The mask may be a column's own storage: don't wri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,28 +14,33 @@ import pyarrow as pa
 from millstream.engine.data.column import Column, Mask, null_column, numpy_dtype
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.types import BOOLEAN, DataType, Kind
-from millstream.engine.expressions.arithmetic import build_arithmetic, build_negation
-from millstream.engine.expressions.bitwise import OPERATIONS, build_bitwise
-from millstream.engine.expressions.calendar_functions import build_add_months, build_to_char
+from millstream.engine.expressions.arithmetic import OPERATIONS, build_arithmetic, build_bitwise, build_negation
 from millstream.engine.expressions.casts import build_cast
 from millstream.engine.expressions.chain import CHAIN, build_chain
 from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
 from millstream.engine.expressions.conditional import build_case, build_coalesce, build_extreme, build_if, build_nullif
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
 from millstream.engine.expressions.dates import (
+    build_add_months,
     build_current_watermark,
     build_date_trunc,
     build_extract,
     build_sampling_weight,
+    build_to_char,
     build_to_timestamp,
 )
 from millstream.engine.expressions.decimals import build_decimal
-from millstream.engine.expressions.folding import fold_with
-from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, walk
-from millstream.engine.expressions.kernel import Builder
+from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, children, columns_used, transform, walk
+from millstream.engine.expressions.kernel import Builder, EvaluationContext, Kernel, Predicate, Rows
 from millstream.engine.expressions.lists import build_contains, build_element, build_length
-from millstream.engine.expressions.logic import build_connective, build_not, build_null_test, build_truth_test, connective_predicate
-from millstream.engine.expressions.membership import build_between, build_in
+from millstream.engine.expressions.logic import (
+    build_between,
+    build_connective,
+    build_in,
+    build_not,
+    build_null_test,
+    build_truth_test,
+    connective_predicate,
+)
 from millstream.engine.expressions.numeric_functions import (
     FLOAT_FUNCTIONS,
     build_absolute,
@@ -49,6 +55,64 @@ from millstream.engine.expressions.patterns import build_pattern, build_regex_re
 from millstream.engine.expressions.strings import FAST, build_join, build_string_function
 from millstream.engine.expressions.text_functions import FUNCTIONS as TEXT_FUNCTIONS
 from millstream.engine.expressions.user_functions import build_user_function, user_function_of
+
+_CONDITIONAL = frozenset(("coalesce", "if", "and", "or"))  # only the first operand is computed at every row
+NOT_CONSTANT = frozenset(("current_watermark", "sampling_weight"))
+
+
+class _OneRow:
+    """A single row without columns, over which constants are computed."""
+
+    rows = 1
+
+    def column(self, position: int) -> Column:
+        raise LookupError("a constant reads no column")
+
+
+def fold_with(expression: Expression, compile_: Callable[[Expression], Kernel]) -> Expression:
+    """Return the expression with its constant parts computed; a part whose computation fails stays, to fail at each row (K8)."""
+
+    def change(node: Expression) -> Expression:
+        operands = children(node)
+        if isinstance(node, Literal) or not all(isinstance(c, Literal) for c in operands):
+            return node
+        if not operands and not isinstance(node, Call):
+            return node
+        if node.type.kind is Kind.LIST or (isinstance(node, Call) and node.function in NOT_CONSTANT) or user_function_of(node) is not None:
+            return node
+        context = EvaluationContext()
+        column = compile_(node)(_OneRow(), context)
+        return node if context.errors else Literal(node.type, first_value(column))
+
+    return transform(expression, change)
+
+
+def failure_of_constants(expression: Expression, compile_: Callable[[Expression], Kernel]) -> str | None:
+    """Return why an expression fails at every row, where a part that reads no column and is always computed says so; else None."""
+    conditional = isinstance(expression, Case) or (isinstance(expression, Call) and expression.function in _CONDITIONAL)
+    if isinstance(expression, Cast) and expression.quiet:
+        return None
+    for part in children(expression)[: 1 if conditional else None]:
+        reason = failure_of_constants(part, compile_)
+        if reason is not None:
+            return reason
+    calls = {part.function for part in walk(expression) if isinstance(part, Call)}
+    if columns_used(expression) or calls & NOT_CONSTANT:
+        return None
+    context = EvaluationContext()
+    compile_(expression)(_OneRow(), context)
+    return context.errors[0][1] if context.errors else None
+
+
+def first_value(column: Column) -> Any:
+    """Return the first row's value in the form of a Literal, None for NULL."""
+    if column.type.is_arrow:
+        return column.values[0].as_py()
+    if column.valid is not None and not column.valid[0]:
+        return None
+    value = column.values[0]
+    return value if column.type.is_wide else value.item()
+
 
 BUILDERS: dict[str, Builder] = {
     **dict.fromkeys((*FAST, *TEXT_FUNCTIONS), build_string_function),

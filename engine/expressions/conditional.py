@@ -11,9 +11,8 @@ from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.column import Column, Index, Mask, null_column, numpy_dtype
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.comparison import comparison_core, pair_test
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Predicate, Rows
 from millstream.engine.expressions.ir import Call, Case
-from millstream.engine.expressions.kernel import Compiler, evaluate_at, test_at
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Predicate, Rows, evaluate_at, test_at
 
 Piece = tuple[Index, Column]
 

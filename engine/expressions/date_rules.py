@@ -123,7 +123,7 @@ def to_char(name: str, types: Types, options: Options) -> Signature:
     expect_count(name, types, 1, 1)
     if types[0] not in (TIMESTAMP, DATE, NULL):
         refuse_argument(name, 0, types[0], "a TIMESTAMP or DATE")
-    from millstream.engine.expressions.calendar_functions import pattern_parts  # that file's kernels build on this one's rules
+    from millstream.engine.expressions.dates import pattern_parts  # that file's kernels build on this one's rules
 
     pattern_parts(str(options[0]))
     zone = (check_zone(options[1]),) if len(options) > 1 and options[1] is not None else ()

@@ -12,9 +12,8 @@ from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.arithmetic import BinaryCore, binary, check_divisor, overflow_reason
 from millstream.engine.expressions.bounds import COMBINE, INT64_BOUNDS, Bounds, type_bounds, within
-from millstream.engine.expressions.contract import EvaluationContext, Kernel
 from millstream.engine.expressions.ir import Call, Cast, Expression
-from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, is_null_literal, null_or_fail
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, always_null, both_valid, is_null_literal, null_or_fail
 
 
 def build_decimal(call: Call, compiler: Compiler) -> Kernel:

@@ -11,11 +11,9 @@ from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.types import BIGINT, BOOLEAN, NULL, DataType, Kind
-from millstream.engine.expressions.coercion import common_type
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call
-from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, is_null_literal
-from millstream.engine.expressions.signature import Rule, Signature, expect_count, refuse, refuse_argument
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows, always_null, both_valid, is_null_literal
+from millstream.engine.expressions.signature import Rule, Signature, common_type, expect_count, refuse, refuse_argument
 from millstream.protocol.values import arrow_functions as pc
 
 Types = tuple[DataType, ...]

@@ -16,10 +16,18 @@ from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.types import BOOLEAN, DOUBLE, DataType, Kind
 from millstream.engine.expressions.arithmetic import narrow_integers, overflow_reason
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.decimals import as_objects, round_scaled, store_decimal
 from millstream.engine.expressions.ir import Call
-from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, fail_where, is_null_literal
+from millstream.engine.expressions.kernel import (
+    Compiler,
+    EvaluationContext,
+    Kernel,
+    Rows,
+    always_null,
+    both_valid,
+    fail_where,
+    is_null_literal,
+)
 
 
 def build_absolute(call: Call, compiler: Compiler) -> Kernel:

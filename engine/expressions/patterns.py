@@ -17,9 +17,19 @@ from millstream.engine.data.arrow import mask_from_arrow
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import BOOLEAN, TEXT
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call
-from millstream.engine.expressions.kernel import Compiler, always_null, both_valid, constant_value, fail_where, is_constant, is_null_literal
+from millstream.engine.expressions.kernel import (
+    Compiler,
+    EvaluationContext,
+    Kernel,
+    Rows,
+    always_null,
+    both_valid,
+    constant_value,
+    fail_where,
+    is_constant,
+    is_null_literal,
+)
 from millstream.protocol.values import arrow_functions as pc
 
 Test = Callable[[Any], Any]  # Arrow string array -> Arrow bool array

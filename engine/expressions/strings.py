@@ -18,9 +18,17 @@ from millstream.engine.data.arrow import mask_from_arrow, validity_of
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions import text_functions as by_row
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call, Expression
-from millstream.engine.expressions.kernel import Compiler, always_null, constant_value, is_constant, is_null_literal
+from millstream.engine.expressions.kernel import (
+    Compiler,
+    EvaluationContext,
+    Kernel,
+    Rows,
+    always_null,
+    constant_value,
+    is_constant,
+    is_null_literal,
+)
 from millstream.protocol.values import arrow_functions as pc
 
 ArrowFunction = Callable[[Any], Any]

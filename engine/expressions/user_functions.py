@@ -21,12 +21,10 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions import build
-from millstream.engine.expressions.coercion import common_type_of_all
 from millstream.engine.expressions.conditional import Piece, assemble
-from millstream.engine.expressions.contract import EvaluationContext, Kernel, Rows
 from millstream.engine.expressions.ir import Call, Expression, Literal
-from millstream.engine.expressions.kernel import Compiler, both_valid
-from millstream.engine.expressions.signature import refuse_argument
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows, both_valid
+from millstream.engine.expressions.signature import common_type_of_all, refuse_argument
 
 ROWS_MAX = 16_384  # of one call, so that the time limit means the same for every train
 

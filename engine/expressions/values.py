@@ -2,8 +2,7 @@
 
 Instants are ISO 8601: `2024-05-06T12:53:20.715Z`, `2024-05-06 12:53:20+02:00`, a date alone (midnight); without an offset the text
 is local time of `zone` or UTC. Digits beyond the microsecond are cut off, so no row moves into the next second or window. Durations:
-`10 SECONDS`, `INTERVAL '10' SECOND`, `'10 seconds'`, `1 day 02:03:04.5`, `PT1M30S`. `parsing.py` and `formatting.py` do the same for
-whole columns.
+`10 SECONDS`, `INTERVAL '10' SECOND`, `'10 seconds'`, `1 day 02:03:04.5`, `PT1M30S`. `text_columns.py` does the same for whole columns.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from millstream.engine.data.graph import ClassId
 from millstream.engine.flow.queues import OutputLog
-from millstream.engine.flow.shedding import ShedKey, ShedLog
+from millstream.engine.flow.shedding import ShedKey, ShedLog, UtilityOrder
 from millstream.engine.flow.sources import Ingress, Source
-from millstream.engine.flow.utility import UtilityOrder
 
 
 class ShedLogs:

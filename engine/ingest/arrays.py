@@ -20,10 +20,9 @@ from millstream.engine.data.types import DOUBLE, INTERVAL, TEXT, TIMESTAMP, Data
 from millstream.engine.expressions.bounds import type_bounds
 from millstream.engine.expressions.casts import to_floats
 from millstream.engine.expressions.decimals import as_objects
-from millstream.engine.expressions.parsing import parse_column
+from millstream.engine.expressions.text_columns import parse_column
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, format_decimal, parse_value
-from millstream.engine.ingest.outcome import Converted, Failed, failed_at
-from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
+from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, failed_at, instants_from_units
 from millstream.protocol.values import arrow_functions as pc
 
 FLOAT_EXACT_MAX = 2**53  # beyond it a float no longer tells which integer was meant

@@ -1,17 +1,151 @@
-"""Checks that hold for every stream whatever the rows came as: NOT NULL, keys of tables, a usable event time (K8, K12)."""
+"""What became of offered rows, and the checks that hold for every stream whatever the rows came as (K8, K12).
+
+NULL where NOT NULL was said, keys of tables, and event times that cannot be used are refused. Refused rows keep their reason and raw form;
+integers become instants by their unit of time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Any
 
 import numpy as np
-from millstream.engine.data.calendar import INT64_MIN
-from millstream.engine.data.column import Column
-from millstream.engine.data.event_time import US_PER_UNIT
+import numpy.typing as npt
+from millstream.engine.data.calendar import INT64_MAX, INT64_MIN, days_from_civil
+from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.event_time import NS_PER_US, US_PER_DAY, US_PER_UNIT
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import TIMESTAMP, Kind
-from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
-from millstream.engine.ingest.units import OUT_OF_RANGE, beyond_range, unit_warning
+from millstream.engine.expressions.values import format_timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A refused row. `index` is its 0-based place among the rows offered, `line` its 1-based line where the input has lines.
+
+    `raw` is the row as it came: the bytes of a CSV record or JSON line, JSON for what came as Arrow or plain values.
+    """
+
+    index: int
+    reason: str
+    raw: bytes
+    line: int | None = None
+
+
+@dataclass(slots=True)
+class Coerced:
+    """The accepted rows as columns of the schema (`rows` of them, in its order), the refused ones, and warnings about all of them.
+
+    `index` gives the place of each accepted row among those offered (None: all were accepted). `ignored` names input columns that the
+    schema does not have. `warnings` are sentences for the user that refuse nothing, such as event times that look like another unit.
+    """
+
+    columns: list[Column]
+    rows: int
+    rejected: list[Rejection] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    index: npt.NDArray[np.int64] | None = None
+    ignored: tuple[str, ...] = ()
+
+
+class Reasons:
+    """Why rows of one batch are bad; the first reason of a row stands."""
+
+    __slots__ = ("by_row", "rows")
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.by_row: dict[int, str] = {}
+
+    def add(self, index: int, reason: str) -> None:
+        """Refuse one row."""
+        self.by_row.setdefault(index, reason)
+
+    def add_failed(self, failed: dict[int, str], column: str) -> None:
+        """Refuse rows because of a column, whose name goes before the reason."""
+        for index, reason in failed.items():
+            self.by_row.setdefault(index, f"column {column}: {reason}")
+
+    def add_where(self, mask: Mask, reason: str) -> None:
+        """Refuse all rows where the mask is true, for one reason."""
+        for index in np.flatnonzero(mask).tolist():
+            self.by_row.setdefault(index, reason)
+
+    def kept(self) -> npt.NDArray[np.int64] | None:
+        """Return the places of the rows without a reason, None when no row has one."""
+        if not self.by_row:
+            return None
+        mask = np.ones(self.rows, dtype=np.bool_)
+        mask[list(self.by_row)] = False
+        return np.flatnonzero(mask)
+
+
+Failed = dict[int, str]
+Converted = tuple[Column, Failed]
+
+
+def failed_at(mask: Any, reason: str) -> Failed:
+    """Return the same reason for every row where the mask is true."""
+    return dict.fromkeys(np.flatnonzero(mask).tolist(), reason)
+
+
+UNITS = ("s", "ms", "us", "ns")
+OUT_OF_RANGE = "out of the range of TIMESTAMP"
+# Data of our days lies here; a time outside it that would lie inside under another unit is worth a warning.
+PLAUSIBLE_US = (days_from_civil(1980, 1, 1) * US_PER_DAY, days_from_civil(2100, 1, 1) * US_PER_DAY)
+
+
+def instants_from_units(values: npt.NDArray[np.int64], unit: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
+    """Return microseconds of integers in a unit, and where they leave the range of TIMESTAMP (None: nowhere). `ns` is rounded down."""
+    if unit == "ns":
+        return values // NS_PER_US, None
+    factor = US_PER_UNIT[unit]
+    if factor == 1:
+        return values, None
+    bad = beyond_range(values, unit)
+    if not bad.any():
+        return values * factor, None
+    return np.where(bad, 0, values) * factor, bad
+
+
+def beyond_range(values: npt.NDArray[np.int64], unit: str) -> Mask:
+    """Return where integers in s, ms or us name instants that no TIMESTAMP holds."""
+    limit = INT64_MAX // US_PER_UNIT[unit]
+    mask: Mask = (values > limit) | (values < -limit)
+    return mask
+
+
+def unit_warning(values: npt.NDArray[np.int64], name: str, unit: str) -> str | None:
+    """Return a warning when integers look as if they were in another unit than declared, else None.
+
+    Times before 1980 or from 2100 on are ordinary as such; only those that fall between under another unit are named (C27).
+    """
+    low, high = PLAUSIBLE_US
+    times, _ = instants_from_units(values, unit)
+    odd = (times < low) | (times >= high)
+    if not odd.any():
+        return None
+    suspects = values[odd]
+    for other in UNITS:
+        if other == unit:
+            continue
+        as_other, bad = instants_from_units(suspects, other)
+        fits = (as_other >= low) & (as_other < high) & (True if bad is None else ~bad)
+        if fits.any():
+            return _sentence(suspects[fits], as_other[fits], name, unit, other)
+    return None
+
+
+def _sentence(values: Any, as_other: Any, name: str, unit: str, other: str) -> str:
+    read = int(instants_from_units(values[:1], unit)[0][0])
+    rows = "1 row has" if len(values) == 1 else f"{len(values)} rows have"
+    return (
+        f"{rows} an implausible time: {name} = {int(values[0])} with UNIT {unit} is {format_timestamp(read)}; "
+        f"with UNIT {other} it would be {format_timestamp(int(as_other[0]))}"
+    )
+
 
 EVENT_TIME_MAX_US = 2**62  # 146,000 years: times and windows up to that long add up within 64 bits
 DAYS_MAX = (2**63 - 1) // 86_400_000_000

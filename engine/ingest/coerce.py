@@ -23,11 +23,9 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TimeRule
 from millstream.engine.data.types import TIMESTAMP, DataType
 from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
-from millstream.engine.ingest.checks import Definition, LineOf, RawOf, RowChecks, is_needed
-from millstream.engine.ingest.outcome import Coerced, Converted, Reasons
-from millstream.engine.ingest.plain_columns import PlainColumns, is_plain
+from millstream.engine.ingest.checks import Coerced, Converted, Definition, LineOf, RawOf, Reasons, RowChecks, is_needed
 from millstream.engine.ingest.python_values import convert_values
-from millstream.engine.ingest.quick_rows import QuickRows
+from millstream.engine.ingest.quick import PlainColumns, QuickRows, is_plain
 
 MISSING = object()
 COERCERS_KEPT_MAX = 1_024

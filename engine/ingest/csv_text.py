@@ -18,11 +18,10 @@ from millstream.engine.data.arrow import validity_of
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
-from millstream.engine.expressions.parsing import parse_column
+from millstream.engine.expressions.text_columns import parse_column
 from millstream.engine.ingest.arrays import Rules, from_bytes
+from millstream.engine.ingest.checks import OUT_OF_RANGE, Coerced, Converted, Failed, Reasons, instants_from_units
 from millstream.engine.ingest.coerce import Coercer
-from millstream.engine.ingest.outcome import Coerced, Converted, Failed, Reasons
-from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
 from millstream.protocol.values import arrow_functions as pc
 from millstream.protocol.values.csv import Record, split_regular, tokenize
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from millstream.engine.ingest.checks import Coerced, Reasons
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_text import BYTE_ORDER_MARK, shift_places
-from millstream.engine.ingest.outcome import Coerced, Reasons
 from millstream.engine.ingest.python_values import Number
 
 LINE_BYTES_MAX = 64 * 1024 * 1024  # a longer line is refused, its rest skipped

@@ -15,8 +15,7 @@ from millstream.engine.data.column import Column, null_column, numpy_dtype
 from millstream.engine.data.types import BIGINT, INT, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, parse_value
 from millstream.engine.ingest.arrays import Rules, convert_array, unfit
-from millstream.engine.ingest.outcome import Converted, Failed
-from millstream.engine.ingest.units import OUT_OF_RANGE, instants_from_units
+from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, instants_from_units
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EPOCH_DAY = datetime.date(1970, 1, 1)

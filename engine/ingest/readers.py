@@ -14,11 +14,10 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem, Unsupported
 from millstream.engine.data.schema import StreamDefinition
-from millstream.engine.ingest.checks import Definition, is_needed
+from millstream.engine.ingest.checks import Coerced, Definition, is_needed
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_text import BLOCK_BYTES, CsvParser, shift_places
 from millstream.engine.ingest.json_lines import JsonLinesParser
-from millstream.engine.ingest.outcome import Coerced
 
 BATCH_ROWS = 65_536
 ZIPPED = (".gz", ".gzip")

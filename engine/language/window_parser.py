@@ -7,10 +7,10 @@ from typing import Any
 
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.records import dataclass
+from millstream.engine.language.column_types import checked_zone
 from millstream.engine.language.cursor import Cursor
 from millstream.engine.language.recipes import WindowKind
 from millstream.engine.language.syntax import Name, Place, WindowClause
-from millstream.engine.language.time_rules import checked_zone
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 

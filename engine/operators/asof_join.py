@@ -15,7 +15,7 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.expressions.compile import compile_predicate
-from millstream.engine.expressions.contract import EvaluationContext
+from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.language.recipes import AsofJoinRecipe, JoinKind
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.evaluate import report_errors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.engine.data.train import Train
-from millstream.engine.expressions.contract import EvaluationContext
+from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 
 

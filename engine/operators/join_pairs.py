@@ -10,7 +10,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Train
 from millstream.engine.data.watermarks import WatermarkTrack
-from millstream.engine.expressions.contract import EvaluationContext, Predicate
+from millstream.engine.expressions.kernel import EvaluationContext, Predicate
 from millstream.engine.operators.contract import Emitter, EvaluationErrors
 from millstream.engine.operators.join_state import RowStore
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from millstream.engine.data.column import null_column
 from millstream.engine.data.train import Slot, Train
 from millstream.engine.expressions.compile import compile_expression
-from millstream.engine.expressions.contract import Kernel
 from millstream.engine.expressions.ir import ColumnRef
+from millstream.engine.expressions.kernel import Kernel
 from millstream.engine.language.recipes import ProjectRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.evaluate import context_of, report_errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
-from millstream.engine.data.shares import Receipts
+from millstream.engine.data.tally import Receipts
 from millstream.engine.data.train import Train
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.operators.contract import Emitter, Operator

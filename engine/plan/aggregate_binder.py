@@ -17,9 +17,8 @@ from millstream.engine.expressions.signature import Signature
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.lag_binder import COLUMN_STEPS
 from millstream.engine.plan.logical import Aggregate, AggregateItem, Attribute, Node, Project, Role, change_position, unique_names
-from millstream.engine.plan.over import PendingRank, is_rank, pending_rank, rank_node, refused_over
+from millstream.engine.plan.over import COLUMN_STEPS, PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.plan.scope import Scope, located
 from millstream.engine.plan.window_binder import output_time_known
 from sqlglot import exp

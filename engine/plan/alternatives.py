@@ -16,14 +16,14 @@ from dataclasses import field, replace
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.bounds import is_cheap
-from millstream.engine.expressions.conjunctions import conjuncts
+from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.language.recipes import Recipe, SelectRecipe
 from millstream.engine.plan.join_orders import Run, can_move, change_runs, ordered, rebuilt
 from millstream.engine.plan.logical import Filter, LogicalQuery, Node, Project, Scan, Split, TableJoin, TableScan, Union, walk_plan
 from millstream.engine.plan.lower import lower
-from millstream.engine.plan.optimise import optimise
 from millstream.engine.plan.physical import PhysicalQuery
+from millstream.engine.plan.plan import optimise
 from millstream.engine.plan.rules.rewriting import bottom_up
 from millstream.engine.plan.rules.selection_reordering import rank as guessed_rank
 from millstream.engine.plan.text import attribute_names, expression_text

@@ -1,22 +1,184 @@
-"""EXPLAIN: the logical plan, the rewrites, the operators that will run and what state they hold."""
+"""EXPLAIN: the logical plan, the rewrites, the operators that will run, the state they hold, and the rules of docs/semantics.md in
+force."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from millstream.engine.data.calendar import US_PER_DAY
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.schema import Schema
-from millstream.engine.language.recipes import EmitKind
+from millstream.engine.data.types import Kind
+from millstream.engine.language.recipes import EmitKind, JoinKind, WindowKind, WindowSpec
 from millstream.engine.plan import logical
-from millstream.engine.plan.logical import Attributes, Node
+from millstream.engine.plan.logical import (
+    Aggregate,
+    AsofJoin,
+    Attributes,
+    Distinct,
+    Filter,
+    Join,
+    Node,
+    RelationToStream,
+    TableJoin,
+    Top,
+    Union,
+    Window,
+    walk_plan,
+)
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.plan_writer import to_plan_object
-from millstream.engine.plan.semantics_text import rules_in_force
 from millstream.engine.plan.state import operator_name, state_lines
 from millstream.engine.plan.text import attribute_names, emit_text, expression_text, window_text
+from millstream.engine.plan.windows import FORMED_FIRST
+
+Rule = tuple[str, str]
+
+
+def rules_in_force(planned: PlannedQuery) -> list[Rule]:
+    """Return (rule id, sentence) in the order of the ids, each id at most once a sentence."""
+    nodes = walk_plan(planned.bound.root)
+    found = [
+        *_windows(nodes),
+        *_joins(nodes),
+        *_times(planned, nodes),
+        *_values(nodes),
+        *_emission(planned, nodes),
+        *_order(nodes),
+        *_history(planned),
+    ]
+    return sorted(dict.fromkeys(found), key=lambda rule: int(rule[0][1:]))
+
+
+def _history(planned: PlannedQuery) -> Iterator[Rule]:
+    if planned.physical.options.history:
+        yield "K15", "history = 'held': every answer is that of a whole window; which one is the first depends on what is held"
+
+
+def _windows(nodes: list[Node]) -> Iterator[Rule]:
+    for node in nodes:
+        if isinstance(node, Window):
+            yield from _window_rules(node.spec)
+            if node.spec.kind in FORMED_FIRST:
+                yield "K17", "the window is formed before WHERE: a row that WHERE drops still takes its place in it"
+            else:
+                yield "K17", "the window is formed before WHERE; for this kind of window both orders give the same answer"
+
+
+def _window_rules(spec: WindowSpec) -> Iterator[Rule]:
+    if spec.kind in (WindowKind.HOPPING, WindowKind.CUMULATE):
+        size, slide = duration_text(spec.range_us), duration_text(spec.slide_us)
+        aligned = f"the local calendar of {spec.zone}" if spec.zone else "the epoch, in UTC"
+        offset = f", offset by {duration_text(spec.offset_us)}" if spec.offset_us else ""
+        yield "K1", f"windows are half-open [start, end), {size} long, a new one every {slide}, aligned to {aligned}{offset}"
+        if spec.zone and spec.range_us >= US_PER_DAY:
+            yield "K1", "a window of whole days follows local days, which may have 23 or 25 hours"
+        if spec.slide_us > spec.range_us:
+            yield "K4", "a row in the gap between two windows is processed, not late"
+        yield "K4", "a row is late only when every window it belongs to has closed; a window closes when the watermark reaches its end"
+        yield "K16", "SLIDE WITHIN: answers come at least that often" if spec.slide_within else "SLIDE is exact"
+    elif spec.kind in (WindowKind.SLIDING, WindowKind.NOW):
+        size = duration_text(spec.range_us or 1)
+        yield "K2", f"at an instant t the window holds rows with time in (t - {size}, t], evaluated after all rows of the instant"
+        yield "K4", "a row is late when its time is below the watermark"
+    elif spec.kind is WindowKind.ROWS:
+        yield "K2", f"the window holds the last {spec.rows} rows in order of event time, however they arrived"
+        yield "K4", "a row is late when its time is below the watermark"
+        if spec.rows_slide != 1:
+            yield "K14", "at the end of the stream the next window comes as far as it is filled, marked partial"
+    elif spec.kind is WindowKind.SESSION:
+        yield "K5", f"a session takes a row less than {duration_text(spec.gap_us)} after its last one; exactly that far makes two sessions"
+        yield "K4", "a row is late when the session it would form or join has closed"
+
+
+def _joins(nodes: list[Node]) -> Iterator[Rule]:
+    for node in nodes:
+        if isinstance(node, Join):
+            yield "K2", f"two rows pair when {_bound(node.lower_us, node.upper_us)}, both ends included"
+            yield "K4", "a row is late for the join when its time is below the join's watermark"
+            yield "K19", "a joined row's event time is the later of the two"
+            if node.kind is not JoinKind.INNER:
+                yield "K9", "a row without a partner comes once the other side's watermark has passed the bound"
+        if isinstance(node, AsofJoin):
+            yield (
+                "K18",
+                "a left row is answered when the right side's watermark has passed its time; the last to arrive at equal times counts",
+            )
+        if isinstance(node, TableJoin):
+            yield "K18", "the table's version at the left row's place in arrival order"
+        if isinstance(node, Join | AsofJoin | TableJoin) and node.keys:
+            safe = any(key.null_safe for key in node.keys)
+            yield "K6", "IS NOT DISTINCT FROM lets NULL match NULL" if safe else "a NULL key matches nothing"
+
+
+def _bound(lower: int | None, upper: int | None) -> str:
+    if lower is not None and upper is not None and lower == -upper:
+        return f"their times differ by at most {duration_text(upper)}"
+    parts = []
+    if lower is not None:
+        parts.append(f"right's time minus left's is at least {duration_text(lower)}")
+    if upper is not None:
+        parts.append(f"right's time minus left's is at most {duration_text(upper)}")
+    return " and ".join(parts)
+
+
+def _times(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
+    yield "K3", "the watermark is the greatest time seen less the stream's delay, after each row; a row with that very time is not late"
+    if len(planned.streams) > 1 or any(isinstance(n, Union) for n in nodes):
+        yield "K3", "with several inputs it is the least of those that are not idle"
+    if any(isinstance(n, Window) for n in nodes):
+        yield "K14", "when no row comes, windows close by an IDLE … FLUSH, by the clock (TIMESTAMP BY ARRIVAL) or at the end of the stream"
+    yield "K12", "event times are whole microseconds in UTC"
+
+
+def _values(nodes: list[Node]) -> Iterator[Rule]:
+    yield "K8", "an expression that fails is NULL for that row and counted; the query goes on"
+    aggregates = [n for n in nodes if isinstance(n, Aggregate)]
+    if aggregates:
+        yield "K6", "NULLs form one group; SUM, AVG, MIN and MAX over no value are NULL, COUNT is 0; a window without a row gives no result"
+    if any(n.input.attributes[p].type.kind is Kind.DOUBLE for n in aggregates for p in n.keys):
+        yield "K7", "-0.0 equals 0.0 as a key, and all NaNs are one"
+    if any(item.function in ("sum", "avg") for n in aggregates for item in n.items):
+        yield "K13", "SUM of INT is BIGINT, of BIGINT DECIMAL(38, 0); AVG of integers is DOUBLE, of DECIMAL a DECIMAL of four digits more"
+    if any(item.function in ("stddev", "variance") for n in aggregates for item in n.items):
+        yield "K13", "STDDEV and VARIANCE are the sample's, NULL for one value"
+    if any(isinstance(n, Filter) for n in nodes):
+        yield "K6", "WHERE keeps a row only when its condition is true, not when it is NULL"
+
+
+def _emission(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
+    emit = planned.logical.emit
+    aggregated = any(isinstance(n, Aggregate) for n in nodes)
+    if isinstance(planned.bound.root, RelationToStream):
+        yield "K9", "at the end of the stream nothing expires"
+    elif emit.kind is EmitKind.CHANGES:
+        yield "K9", "EMIT CHANGES: rows come as '+' and '-'; their sum at any watermark is the answer"
+    elif emit.kind is EmitKind.EVERY:
+        yield "K9", f"EMIT EVERY: early results at each {duration_text(emit.every_us)} of event time, whole rows, the final answer last"
+    elif aggregated and any(isinstance(n, Aggregate) and not n.windowed for n in nodes):
+        yield "K9", "EMIT FINAL without a window answers once, at the end of the stream"
+    elif aggregated:
+        yield "K9", "EMIT FINAL: each window comes once, when it closes"
+    else:
+        yield "K9", "the answer only grows; no row is taken back"
+    if emit.empty:
+        yield "K6", "EMIT EMPTY: windows without a row between the stream's least and greatest time come too"
+    yield "K15", "the same bytes for any train size, worker count and policy, as long as nothing is shed"
+
+
+def _order(nodes: list[Node]) -> Iterator[Rule]:
+    if any(isinstance(n, Top) for n in nodes):
+        yield "K11", "at equal ordering keys the earlier arrival comes first"
+        yield "K13", "NULLs sort last ascending, first descending; text sorts by code point"
+    if any(isinstance(n, Aggregate | Distinct) for n in nodes):
+        yield "K20", "windows come by (end, start, first arrival of the group)"
+    elif any(isinstance(n, Join) for n in nodes):
+        yield "K20", "joined rows come by the arrival of the later row, then of the earlier"
+    else:
+        yield "K20", "rows come in order of arrival"
 
 
 def explain(planned: PlannedQuery) -> str:

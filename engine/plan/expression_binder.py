@@ -1,9 +1,15 @@
-"""From sqlglot's expression nodes to typed IR: names are found in a scope, functions in the registry."""
+"""From sqlglot's expression nodes to typed IR: names are found in a scope, functions in the registry.
+
+Binders are made in many places, each for its scope of columns; which users' functions there are is the same for all of them, from the door
+of the planner inwards. So it is said once, there, and holds for the thread's binding until the door closes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any
 
@@ -15,12 +21,48 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.chain import ChainBuilder
 from millstream.engine.expressions.functions import REFUSED
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, walk
-from millstream.engine.expressions.user_functions import call_user_function
+from millstream.engine.expressions.user_functions import UserFunction, call_user_function
 from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
+from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.logical import Role
 from millstream.engine.plan.scope import WINDOW_TIME, Scope, folded, located, place_of
-from millstream.engine.plan.user_functions import called_function
 from sqlglot import exp
+
+
+class FunctionsInForce:
+    """The functions of a catalogue. `called` are those that a binder asked for, by name."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.called: dict[str, UserFunction] = {}
+
+    def find(self, name: str) -> UserFunction | None:
+        """Return the function of that name, and note that it is called."""
+        found = self._catalog.find_function(name)
+        if found is not None:
+            self.called[name] = found
+        return found
+
+
+_IN_FORCE: ContextVar[FunctionsInForce | None] = ContextVar("users' functions in force", default=None)
+
+
+@contextmanager
+def functions_of(catalog: Catalog) -> Iterator[FunctionsInForce]:
+    """Let binders call the functions of a catalogue until the block ends."""
+    in_force = FunctionsInForce(catalog)
+    token = _IN_FORCE.set(in_force)
+    try:
+        yield in_force
+    finally:
+        _IN_FORCE.reset(token)
+
+
+def called_function(name: str) -> UserFunction | None:
+    """Return the user's function of that name, None where there is none or none may be called."""
+    in_force = _IN_FORCE.get()
+    return None if in_force is None else in_force.find(name)
+
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",

@@ -14,8 +14,7 @@ from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Literal
 from millstream.engine.expressions.values import parse_value
-from millstream.engine.ingest.checks import finish
-from millstream.engine.ingest.outcome import Reasons
+from millstream.engine.ingest.checks import Reasons, finish
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import InsertValues
 from millstream.engine.plan.expression_binder import ExpressionBinder

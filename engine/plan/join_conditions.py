@@ -10,9 +10,9 @@ from dataclasses import field
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind
-from millstream.engine.expressions.coercion import common_type
-from millstream.engine.expressions.conjunctions import conjuncts
+from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal, columns_used
+from millstream.engine.expressions.signature import common_type
 from millstream.engine.plan.logical import Attributes
 from millstream.engine.plan.rules.constant_folding import fold
 

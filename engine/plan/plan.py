@@ -10,28 +10,78 @@ Raises the errors of `engine/data/errors.py` and nothing else: SyntaxProblem, Un
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
-from millstream.engine.data.effort import bounded_effort
+from millstream.engine.data.effort import bounded_effort, spend
+from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.limits import WORK_MAX
+from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.statements import SelectStatement
 from millstream.engine.language.syntax import Option, Query
 from millstream.engine.plan.binder import bind_query
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
-from millstream.engine.plan.history import check_history
-from millstream.engine.plan.logical import LogicalQuery, Scan, TableScan, walk_plan
+from millstream.engine.plan.expression_binder import functions_of
+from millstream.engine.plan.logical import LogicalQuery, Node, Scan, TableScan, walk_plan
 from millstream.engine.plan.lower import lower
-from millstream.engine.plan.optimise import optimise
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.plan.plan_objects import bind_plan_object
+from millstream.engine.plan.query_options import check_history
+from millstream.engine.plan.rules import (
+    constant_folding,
+    duplicate_elimination,
+    predicate_push_down,
+    projection_merging,
+    projection_pruning,
+    selection_reordering,
+)
 from millstream.engine.plan.size import check_size, too_deep
 from millstream.engine.plan.state import unbounded_state
-from millstream.engine.plan.user_functions import functions_of
+
+Rule = Callable[[Node], Node]
+
+# Folding first, as it makes conditions that need no work; pruning last, when it is settled who reads which column.
+RULES: dict[str, Rule] = {
+    constant_folding.NAME: constant_folding.apply,
+    duplicate_elimination.NAME: duplicate_elimination.apply,
+    predicate_push_down.NAME: predicate_push_down.apply,
+    projection_merging.NAME: projection_merging.apply,
+    selection_reordering.NAME: selection_reordering.apply,
+    projection_pruning.NAME: projection_pruning.apply,
+}
+ROUNDS_MAX = 8  # each rewrite only moves things down or away, so a few rounds settle any plan
+
+
+def optimise(plan: Node, *, off: frozenset[str] = frozenset()) -> tuple[Node, tuple[str, ...]]:
+    """Return the rewritten plan and the names of the rewrites that changed it. `off` names those to leave out, "all" for every one."""
+    unknown = sorted(off - RULES.keys() - {"all"})
+    if unknown:
+        raise UnknownName(f"there is no rewrite {unknown[0]}", hint=did_you_mean(unknown[0], RULES) or f"they are {', '.join(RULES)}")
+    active = {} if "all" in off else {name: rule for name, rule in RULES.items() if name not in off}
+    applied: list[str] = []
+    for _ in range(ROUNDS_MAX):
+        before = plan
+        size = _size(plan)
+        for name, rule in active.items():
+            spend(size)  # comparing the plan with what it becomes
+            changed = rule(plan)
+            if changed != plan:
+                plan = changed
+                if name not in applied:
+                    applied.append(name)
+        if plan == before:
+            break
+    return plan, tuple(applied)
+
+
+def _size(plan: Node) -> int:
+    """Return how many nodes, columns and expressions a plan has."""
+    nodes = walk_plan(plan)
+    return sum(1 + len(node.attributes) // 4 for node in nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,25 @@
-"""The nodes of a plan object, one method an operator. The steps are those of the binder of SELECT."""
+"""The nodes of a plan object, one method an operator. The steps are those of the binder of SELECT.
+
+Fields are read by name with their types; a refusal names the path (`root.inputs[1].condition`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
+from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import TEXT
-from millstream.engine.expressions.conjunctions import conjuncts
+from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression
+from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.recipes import EmitSpec, JoinKind
 from millstream.engine.language.syntax import Name, NamedItem, Place
 from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.plan.binder import united
-from millstream.engine.plan.emission import aggregate_emit, check_empty
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import Environment, bind_named, windowed
 from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
@@ -35,12 +39,118 @@ from millstream.engine.plan.logical import (
     requalified,
 )
 from millstream.engine.plan.over import RANKS, ranked
-from millstream.engine.plan.plan_fields import Fields, as_text, at_path
 from millstream.engine.plan.scope import Scope
-from millstream.engine.plan.steps import WINDOW_ROLES, Output, aggregated, filtered, project_to, split_conditions, window_of
+from millstream.engine.plan.steps import (
+    WINDOW_ROLES,
+    Output,
+    aggregate_emit,
+    aggregated,
+    check_empty,
+    filtered,
+    project_to,
+    split_conditions,
+    window_of,
+)
 from millstream.engine.plan.window_binder import bind_window, windowed_times
-from millstream.engine.plan.window_kinds import PER_WINDOW
+from millstream.engine.plan.windows import PER_WINDOW
 from sqlglot import exp
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """One object of a plan and the path to it."""
+
+    values: Mapping[str, Any]
+    path: str
+
+    @classmethod
+    def of(cls, value: Any, path: str) -> Fields:
+        """Return the fields of `value`, which must be an object with text keys."""
+        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+            raise InvalidDefinition(f"{path} must be an object, not {_shown(value)}")
+        return cls(value, path)
+
+    def at(self, name: str) -> str:
+        """Return the path of a field."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def only(self, known: Sequence[str]) -> None:
+        """Refuse fields that are not among `known`."""
+        for name in self.values:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"the fields are {', '.join(known)}"
+                raise InvalidDefinition(f"{self.at(name)} is not a field of a plan", hint=hint)
+
+    def has(self, name: str) -> bool:
+        """The field is there and not null."""
+        return self.values.get(name) is not None
+
+    def required(self, name: str) -> Any:
+        """Return a field that must be there."""
+        if not self.has(name):
+            raise InvalidDefinition(f"{self.at(name)} is missing")
+        return self.values[name]
+
+    def text(self, name: str) -> str:
+        """Return a text that must be there."""
+        return as_text(self.required(name), self.at(name))
+
+    def optional_text(self, name: str) -> str | None:
+        """Return a text or None."""
+        return self.text(name) if self.has(name) else None
+
+    def items(self, name: str) -> list[tuple[Any, str]]:
+        """Return the items of a list with the path of each; an absent list is empty."""
+        value = self.values.get(name)
+        if value is None:
+            return []
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise InvalidDefinition(f"{self.at(name)} must be a list, not {_shown(value)}")
+        return [(item, f"{self.at(name)}[{i}]") for i, item in enumerate(value)]
+
+    def number(self, name: str, *, least: float = 0.0, above: bool = False) -> float | None:
+        """Return a number of at least (or above) `least`, or None."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < least or (above and value == least):
+            bound = "above" if above else "of at least"
+            raise InvalidDefinition(f"{self.at(name)} must be a number {bound} {least:g}, not {_shown(value)}")
+        return float(value)
+
+    def integer(self, name: str) -> int:
+        """Return a whole number of at least 1 that must be there."""
+        value = self.required(name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidDefinition(f"{self.at(name)} must be a whole number of at least 1, not {_shown(value)}")
+        return value
+
+    def truth(self, name: str, default: bool) -> bool:
+        """Return a boolean."""
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
+            raise InvalidDefinition(f"{self.at(name)} must be true or false, not {_shown(value)}")
+        return value
+
+
+def as_text(value: Any, path: str) -> str:
+    """Return the text that `value` must be."""
+    if not isinstance(value, str):
+        raise InvalidDefinition(f"{path} must be a text, not {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def at_path(problem: EngineError, path: str) -> EngineError:
+    """Return the error of an expression in a plan object, its path put first; line and column count within that text."""
+    if not problem.message.startswith("root"):
+        problem.message = f"{path}: {problem.message}"
+    return problem
+
 
 Result = TypeVar("Result")
 

@@ -19,12 +19,11 @@ from millstream.engine.language.parse import parse_emit
 from millstream.engine.language.recipes import EmitKind, EmitSpec
 from millstream.engine.language.syntax import Option
 from millstream.engine.plan.catalog import Catalog
-from millstream.engine.plan.emission import settled
 from millstream.engine.plan.from_binder import Environment
 from millstream.engine.plan.logical import LogicalQuery, Node, TableScan
-from millstream.engine.plan.plan_fields import Fields, at_path
-from millstream.engine.plan.plan_nodes import NodeReader
+from millstream.engine.plan.plan_nodes import Fields, NodeReader, at_path
 from millstream.engine.plan.query_options import checked_qos, query_options
+from millstream.engine.plan.steps import settled
 
 PLAN_VERSION = 1
 ROOT_FIELDS = (

@@ -8,11 +8,10 @@ from typing import Any
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import EngineError
 from millstream.engine.expressions import build
-from millstream.engine.expressions.conjunctions import conjunction
+from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.expressions.values import format_timestamp
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
-from millstream.engine.plan.emission import aggregate_emit
 from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.logical import (
     Aggregate,
@@ -40,7 +39,7 @@ from millstream.engine.plan.logical import (
 )
 from millstream.engine.plan.plan_objects import PLAN_VERSION
 from millstream.engine.plan.query_options import default_options
-from millstream.engine.plan.steps import is_append_only_change
+from millstream.engine.plan.steps import aggregate_emit, is_append_only_change
 from millstream.engine.plan.text import attribute_names, emit_text, expression_text, window_text
 
 Plan = dict[str, Any]

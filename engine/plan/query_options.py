@@ -1,4 +1,9 @@
-"""WITH (…) of a query to QueryOptions: class, latency graph, deadline and the like; defaults that follow from the plan."""
+"""WITH (…) of a query to QueryOptions: class, latency graph, deadline and the like; defaults that follow from the plan.
+
+`shed_by` says what a row is worth when load is shed. `history = 'held'` is for queries that can begin with windows whose first rows came
+before them: such a query answers windows that it sees whole and no others, so that its answers are those of a query that had always been
+there. That can be said of GROUP BY over windows made of panes whose rows come one by one from the streams.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,123 @@ import re
 from dataclasses import replace
 
 from millstream.engine.data.durations import parse_duration
-from millstream.engine.data.errors import EngineError, InvalidDefinition, UnknownName
+from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.schema import StreamDefinition
+from millstream.engine.data.types import BOOLEAN, DOUBLE, INT
+from millstream.engine.expressions import build
+from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expression, failure_of_constants
+from millstream.engine.expressions.ir import Call, walk
+from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.expressions.values import parse_timestamp
 from millstream.engine.language.names import did_you_mean, shown
-from millstream.engine.language.recipes import EmitKind, EmitSpec
+from millstream.engine.language.parse import parse_expression
+from millstream.engine.language.recipes import (
+    AggregateRecipe,
+    EmitKind,
+    EmitSpec,
+    ProjectRecipe,
+    RankRecipe,
+    SelectRecipe,
+    SplitRecipe,
+    TopRecipe,
+    UnionRecipe,
+    WindowKind,
+)
 from millstream.engine.language.syntax import Option, Place
 from millstream.engine.plan.catalog import Catalog
-from millstream.engine.plan.logical import Node, RelationToStream, Window, walk_plan
-from millstream.engine.plan.physical import QueryOptions
-from millstream.engine.plan.shed_options import check_shedding, shed_by
+from millstream.engine.plan.expression_binder import ExpressionBinder
+from millstream.engine.plan.logical import Node, RelationToStream, Scan, Window, walk_plan
+from millstream.engine.plan.physical import PhysicalNode, PhysicalQuery, QueryOptions, ShedBy, SourceNode
+from millstream.engine.plan.scope import Scope
+
+
+def shed_by(text: str, node: Node, catalog: Catalog) -> ShedBy:
+    """Bind the expression of `shed_by` over the one stream that the query reads."""
+    scan = _stream_of(node, catalog, "shed_by")
+    try:
+        bound = ExpressionBinder(Scope(scan.attributes), "an aggregate cannot stand in shed_by").bind(parse_expression(text))
+    except EngineError as problem:
+        raise type(problem)(f"option shed_by: {problem.message}", hint=problem.hint) from None
+    if not (bound.type.is_numeric or bound.type == BOOLEAN):
+        raise TypeProblem(f"option shed_by must give a number, not {bound.type}", hint="the rows with the least number are shed first")
+    for part in walk(bound):
+        if user_function_of(part) is not None or (isinstance(part, Call) and part.function in NOT_CONSTANT):
+            raise Unsupported("option shed_by can use the built-in functions of a row's columns alone")
+    reason = failure_of_constants(bound, compile_expression)
+    if reason is not None:
+        raise InvalidDefinition(f"option shed_by fails at every row: {reason}", hint="the rows with the least number are shed first")
+    if bound.type == BOOLEAN:
+        bound = build.cast(bound, INT)
+    return ShedBy(text.strip(), build.cast(bound, DOUBLE))
+
+
+def check_shedding(options: QueryOptions, node: Node, catalog: Catalog) -> None:
+    """Refuse options that contradict one another or the class."""
+    if options.shed_by is not None and not catalog.query_class(options.class_name).may_shed:
+        raise InvalidDefinition(
+            f"shed_by says which rows of a class that may be shed fall first, and class {options.class_name} is never shed",
+            hint="CREATE CLASS name PRIORITY n SHED, and WITH (class = 'name')",
+        )
+    if options.scale_up and options.shed_by is not None:
+        raise InvalidDefinition("scale_up needs rows that are shed by chance, and shed_by chooses them", hint="leave one of the two out")
+    if options.scale_up:
+        _stream_of(node, catalog, "scale_up")
+
+
+def _stream_of(node: Node, catalog: Catalog, option: str) -> Scan:
+    scans = [n for n in walk_plan(node) if isinstance(n, Scan)]
+    names = list(dict.fromkeys(scan.stream for scan in scans))
+    if len(names) != 1:
+        raise Unsupported(f"option {option} is for queries of one stream; this one reads {' and '.join(names)}")
+    if not isinstance(catalog.find(names[0]), StreamDefinition):
+        raise Unsupported(f"{names[0]} is a derived stream, and load is shed where rows enter", hint=f"give {option} to its own query")
+    return scans[0]
+
+
+PANED = (WindowKind.HOPPING, WindowKind.CUMULATE)
+ROW_BY_ROW = (SelectRecipe, ProjectRecipe, SplitRecipe, UnionRecipe)
+WINDOW_BY_WINDOW = (*ROW_BY_ROW, TopRecipe, RankRecipe)
+
+
+def check_history(query: PhysicalQuery) -> None:
+    """Raise Unsupported, naming what is in the way, unless every row of the answer comes from one whole window."""
+    if query.options.history:
+        _check(query.root)
+
+
+def _check(node: PhysicalNode | SourceNode) -> None:
+    if isinstance(node, SourceNode):
+        raise _refused("rows that are in no window are answered as they come")
+    if isinstance(node.recipe, AggregateRecipe):
+        _check_aggregate(node.recipe)
+        below = [ref.node for ref in node.inputs]
+        while below:
+            one = below.pop()
+            if isinstance(one, PhysicalNode) and not isinstance(one.recipe, ROW_BY_ROW):
+                raise _refused("its windows do not hold the rows of streams as they come")
+            below += [ref.node for ref in one.inputs] if isinstance(one, PhysicalNode) else []
+        return
+    if not isinstance(node.recipe, WINDOW_BY_WINDOW):
+        raise _refused("it keeps rows beside those of its windows")
+    for ref in node.inputs:
+        _check(ref.node)
+
+
+def _check_aggregate(recipe: AggregateRecipe) -> None:
+    if recipe.window is None or recipe.window.kind not in PANED:
+        raise _refused("its windows are not made of panes")
+    if recipe.emit.kind is not EmitKind.FINAL or recipe.emit.empty:
+        raise _refused("it asks for other answers than final ones of windows with rows")
+    if recipe.live is not None or recipe.retracts is not None:
+        raise _refused("its windows are over a change log")
+
+
+def _refused(why: str) -> Unsupported:
+    return Unsupported(
+        f"history = 'held' is not for this query: {why}",
+        hint="it is for GROUP BY over hopping, tumbling and cumulating windows, EMIT FINAL",
+    )
+
 
 OPTION_NAMES = (
     "class",

@@ -11,10 +11,8 @@ from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
 from millstream.engine.language.syntax import OrderItem, Place, Query, SelectBody, SelectItem, Star
 from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
-from millstream.engine.plan.emission import aggregate_emit, check_empty
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import BoundFrom, Environment, FromBinder, QueryBinder
-from millstream.engine.plan.lag_binder import LagBinder
 from millstream.engine.plan.logical import (
     Attribute,
     Attributes,
@@ -25,12 +23,15 @@ from millstream.engine.plan.logical import (
     change_position,
     unique_names,
 )
+from millstream.engine.plan.over import LagBinder
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.steps import (
     WINDOW_ROLES,
     OrderBy,
     Output,
+    aggregate_emit,
     aggregated,
+    check_empty,
     filtered,
     project_to,
     split_conditions,
@@ -39,7 +40,7 @@ from millstream.engine.plan.steps import (
 )
 from millstream.engine.plan.text import window_text
 from millstream.engine.plan.window_binder import windowed_times
-from millstream.engine.plan.window_kinds import PER_WINDOW
+from millstream.engine.plan.windows import PER_WINDOW
 from sqlglot import exp
 
 ALL_ROWS = 1 << 62  # a limit that is none: ORDER BY alone, where the rows are finite

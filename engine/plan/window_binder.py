@@ -8,10 +8,10 @@ from millstream.engine.data.errors import InvalidDefinition, TypeProblem, Unknow
 from millstream.engine.data.types import TEXT, TIMESTAMP
 from millstream.engine.expressions.build import text_constant
 from millstream.engine.expressions.ir import ColumnRef, Literal
+from millstream.engine.language.column_types import checked_zone
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.recipes import WindowKind, WindowSpec
 from millstream.engine.language.syntax import Place, WindowClause
-from millstream.engine.language.time_rules import checked_zone
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.logical import Attribute, Attributes, Node, Role, Window, change_position

@@ -13,9 +13,15 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
-from millstream.engine.language.recipes import WindowSpec
+from millstream.engine.language.recipes import WindowKind, WindowSpec
 from millstream.engine.plan.logical import Aggregate, Attribute, Filter, Node, Project, Window
-from millstream.engine.plan.window_kinds import FORMED_FIRST
+
+# The extent depends on which rows there are, so that WHERE and joins must not come first (K17).
+FORMED_FIRST = (WindowKind.ROWS, WindowKind.SESSION)
+# Without an aggregate each row comes once per window, with the window's bounds.
+PER_WINDOW = (WindowKind.HOPPING, WindowKind.CUMULATE, WindowKind.SESSION)
+# Windows that end at an instant, whose join is a bound on the difference of the times (K2).
+AT_INSTANT = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.UNBOUNDED)
 
 
 @dataclass(frozen=True, slots=True)

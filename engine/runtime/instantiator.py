@@ -21,8 +21,7 @@ from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuer
 from millstream.engine.receipts.build import keeper_for, lineages_of
 from millstream.engine.runtime.blueprint import Blueprint
 from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
-from millstream.engine.sharing.ports import Port, Subscription, Wire
-from millstream.engine.sharing.registry import Key, Registry, Shared
+from millstream.engine.sharing.registry import Key, Port, Registry, Shared, Subscription, Wire
 from millstream.engine.synopses.answers import Shown
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 

@@ -19,16 +19,15 @@ from millstream.engine.data.graph import ClassId, ClassNode, EdgeId, GraphDelta,
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.flow.accounts import Hooks as Hooks
+from millstream.engine.flow.accounts import NoHooks as NoHooks
 from millstream.engine.flow.accounts import StreamAccount, StreamLedger
-from millstream.engine.flow.hooks import Hooks as Hooks
-from millstream.engine.flow.hooks import NoHooks as NoHooks
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.relations import TableContent, change_schema
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.flow.shed_logs import ShedLogs
-from millstream.engine.flow.shedding import ShedKey, ShedLog
+from millstream.engine.flow.shedding import ShedKey, ShedLog, Utilities, UtilityOrder
 from millstream.engine.flow.sources import Ingested, Ingress, Reservation, Source
-from millstream.engine.flow.utility import Utilities, UtilityOrder
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.plan.physical import PhysicalQuery, ShedBy
 from millstream.engine.runtime.blueprint import Blueprint, RunningQuery
@@ -36,10 +35,8 @@ from millstream.engine.runtime.branches import branches_of
 from millstream.engine.runtime.handover import Handover
 from millstream.engine.runtime.instantiator import Ids, Instantiator
 from millstream.engine.runtime.memory import Memory
-from millstream.engine.sharing.periods import ChoosePeriods, regroup
-from millstream.engine.sharing.ports import Port
-from millstream.engine.sharing.registry import Registry, Shared, counts_of
-from millstream.engine.sharing.splicing import take_out_of_force
+from millstream.engine.sharing.registry import Port, Registry, Shared, counts_of
+from millstream.engine.sharing.splicing import ChoosePeriods, regroup, take_out_of_force
 from millstream.engine.synopses.late_runs import LateRule
 
 Deliver = Callable[[Train], None]

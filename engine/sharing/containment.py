@@ -1,21 +1,83 @@
-"""When one filter or projection holds another: the stricter filter goes on top of the looser one, the narrower projection reads the wider.
+"""When two recipes are the same, and when one filter or projection holds another: the stricter filter goes on top of the looser one, the
+narrower projection reads the wider.
 
-Only expressions that can never fail on a row take part, so that nobody is told of errors that are another query's (K8).
+Recipes are compared in a normal form: names gone, conjuncts and the operands of commutative operators in one order, comparisons one way
+round. An expression that can fail on a row keeps the order of its conditions, since that order decides which rows it fails on (K8). Only
+expressions that can never fail take part in containment, so that nobody is told of errors that are another query's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 from math import isfinite
 from typing import Any
 
+from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import Kind
 from millstream.engine.expressions.bounds import may_fail
-from millstream.engine.expressions.conjunctions import conjunction, conjuncts
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
-from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe
-from millstream.engine.sharing.normal_form import normal_expression
+from millstream.engine.expressions.build import conjunction, conjuncts
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, transform
+from millstream.engine.language.recipes import ProjectRecipe, Recipe, SelectRecipe, SinkRecipe
 from millstream.engine.sharing.registry import Shared
+
+COMMUTATIVE = frozenset(("+", "*", "=", "<>", "and", "or", "is_distinct_from", "is_not_distinct_from"))
+NESTED = frozenset(("and", "or"))
+TURNED = {">": "<", ">=": "<="}
+
+
+def normal_expression(expression: Expression) -> Expression:
+    """Return the expression that stands for all that are written differently and mean the same."""
+    reorders = not may_fail(expression)
+
+    def change(node: Expression) -> Expression:
+        if isinstance(node, ColumnRef):
+            return replace(node, name="")
+        if isinstance(node, Call):
+            return _normal_call(node, reorders)
+        return node
+
+    return transform(expression, change)
+
+
+def _normal_call(call: Call, reorders: bool) -> Expression:
+    if call.function in TURNED and len(call.arguments) == 2:
+        return replace(call, function=TURNED[call.function], arguments=call.arguments[::-1])
+    if call.function not in COMMUTATIVE or (call.function in NESTED and not reorders):
+        return call
+    arguments = list(call.arguments)
+    if call.function in NESTED:
+        arguments = [part for a in arguments for part in _operands(a, call.function)]
+        arguments = list(dict.fromkeys(arguments))
+    if call.function in NESTED and len(arguments) == 1:
+        return arguments[0]
+    return replace(call, arguments=tuple(sorted(arguments, key=repr)))
+
+
+def _operands(expression: Expression, function: str) -> list[Expression]:
+    if isinstance(expression, Call) and expression.function == function:
+        return [part for a in expression.arguments for part in _operands(a, function)]
+    return [expression]
+
+
+def normal_schema(schema: Schema) -> Schema:
+    """Return the schema without names."""
+    return Schema(tuple(replace(f, name="") for f in schema.fields))
+
+
+def normal_recipe(recipe: Recipe) -> Recipe | None:
+    """Return the recipe that equals that of every operator doing the same; None for one that belongs to its query alone."""
+    if isinstance(recipe, SinkRecipe):
+        return None
+    changed: dict[str, Any] = {"schema": normal_schema(recipe.schema)}
+    for field in fields(recipe):
+        value = getattr(recipe, field.name)
+        if isinstance(value, Expression):
+            changed[field.name] = normal_expression(value)
+        elif isinstance(value, tuple) and value and all(isinstance(v, Expression) for v in value):
+            changed[field.name] = tuple(normal_expression(v) for v in value)
+    return replace(recipe, **changed)
+
 
 INTEGERS = (Kind.INT, Kind.BIGINT)
 

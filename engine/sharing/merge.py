@@ -16,10 +16,8 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.language.recipes import AggregateRecipe, ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
-from millstream.engine.sharing.containment import looser_filter, wider_projection
-from millstream.engine.sharing.normal_form import normal_recipe
-from millstream.engine.sharing.ports import Port
-from millstream.engine.sharing.registry import Key, Registry, Shared
+from millstream.engine.sharing.containment import looser_filter, normal_recipe, wider_projection
+from millstream.engine.sharing.registry import Key, Port, Registry, Shared
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 SYNOPSIS_RECIPE = Recipe(Schema(()))  # the key of a synopsis: it stands for many recipes

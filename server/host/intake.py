@@ -20,10 +20,9 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.types import TEXT
-from millstream.engine.ingest.checks import finish
+from millstream.engine.ingest.checks import Coerced, Reasons, Rejection, finish
 from millstream.engine.ingest.coerce import coercer_for
-from millstream.engine.ingest.outcome import Coerced, Reasons, Rejection
-from millstream.engine.ingest.plain_columns import PlainColumns
+from millstream.engine.ingest.quick import PlainColumns
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.values import arrow_functions as pc
 from millstream.server.errors import BadInput

@@ -13,7 +13,7 @@ import numpy as np
 from millstream.engine.data.errors import EngineError, SharingLost, Unsupported
 from millstream.engine.data.graph import ClassNode, OperatorId, QueryId
 from millstream.engine.data.train import Train
-from millstream.engine.ingest.outcome import Reasons
+from millstream.engine.ingest.checks import Reasons
 from millstream.engine.plan.catalog import DerivedStream, NamedQuery
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.bill import complete_from_us

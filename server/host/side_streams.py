@@ -28,9 +28,9 @@ from millstream.engine.data.schema import Field, Schema, StreamDefinition, Table
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import BIGINT, TEXT, DataType, Kind
 from millstream.engine.expressions.compile import compile_expression
-from millstream.engine.expressions.contract import EvaluationContext, Kernel
 from millstream.engine.expressions.ir import Cast, ColumnRef
-from millstream.engine.ingest.outcome import Reasons
+from millstream.engine.expressions.kernel import EvaluationContext, Kernel
+from millstream.engine.ingest.checks import Reasons
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.plan.catalog import Catalog
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.schema import OnError
-from millstream.engine.ingest.plain_columns import PlainColumns
+from millstream.engine.ingest.quick import PlainColumns
 from millstream.protocol.batches import BatchDecoder
 from millstream.protocol.connection import RowsChunk
 from millstream.protocol.errors import RemoteProtocolError

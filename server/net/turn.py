@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
-from millstream.engine.ingest.plain_columns import joined
+from millstream.engine.ingest.quick import joined
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import ChannelSchema, Credit, Ping, Pong, Train
 from millstream.server.host.intake import StreamIntake, Taken

@@ -13,7 +13,7 @@ from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupp
 from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.train import Train
 from millstream.engine.language.statements import Fetch
-from millstream.engine.plan.finite import check_times, table_of_rows
+from millstream.engine.plan.join_binder import check_times, table_of_rows
 from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.runtime import fork
 from millstream.server.host.contract import HeldRows

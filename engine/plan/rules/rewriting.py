@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from millstream.engine.data.effort import spend
-from millstream.engine.expressions.conjunctions import conjunction, conjuncts
-from millstream.engine.expressions.folding import NOT_CONSTANT
+from millstream.engine.expressions.build import conjunction, conjuncts
+from millstream.engine.expressions.compile import NOT_CONSTANT
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal, columns_used, transform, walk
 from millstream.engine.plan.logical import Filter, Node, Project, with_inputs
 

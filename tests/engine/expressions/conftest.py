@@ -14,8 +14,8 @@ from millstream.engine.data.arrow import column_to_arrow
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.expressions.compile import compile_expression, compile_predicate
-from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.ir import ColumnRef, Expression
+from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.expressions.strings import as_list
 
 

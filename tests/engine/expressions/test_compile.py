@@ -14,8 +14,8 @@ from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NUL
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import call, case, cast, convert_literal, integer_literal
 from millstream.engine.expressions.compile import compile_expression, compile_predicate, fold
-from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.ir import Call, ColumnRef, Literal
+from millstream.engine.expressions.kernel import EvaluationContext
 
 
 def test_constants_are_folded_and_failing_ones_fail_at_each_row(table: Any, run: Any) -> None:

@@ -14,8 +14,8 @@ from millstream.engine.data.calendar import civil_from_days, days_from_civil, zo
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.types import BIGINT, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP, decimal
 from millstream.engine.expressions.build import call, text_constant
-from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.ir import Call, Literal
+from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.expressions.values import format_timestamp, parse_timestamp
 
 DAY = 86_400_000_000

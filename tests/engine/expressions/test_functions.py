@@ -8,9 +8,9 @@ import pytest
 from millstream.engine.aggregates.table import aggregate_names, is_aggregate, resolve_aggregate
 from millstream.engine.data.errors import TypeProblem, UnknownName
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, decimal, list_of
-from millstream.engine.expressions.coercion import common_type
 from millstream.engine.expressions.compile import BUILDERS
 from millstream.engine.expressions.functions import ALIASES, RULES, function_names, is_function, resolve
+from millstream.engine.expressions.signature import common_type
 
 
 def test_names_fold_and_aliases_lead_to_one_name() -> None:

@@ -14,8 +14,8 @@ from millstream.engine.data.errors import EngineError
 from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, DataType, list_of
 from millstream.engine.expressions import build
 from millstream.engine.expressions.compile import compile_expression
-from millstream.engine.expressions.contract import EvaluationContext
 from millstream.engine.expressions.ir import ColumnRef
+from millstream.engine.expressions.kernel import EvaluationContext
 
 from tests.support.engine_run import SqlEngine
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from millstream.engine.data.column import Column
 from millstream.engine.data.durations import format_duration, parse_duration, unit_us
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP, decimal, list_of
-from millstream.engine.expressions.formatting import format_column
-from millstream.engine.expressions.parsing import parse_column
 from millstream.engine.expressions.strings import as_list
+from millstream.engine.expressions.text_columns import format_column, parse_column
 from millstream.engine.expressions.values import (
     format_timestamp,
     format_value,

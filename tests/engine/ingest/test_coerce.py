@@ -18,8 +18,8 @@ from millstream.engine.data.errors import InvalidDefinition, TypeProblem
 from millstream.engine.data.schema import Field, Schema, TableDefinition, TimeRule
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP
 from millstream.engine.data.types import decimal as decimal_type
+from millstream.engine.ingest.checks import Reasons
 from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
-from millstream.engine.ingest.outcome import Reasons
 
 BIG = [9007199254740993, 2**63 - 1, -(2**63)]
 

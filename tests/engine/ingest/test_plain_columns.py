@@ -11,8 +11,7 @@ import pytest
 from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.types import TEXT
 from millstream.engine.ingest.coerce import Coercer
-from millstream.engine.ingest.plain_columns import joined
-from millstream.engine.ingest.plain_text import PlainText, plain_text
+from millstream.engine.ingest.quick import PlainText, joined, plain_text
 from millstream.engine.language.parse import parse_statement
 from millstream.protocol.batches import BatchEncoder
 from millstream.protocol.plain_batches import PlainReader, width_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem
-from millstream.engine.language.durations import interval_text_us, scale_us
+from millstream.engine.language.dialect import interval_text_us, scale_us
 from millstream.engine.language.names import NAME_LENGTH_MAX, did_you_mean, quote_name, validate_name
 from millstream.engine.language.parse import parse_duration_text, parse_statement
 from millstream.engine.language.statements import Describe

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.schema import StreamDefinition
-from millstream.engine.plan.optimise import RULES
+from millstream.engine.plan.plan import RULES
 
 from tests.support.engine_run import Engine
 from tests.support.plans import make_catalog, plan

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.plan.explain import plan_text
-from millstream.engine.plan.optimise import RULES, optimise
+from millstream.engine.plan.plan import RULES, optimise
 
 from tests.support import golden
 from tests.support.plans import plan

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data import limits
 from millstream.engine.data.graph import ClassId, ClassNode
-from millstream.engine.flow.utility import HISTORY_ROWS_MIN
+from millstream.engine.flow.shedding import HISTORY_ROWS_MIN
 from millstream.engine.language.statements import ClassDefinition
 from millstream.engine.runtime.network import Network
 

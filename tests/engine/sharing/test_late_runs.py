@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.runtime.bill import bills
-from millstream.engine.sharing.periods import InForce, Periodic
+from millstream.engine.sharing.splicing import InForce, Periodic
 from millstream.engine.synopses.late_runs import LateRule
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 

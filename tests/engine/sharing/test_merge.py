@@ -9,8 +9,7 @@ from millstream.engine.data.types import BIGINT, BOOLEAN
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 from millstream.engine.plan.plan import plan_select
 from millstream.engine.runtime.bill import bills, divided
-from millstream.engine.sharing.containment import implies
-from millstream.engine.sharing.normal_form import normal_expression
+from millstream.engine.sharing.containment import implies, normal_expression
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 from tests.support.engine_run import SECOND, SqlEngine

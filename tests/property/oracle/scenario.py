@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millstream.engine.plan.optimise import RULES
+from millstream.engine.plan.plan import RULES
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.server.run.embedded import Outcomes, Replay, run_replay
