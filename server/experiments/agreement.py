@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario, percent
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario, percent
+from millstream.scheduler.simulation.plots import Line, Panel
 
 POLICIES = ("fcfs", "hr", "round-robin")
 UTILISATIONS = (0.5, 0.7, 0.9)

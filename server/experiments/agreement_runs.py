@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.graph import OperatorId
 from millstream.scheduler.core import SchedulerCore
-from millstream.scheduler.express import DecisionCost
+from millstream.scheduler.drivers.virtual import DecisionCost
 from millstream.scheduler.simulation import recording
 from millstream.scheduler.simulation.arrivals import Times, poisson
 from millstream.scheduler.simulation.path_outcomes import AttributeDraws

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from millstream.scheduler.simulation.experiments import ExperimentCase, Findings, Result, Scale, Scenario
-from millstream.scheduler.simulation.scenarios.pham_claims import CLAIMS, FIGURES, SOURCE, STEPS, TITLES, findings, settled, setup
+from millstream.scheduler.experiments.frame import ExperimentCase, Findings, Result, Scale, Scenario
+from millstream.scheduler.experiments.scenarios.pham_claims import CLAIMS, FIGURES, SOURCE, STEPS, TITLES, findings, settled, setup
 
 _LOAD = 0.8
 """Rate of every stream by what the engine carries when all rows wait. Trains are then longest: it carries less as rows come."""

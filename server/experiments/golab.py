@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import (
-    Claim,
-    ExperimentCase,
-    Findings,
-    Line,
-    Panel,
-    Result,
-    Row,
-    Scale,
-    Scenario,
-    mean,
-    ordered,
-)
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario, mean, ordered
+from millstream.scheduler.simulation.plots import Line, Panel
 from millstream.server.experiments.golab_runs import LOAD, LOAD_QUERIES
 
 _RUN = "millstream.server.experiments.golab_runs:run"

@@ -24,9 +24,9 @@ from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.windows.pane_aggregates import Aggregates
 from millstream.engine.windows.pane_states import Batch
 from millstream.engine.windows.pane_values import Accumulator
+from millstream.scheduler.experiments.scenarios.golab_runs import VALUES, WINDOWS, Costs, Load, note, tasks_of, workload
 from millstream.scheduler.sharing.catalog import sharing_policy
 from millstream.scheduler.sharing.tasks import Task, TaskQueue
-from millstream.scheduler.simulation.scenarios.golab_runs import VALUES, WINDOWS, Costs, Load, note, tasks_of, workload
 
 LOW_RATE = 1_500
 LOAD, LOAD_QUERIES = 1.2, 40

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario, ordered
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario, ordered
+from millstream.scheduler.simulation.plots import Line, Panel
 
 _MODES = {
     "tuple at a time": "round-robin:train=1,schedule=1",

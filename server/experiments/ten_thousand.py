@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import (
-    Claim,
-    ExperimentCase,
-    Findings,
-    Line,
-    Panel,
-    Result,
-    Row,
-    Scale,
-    Scenario,
-    ordered,
-    percent,
-)  # fmt: skip
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario, ordered, percent
+from millstream.scheduler.simulation.plots import Line, Panel  # fmt: skip
 
 _SHARES = {"bucketing-push-through": 0.04, "fixed-priority-push-through": 0.075, "slope-slack-push-through": 0.16}
 _SIZE: dict[Scale, tuple[int, int]] = {"reduced": (100, 6), "medium": (300, 10), "full": (1_000, 10)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import Claim, ExperimentCase, Findings, Line, Panel, Result, Row, Scale, Scenario
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario
+from millstream.scheduler.simulation.plots import Line, Panel
 from millstream.server.experiments.threads_runs import FILTERS
 
 _RUNS = "millstream.server.experiments.threads_runs"

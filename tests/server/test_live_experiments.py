@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from millstream.engine.data.arrow import column_to_arrow
 from millstream.scheduler import catalog
-from millstream.scheduler.simulation import runner
-from millstream.scheduler.simulation.experiments import ExperimentCase, load, names
+from millstream.scheduler.experiments import runner
+from millstream.scheduler.experiments.frame import ExperimentCase, load, names
 from millstream.server.experiments import classes_runs, golab, golab_runs, overhead_runs, threads_runs
 
 LIVE = (
