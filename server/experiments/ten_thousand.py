@@ -15,7 +15,7 @@ _BOXES = 10
 def _case(scale: Scale, policy: str) -> ExperimentCase:
     applications, rounds = _SIZE[scale]
     parameters = {"policy": f"{policy}:schedule=10", "applications": applications, "boxes": _BOXES, "rounds": rounds}
-    return ExperimentCase("millstream.server.experiments.overhead_runs:applications", parameters)
+    return ExperimentCase("millstream.server.experiments.overhead:applications", parameters)
 
 
 def _cases(scale: Scale) -> Sequence[ExperimentCase]:
