@@ -11,8 +11,11 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from millstream.client.errors import MillstreamError, disconnected
+from millstream.protocol import limits
 from millstream.protocol.connection import Connection, Event, RowsChunk
+from millstream.protocol.dialogue import carries_table
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
+from millstream.protocol.flow import Refill
 from millstream.protocol.messages import (
     Ack,
     BytesLike,
@@ -36,6 +39,7 @@ from millstream.protocol.messages import (
     Welcome,
 )
 from millstream.protocol.states import Role, State
+from millstream.protocol.version import ANSWERS_HAVE_CREDIT_SINCE
 
 
 class Owner(Protocol):
@@ -79,6 +83,7 @@ class Wire(asyncio.BufferedProtocol):
         self._subscriptions: dict[int, Owner] = {}
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._answers = Refill(1, limits.ANSWER_CREDIT_BYTES)
         self._writable = asyncio.Event()
         self._writable.set()
         self.error: MillstreamError | None = None  # why nothing can be said any more
@@ -261,6 +266,8 @@ class Wire(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_exception_handler({"message": "the callback of on_notice failed", "exception": problem})
 
     def _answered(self, answer: Any) -> None:
+        if carries_table(answer):
+            self._take_answer(self._connection.last_frame_bytes)
         request = self._requests.pop(answer.request)
         if request.answer.cancelled():
             self._let_go(answer)
@@ -268,6 +275,12 @@ class Wire(asyncio.BufferedProtocol):
         if request.on_answer is not None:
             request.on_answer(answer)
         request.answer.set_result(answer)
+
+    def _take_answer(self, frame_bytes: int) -> None:
+        """Grant credit for an answer: whoever asked for it has it now."""
+        granted = self._answers.done(0, frame_bytes)
+        if granted is not None and (self._connection.version or 0) >= ANSWERS_HAVE_CREDIT_SINCE and self._connection.state is State.OPEN:
+            self.send(Credit(bytes=granted[1]))
 
     def _fail_request(self, failure: Failure) -> None:
         assert failure.request is not None

@@ -262,8 +262,8 @@ def _fault_between_fields(message: Message) -> str | None:
     """Return what is wrong between fields that are each right, or None."""
     match message:
         case Credit():
-            if (message.channel is None) == (message.subscription is None):
-                return "credit: needs either channel or subscription"
+            if message.channel is not None and message.subscription is not None:
+                return "credit: takes either channel or subscription"
         case Submit():
             if (message.sql is None) == (message.plan is None):
                 return "submit: needs either sql or plan"

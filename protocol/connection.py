@@ -24,7 +24,7 @@ from millstream.protocol.flow import Window
 from millstream.protocol.framing import ReceiveBuffer, build_frame, prefix
 from millstream.protocol.messages import KIND_OF, BytesLike, Failure, Message, Row, Welcome
 from millstream.protocol.states import TRANSITIONS, Role, State, word_of
-from millstream.protocol.version import VERSION, in_words_of
+from millstream.protocol.version import ANSWERS_HAVE_CREDIT_SINCE, VERSION, in_words_of
 
 
 class RowsChunk:
@@ -120,6 +120,12 @@ class Connection:
         """Return what may still be sent to a subscription, None if it is not open."""
         return self._dialogue.subscriptions.get(subscription)
 
+    @property
+    def may_answer(self) -> bool:
+        """Whether an answer that carries a table may be sent now."""
+        answers = self._dialogue.answers
+        return answers is None or answers.bytes > 0
+
     def next_number(self, channel: int) -> int:
         """Return the number of the next rows on a channel. KeyError if it is not open."""
         return self._dialogue.channels[channel].number + 1
@@ -184,6 +190,8 @@ class Connection:
             self._set_state(state)
         if type(message) is Welcome:
             self.version = message.version
+            if message.version >= ANSWERS_HAVE_CREDIT_SINCE:
+                self._dialogue.answers = Window(0, limits.ANSWER_CREDIT_BYTES)
             self._buffer.frame_bytes_max = self._frame_bytes_max
             self._peer_frame_bytes_max = limits.FRAME_BYTES_MAX if said else _announced_limit(message)
 

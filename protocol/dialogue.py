@@ -43,6 +43,11 @@ from millstream.protocol.messages import (
 from millstream.protocol.states import ANSWERS
 
 
+def carries_table(message: Message) -> bool:
+    """Whether a message is an answer that carries rows, so that it needs credit."""
+    return type(message) is Reply and (message.payload is not None or bool(message.values))
+
+
 class Breach(Exception):
     """A rule was broken; `code` is one of docs/errors.md."""
 
@@ -84,6 +89,7 @@ class Dialogue:
         self.requests: dict[int, Message] = {}
         self.channels: dict[int, Channel] = {}
         self.subscriptions: dict[int, Window] = {}
+        self.answers: Window | None = None  # what may still be sent in answers that carry a table; None: no bound (version 1)
         self._last_request = 0
         self._last_channel = 0
         self._last_subscription = 0
@@ -112,7 +118,7 @@ class Dialogue:
         self.requests[number] = message
         return True
 
-    def _answer(self, message: Any, _bytes: int, _heard: bool) -> bool:
+    def _answer(self, message: Any, frame_bytes: int, _heard: bool) -> bool:
         if message.request is None:
             return True
         request = self.requests.get(message.request)
@@ -120,6 +126,10 @@ class Dialogue:
             raise Breach(f"{KIND_OF[type(message)]}: no request {message.request} is open")
         if type(message) not in (ANSWERS[type(request)], Failure):
             raise Breach(f"{KIND_OF[type(message)]} is no answer to {KIND_OF[type(request)]} (request {message.request})")
+        if self.answers is not None and carries_table(message):
+            if self.answers.bytes <= 0:
+                raise Breach(f"the answer to request {message.request} was sent without credit ({self.answers})", "flow")
+            self.answers.bytes -= frame_bytes
         if type(message) is ChannelOpened:
             self._open_channel(message)
         elif type(message) is Subscribed and type(request) is Subscribe:
@@ -206,8 +216,12 @@ class Dialogue:
             if channel is None:
                 raise Breach(f"channel {message.channel} is not open")
             window: Window | None = channel.window
+        elif message.subscription is None:
+            window = self.answers
+            if window is None:
+                raise Breach("credit: needs either channel or subscription")
         else:
-            number = message.subscription or 0
+            number = message.subscription
             window = self.subscriptions.get(number)
             if window is None:
                 if heard and 0 < number <= self._last_subscription:

@@ -5,6 +5,8 @@ and in bytes. A frame may be sent while both are above zero, and takes its rows 
 leave them below zero by one frame; so a frame larger than the whole credit still passes, and no deadlock is possible.
 A frame of no rows needs byte credit only.
 
+Answers that carry a table have a credit in bytes too, one for the connection, from version 2 on (docs/protocol.md).
+
 The receiver grants anew with `Refill` once half of what it granted has been used *and dealt with*: not when it was
 read, but when its memory is free. That is the back-pressure.
 """

@@ -95,7 +95,7 @@ class ReceiveBuffer:
     `frame_bytes_max` bounds a frame's length field and may be changed between frames.
     """
 
-    __slots__ = ("_block", "_direct", "_direct_length", "_end", "_filled", "_start", "frame_bytes_max")
+    __slots__ = ("_block", "_direct", "_direct_length", "_end", "_filled", "_proven", "_start", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int = limits.GREETING_FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
@@ -105,6 +105,7 @@ class ReceiveBuffer:
         self._direct: memoryview | None = None  # the memory of a large frame
         self._direct_length = 0  # that frame's whole length
         self._filled = 0  # how much of it has arrived
+        self._proven = limits.FIRST_ALLOCATION_BYTES  # allocated at once: the largest frame that has come whole, within bounds
 
     @property
     def waiting_bytes(self) -> int:
@@ -220,7 +221,7 @@ class ReceiveBuffer:
 
     def _begin_direct(self, length: int) -> None:
         waiting = self._end - self._start
-        self._direct = _memory(min(length, limits.FIRST_ALLOCATION_BYTES))
+        self._direct = _memory(min(length, self._proven))
         self._direct[:waiting] = memoryview(self._block)[self._start : self._end]
         self._direct_length, self._filled = length, waiting
         self._start = self._end = 0
@@ -235,6 +236,7 @@ class ReceiveBuffer:
 
     def _finish_direct(self, direct: memoryview) -> Frame:
         self._direct = None
+        self._proven = max(self._proven, min(len(direct), limits.PROVEN_ALLOCATION_BYTES))
         view = direct.toreadonly()
         header_length = _PREFIX.unpack_from(direct)[1]
         header_end = limits.PREFIX_BYTES + header_length

@@ -21,8 +21,10 @@ BLOCK_BYTES_MIN = 16 * 1024
 BLOCK_BYTES_MAX = 128 * 1024
 # A frame longer than this that is not yet whole gets memory of its own, so that the rest arrives in its final place.
 DIRECT_FRAME_BYTES = 32 * 1024
-# At most this much is allocated on the word of a length alone; then twice what has arrived.
+# At most this much is allocated on the word of a length alone; then twice what has arrived. A peer that has sent a larger frame whole
+# has as much at once for its next, within reason: growing costs a copy, which those who send train after train need not pay.
 FIRST_ALLOCATION_BYTES = 256 * 1024
+PROVEN_ALLOCATION_BYTES = 4 * 1024 * 1024
 ALLOCATION_GROWTH = 2
 
 # msgpack: an unpacker allocates an array when it has read its length. Headers up to this size are unpacked at once, since
@@ -51,11 +53,14 @@ VERSIONS_OFFERED_MAX = 64
 # How much a receiver lets be under way when nothing else is said; both ends grant again when half is used.
 CREDIT_ROWS = 1_048_576
 CREDIT_BYTES = 16 * 1024 * 1024
+# The same for answers that carry a table, of a connection, in version 2: granted by the welcome.
+ANSWER_CREDIT_BYTES = 16 * 1024 * 1024
 
 assert GREETING_FRAME_BYTES_MAX <= FRAME_BYTES_MAX <= FRAME_BYTES_CEILING
 assert HEADER_BYTES_MAX <= FRAME_BYTES_MAX
 assert PREFIX_BYTES < BLOCK_BYTES_MIN <= BLOCK_BYTES_MAX
 assert DIRECT_FRAME_BYTES <= BLOCK_BYTES_MAX, "a frame that is not read directly must fit the block once it is at its start"
+assert FIRST_ALLOCATION_BYTES <= PROVEN_ALLOCATION_BYTES
 assert BLOCK_BYTES_MAX < FIRST_ALLOCATION_BYTES, "what the block holds of a frame must fit its first allocation"
 assert UNCHECKED_HEADER_BYTES <= UNCOUNTED_HEADER_BYTES <= GREETING_FRAME_BYTES_MAX
 assert MESSAGE_ROWS_MAX <= ARRAY_ITEMS_MAX <= CONTAINERS_MAX

@@ -175,7 +175,10 @@ class CancelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Adds to what the peer may send: server to client for a channel, client to server for a subscription (one of the two)."""
+    """Adds to what the peer may send: server to client for a channel, client to server for a subscription.
+
+    In version 2 a client that names neither adds `bytes` to what the server may send in answers that carry a table.
+    """
 
     channel: int | None = None
     subscription: int | None = None

@@ -68,6 +68,8 @@ LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
 _READER_STATEMENTS = (SelectStatement, Fetch, Show, Describe, Explain)
 
+_NOTICES = ("journal_noted", "journal_converted", "checkpoint_ignored")  # reports of what is in order by now
+
 Given = TypeVar("Given")
 
 
@@ -417,7 +419,7 @@ class Application:
             self.broken = message
             self.loop.call_soon_threadsafe(self.when_broken)
             return
-        self.log.error(kind, reason=message)
+        (self.log.warning if kind in _NOTICES else self.log.error)(kind, reason=message)
         if kind == "policy_failed":
             self.policies_failed += 1
 

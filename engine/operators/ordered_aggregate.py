@@ -208,7 +208,8 @@ class OrderedAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes held."""
-        return self._intake.nbytes() + self._cells.vectors.nbytes() + self._log.nbytes()
+        keys = self._encoder.nbytes() + self._clock.nbytes()
+        return keys + self._intake.nbytes() + self._cells.vectors.nbytes() + self._log.nbytes()
 
 
 class ShownBounds:

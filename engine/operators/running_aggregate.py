@@ -204,7 +204,7 @@ class RunningAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes held."""
-        return self._aggregates.nbytes() + self._waiting.nbytes()
+        return self._keys.nbytes() + self._aggregates.nbytes() + self._waiting.nbytes()
 
 
 def as_train(rows: BufferedRows, schema: Schema) -> Train:

@@ -218,4 +218,4 @@ class FoldedSessions(Operator):
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._intake.nbytes() + self._states.nbytes()
+        return self._encoder.nbytes() + self._intake.nbytes() + self._states.nbytes()

@@ -415,8 +415,8 @@ class WindowAggregate(Operator):
         return len(self._aggregates.table.slots) * self._keys.alive
 
     def state_bytes(self) -> int:
-        """Return the bytes of all grids."""
-        return self._aggregates.nbytes()
+        """Return the bytes of all grids and of the keys."""
+        return self._keys.nbytes() + int(self._panes_with.nbytes) + self._aggregates.nbytes()
 
     def restore(self, state: dict[str, object]) -> None:
         """Take up a snapshot."""

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from millstream.server.errors import StoreError
 from millstream.server.journal import first_format
-from millstream.server.journal.checkpoint_files import SUFFIX as CHECKPOINT_SUFFIX
 from millstream.server.journal.checkpoint_files import checkpoint_bases, checkpoint_path, write_body
 from millstream.server.journal.disk import Disk, read
 from millstream.server.journal.durable_end import DurableEnd
@@ -104,14 +103,17 @@ class _Conversion:
         """Take over the checkpoints that can be read; returns where they stand."""
         taken = []
         for at in checkpoint_bases(self.disk, self.old):
-            body = first_format.checkpoint_body(read(self.disk, checkpoint_path(self.old, at)))
+            path = checkpoint_path(self.old, at)
+            body = first_format.checkpoint_body(read(self.disk, path))
+            if body is None and at == bases[0]:
+                raise StoreError(f"{path}: the checkpoint is damaged", hint=way_out(self.old))
             new = None if body is None else self.take_over(body)
             if new is not None and at in bases:
                 write_body(self.disk, self.new, self.identity, at, new)
                 taken.append(at)
             else:
-                path = self.old / f"{at:020d}{CHECKPOINT_SUFFIX}"
-                self.report("checkpoint_ignored", f"{path} cannot be used by this release; what the journal has is replayed instead")
+                gone = "; what tables held of older rows is gone" if at == bases[0] else ""
+                self.report("checkpoint_ignored", f"{path} cannot be used; what the journal has is replayed instead{gone}")
         return taken
 
     def _segment(self, base: int, previous: Ending, *, is_last: bool) -> Ending | None:

@@ -206,6 +206,9 @@ async def answer_unsubscribe(session: Session, message: say.Unsubscribe) -> None
 
 def handle_credit(session: Session, message: say.Credit) -> None:
     """Send what was waiting for it (the connection has entered the credit in its books)."""
+    if message.channel is None and message.subscription is None:
+        session.answers_granted()
+        return
     subscription = session.subscriptions.get(message.subscription or 0)
     if subscription is not None:
         subscription.pump(session.application.now_ns())

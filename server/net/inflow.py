@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from enum import IntFlag
 from typing import Any
 
-_HANGUP = getattr(select, "POLLRDHUP", 0) | getattr(select, "POLLHUP", 0) | getattr(select, "POLLERR", 0)
+_GONE = getattr(select, "POLLHUP", 0) | getattr(select, "POLLERR", 0)
+_SAYS_NO_MORE = getattr(select, "POLLRDHUP", 0)
 
 
 class Hold(IntFlag):
@@ -73,6 +74,8 @@ class Inflow:
         socket = self._transport.get_extra_info("socket")
         if socket is None or socket.fileno() < 0:
             return False
+        # One that still has answers to read may have shut its side down; if it is gone, writing to it tells.
+        wanted = _GONE if self._holds & Hold.UNREAD else _GONE | _SAYS_NO_MORE
         poll = select.poll()
-        poll.register(socket.fileno(), _HANGUP)
-        return any(event & _HANGUP for _, event in poll.poll(0))
+        poll.register(socket.fileno(), wanted)
+        return any(event & wanted for _, event in poll.poll(0))

@@ -254,6 +254,7 @@ class Session:
         )
         self.break_off("overloaded", message)
         self.connection.discard_received()
+        self.requests.clear()
         if self._inflow.waits_for_the_peer:
             self.transport.abort()  # what is unsent would be kept until it is read
 
@@ -271,7 +272,7 @@ class Session:
     async def _answer_requests(self) -> None:
         try:
             while self.requests and not self.closed:
-                if self.writing_paused:
+                if self.writing_paused or not self.connection.may_answer:
                     self._drained = self.application.loop.create_future()
                     await self._drained
                     continue
@@ -354,6 +355,10 @@ class Session:
             subscription.pump(now_ns)
         if not self.writing_paused:
             self._inflow.let_go(Hold.UNREAD)
+
+    def answers_granted(self) -> None:
+        """The peer can take more answers."""
+        self._wake_answering()
 
     def _wake_answering(self) -> None:
         if self._drained is not None and not self._drained.done():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pyarrow as pa
 import pytest
 from millstream.client.errors import MillstreamError
-from millstream.protocol.messages import Failure, Ping, Pong, Reply, Statement
+from millstream.protocol import limits as limits_of_protocol
+from millstream.protocol.messages import CancelRequest, Credit, Failure, Ping, Pong, Reply, Statement
 from millstream.server.net import limits
+from millstream.server.net.inflow import Hold
 from millstream.server.net.pacing import Allowance, Pacer
 from millstream.server.net.peer_memory import PeerMemory
 
@@ -17,6 +20,11 @@ from tests.support.scripted import ScriptedPeer, half_frame, pings
 
 MIB = 2**20
 TOKENS = {"admin_token": "a", "writer_token": "w", "reader_token": "r"}
+
+
+def replies(peer: ScriptedPeer) -> list[int]:
+    """Return the numbers of the requests that were answered."""
+    return [m.request for m in peer.heard if isinstance(m, Reply)]
 
 
 def test_a_peer_that_does_not_read_its_pongs_is_not_read_from_and_gets_each_once_it_reads() -> None:
@@ -53,8 +61,55 @@ def test_answers_that_nobody_reads_are_not_made() -> None:
         assert len(peer.transport.unread) < 3 * MIB, "one answer over the bound, not fifty"
         replies = 0
         while replies < 50:
-            replies += sum(isinstance(m, Reply) for m in peer.listen())
+            heard = sum(isinstance(m, Reply) for m in peer.listen())
+            replies += heard
+            if heard:
+                peer.say(Credit(bytes=heard * 3 * MIB))
             await asyncio.sleep(0.001)
+
+    run(test, within_s=60)
+
+
+def test_answers_obey_the_credit_of_a_peer_that_reads_and_takes_its_time() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, v TEXT)")
+        await client.publish("t", [{"k": k, "v": "x" * 1_000} for k in range(2_000)])
+        peer, older = ScriptedPeer(harness.server.application), ScriptedPeer(harness.server.application, version=1)
+        for one in (peer, older):
+            one.say(*[Statement(number, "FETCH SELECT * FROM t") for number in range(1, 21)])
+        while len(replies(older)) < 20:
+            peer.listen()
+            older.listen()
+            await asyncio.sleep(0.001)
+        await until(lambda: not peer.session.connection.may_answer, "its credit is used up")
+        peer.listen()
+        answered = len(replies(peer))
+        assert answered < 10, "16 MiB of answers of 2 MB"
+        assert len(await client.execute("SHOW STREAMS")) == 0
+        answers = peer.connection._dialogue.answers
+        assert answers is not None
+        peer.say(Credit(bytes=1 - answers.bytes))
+        while len(replies(peer)) == answered:
+            peer.listen()
+            await asyncio.sleep(0.001)
+        assert len(replies(peer)) == answered + 1, "a byte of credit, once the last answer is paid for, is one answer more"
+        peer.say(Credit(bytes=64 * MIB))
+        while len(replies(peer)) < 20:
+            peer.listen()
+            await asyncio.sleep(0.001)
+        assert replies(peer) == list(range(1, 21))
+
+    run(test, within_s=60)
+
+
+def test_a_client_gets_any_number_of_answers() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE TABLE t (k BIGINT PRIMARY KEY, v TEXT)")
+        await client.publish("t", [{"k": k, "v": "x" * 1_000} for k in range(2_000)])
+        for table in await asyncio.gather(*[client.query_once("SELECT * FROM t") for _ in range(20)]):
+            assert table.num_rows == 2_000
 
     run(test, within_s=60)
 
@@ -66,11 +121,11 @@ def test_requests_that_wait_are_bounded_and_all_answered_in_order() -> None:
         peer.say(*[Statement(number, text) for number in range(1, 101)])
         assert peer.session._requested_bytes <= limits.REQUEST_BYTES_WAITING_MAX + 2 * len(text)
         assert not peer.transport.is_reading
-        while len(peer.heard) < 101:
+        while len(replies(peer)) < 100:
             peer.listen()
             peer.deliver()
             await asyncio.sleep(0)
-        assert [m.request for m in peer.heard if isinstance(m, Reply)] == list(range(1, 101))
+        assert replies(peer) == list(range(1, 101))
         assert peer.session._requested_bytes == 0
 
     run(test, within_s=60)
@@ -170,6 +225,59 @@ def test_a_flood_of_messages_has_its_turns_and_loses_none() -> None:
             assert peer.transport.is_reading
 
     run(test, messages_per_s_max=20_000, within_s=60)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_whatever_order_a_peer_speaks_and_reads_it_is_answered_once_and_holds_no_more(seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def test(harness: Harness) -> None:
+        peers = [ScriptedPeer(harness.server.application) for _ in range(3)]
+        asked = [0] * len(peers)
+        pinged = [0] * len(peers)
+        for _ in range(150):
+            at = chance.randrange(len(peers))
+            peer = peers[at]
+            match chance.choice(["pings", "statements", "long", "cancel", "read", "some", "turn", "half"]):
+                case "pings":
+                    count = chance.randrange(1, 3_000)
+                    peer.say(*pings(count, pinged[at] + 1))
+                    pinged[at] += count
+                case "statements" | "long" as what:
+                    room = limits_of_protocol.REQUESTS_MAX - 10 - len(peer.connection.open_requests)
+                    count = min(room, chance.randrange(1, 40))
+                    text = "SHOW STREAMS" + (" -- " + "x" * 60_000 if what == "long" else "")
+                    peer.say(*[Statement(asked[at] + i + 1, text) for i in range(count)])
+                    asked[at] += max(count, 0)
+                case "cancel" if asked[at]:
+                    asked[at] += 1
+                    peer.say(CancelRequest(asked[at], chance.randrange(1, asked[at])))
+                case "read":
+                    peer.listen()
+                case "some":
+                    peer.heard += peer.connection.receive_data(peer.transport.taken(min(len(peer.transport.unread), 500)))
+                case "turn":
+                    await asyncio.sleep(0)
+                case _:
+                    peer.deliver()
+            assert peer.held_bytes <= 3 * MIB
+        while any(len(answered(p)) < asked[i] or p.waiting for i, p in enumerate(peers)):
+            for peer in peers:
+                peer.listen()
+                peer.deliver()
+            await asyncio.sleep(0.001)
+        for i, peer in enumerate(peers):
+            assert sorted(answered(peer)) == list(range(1, asked[i] + 1)), "each request once"
+            assert [m.token for m in peer.heard if isinstance(m, Pong)] == list(range(1, pinged[i] + 1))
+            assert not peer.transport.is_closed
+            assert peer.transport.is_reading
+
+    run(test, within_s=100, ping_s=1_000.0)
+
+
+def answered(peer: ScriptedPeer) -> list[int]:
+    """Return the numbers of the requests that were answered, well or not."""
+    return [m.request for m in peer.heard if isinstance(m, Reply | Failure) and m.request is not None]
 
 
 def test_readers_cannot_take_every_place_nor_can_those_who_say_no_hello() -> None:
@@ -308,3 +416,30 @@ def test_one_peer_whatever_it_holds_is_no_more_than_the_budget() -> None:
     memory.note(alone, MIB + 1)
     assert alone.evicted
     assert memory.total_bytes == 0
+
+
+def test_a_peer_that_leaves_while_it_is_not_read_from_is_missed() -> None:
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us")
+        for unread in (True, False):
+            leaving = await harness.client()
+            await leaving.submit("SELECT v FROM s")
+            session = list(harness.server.application.sessions.values())[-1]
+            transport = leaving._wire._transport
+            assert transport is not None
+            if unread:
+                transport.pause_reading()
+                leaving._wire._connection._dialogue.requests_max = 10**9
+                while not session.writing_paused:
+                    for _ in range(1_000):
+                        leaving._wire.send(Ping(1))
+                    await asyncio.sleep(0)
+            else:
+                session._inflow.hold(Hold.UNANSWERED)
+            transport.abort()
+            await until(lambda: len(harness.server.application.sessions) == 1, "its session is gone")
+            while len(await client.execute("SHOW QUERIES")):
+                await asyncio.sleep(0.01)
+
+    run(test, messages_per_s_max=100_000_000, within_s=60)

@@ -162,7 +162,7 @@ def test_random_maps_are_refused_by_name(fields: dict[str, object]) -> None:
         ({"kind": "statement", "request": 2**63, "text": "x"}, "statement: request must be a number"),
         ({"kind": "statement", "request": -1, "text": "x"}, "statement: request must be a number"),
         ({"kind": "submit", "request": 1}, "needs either sql or plan"),
-        ({"kind": "credit"}, "needs either channel or subscription"),
+        ({"kind": "credit", "channel": 1, "subscription": 1}, "takes either channel or subscription"),
         ({"kind": "row", "channel": 1, "number": 1}, "row: values is missing"),
         ({"kind": "row", "channel": 1, "number": 1, "values": [], "more": 1}, "row: unknown field 'more'"),
         ({"kind": "row", "channel": 1, "number": 1, "values": []}, "channel 1 is not open"),

@@ -102,3 +102,48 @@ def test_results_need_the_subscribers_credit() -> None:
     assert pair.server_says(m.Result(1, 0, meta={"watermark_us": 5})), "progress needs no row credit"
     pair.client_says(m.Credit(subscription=1, rows=2))
     assert pair.server_says(m.Result(1, 1, values=[[3, 3.0]]))
+
+
+def ask_and_answer(pair: Pair, request: int, answer: m.Reply) -> None:
+    pair.client_says(m.Statement(request, "SHOW STREAMS"))
+    pair.server_says(answer)
+
+
+def test_answers_with_tables_take_credit_of_the_connection_from_version_2_on() -> None:
+    pair = Pair()
+    half = bytes(limits.ANSWER_CREDIT_BYTES // 2)
+    ask_and_answer(pair, 1, m.Reply(1, payload=half))
+    assert pair.server.may_answer
+    ask_and_answer(pair, 2, m.Reply(2, payload=half))
+    assert not pair.server.may_answer
+    ask_and_answer(pair, 3, m.Reply(3, notices=["stream s created"]))  # carries no table
+    pair.client_says(m.Statement(4, "SHOW STREAMS"))
+    with pytest.raises(LocalProtocolError, match="without credit") as caught:
+        pair.server.send(m.Reply(4, values=[[1]]))
+    assert caught.value.code == "flow"
+    pair.client_says(m.Credit(bytes=1_000))
+    assert pair.server.may_answer
+    assert len(pair.server_says(m.Reply(4, values=[[1]]))) == 1
+    first, second = pair.client._dialogue.answers, pair.server._dialogue.answers
+    assert first is not None
+    assert second is not None
+    assert first.bytes == second.bytes
+
+
+def test_answers_to_version_1_have_no_credit() -> None:
+    pair = Pair(version=1)
+    for request in range(1, 4):
+        ask_and_answer(pair, request, m.Reply(request, payload=bytes(limits.ANSWER_CREDIT_BYTES)))
+    assert pair.server.may_answer
+    with pytest.raises(LocalProtocolError, match="needs either channel or subscription"):
+        pair.client.send(m.Credit(bytes=1))
+
+
+def test_a_server_that_answers_without_credit_is_refused() -> None:
+    pair = Pair()
+    pair.client_says(m.Statement(1, "SHOW STREAMS"), m.Statement(2, "SHOW STREAMS"))
+    pair.server_says(m.Reply(1, payload=bytes(limits.ANSWER_CREDIT_BYTES)))
+    assert pair.server._dialogue.answers is not None
+    pair.server._dialogue.answers.bytes = 1
+    with pytest.raises(RemoteProtocolError, match="without credit"):
+        pair.server_says(m.Reply(2, values=[[1]]))

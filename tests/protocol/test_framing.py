@@ -91,3 +91,48 @@ def test_a_payload_read_directly_is_aligned_for_every_column_type() -> None:
 def test_a_frame_over_the_peers_limit_is_not_built() -> None:
     with pytest.raises(LocalProtocolError, match="over the limit of 100"):
         build_frame(b"h", b"x" * 101, 100)
+
+
+def test_a_peer_that_has_sent_a_large_frame_whole_has_its_next_ones_memory_at_once_within_a_bound() -> None:
+    large = 16 * limits.FIRST_ALLOCATION_BYTES
+    buffer = ReceiveBuffer(limits.FRAME_BYTES_MAX)
+    for frame_bytes, at_once in ((large, limits.FIRST_ALLOCATION_BYTES), (large, large), (8 * large, limits.PROVEN_ALLOCATION_BYTES)):
+        frame = joined(build_frame(b"\x80", bytes(frame_bytes - 64), limits.FRAME_BYTES_MAX)[0])
+        assert len(frame) == frame_bytes
+        sent = buffer.get_buffer()
+        count = min(len(sent), len(frame))
+        sent[:count] = frame[:count]
+        buffer.buffer_updated(count)
+        del sent
+        assert buffer.next_frame() is None
+        assert buffer.frame_memory_bytes == at_once
+        at = count
+        while at < len(frame):
+            view = buffer.get_buffer()
+            count = min(len(view), len(frame) - at)
+            view[:count] = frame[at : at + count]
+            buffer.buffer_updated(count)
+            at += count
+        whole = buffer.next_frame()
+        assert whole is not None
+        assert whole[2] == frame_bytes
+        assert buffer.frame_memory_bytes == 0
+
+
+def test_what_has_arrived_can_be_let_go_of_at_any_byte() -> None:
+    frame = joined(build_frame(b"\x80", bytes(200_000), limits.FRAME_BYTES_MAX)[0])
+    for cut in (1, 7, 9, 40_000, 100_000, len(frame) - 1):
+        buffer = ReceiveBuffer(limits.FRAME_BYTES_MAX)
+        at = 0
+        while at < cut:
+            view = buffer.get_buffer()
+            count = min(len(view), cut - at)
+            view[:count] = frame[at : at + count]
+            buffer.buffer_updated(count)
+            at += count
+            buffer.next_frame()
+        buffer.discard()
+        assert (buffer.waiting_bytes, buffer.frame_memory_bytes) == (0, 0)
+        assert buffer.allocated_bytes < 16
+        assert len(buffer.get_buffer()) >= 1
+        assert buffer.next_frame() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import shutil
 import tarfile
 from collections.abc import Sequence
@@ -15,11 +16,13 @@ from millstream.server.durability import checkpoints
 from millstream.server.durability.first_checkpoints import take_over
 from millstream.server.errors import StoreError
 from millstream.server.journal import first_format
+from millstream.server.journal.checkpoint_files import write_body
 from millstream.server.journal.conversion import convert
 from millstream.server.journal.disk import SystemDisk
 from millstream.server.journal.known import FOLDER
 from millstream.server.journal.opening import open_journal
 from millstream.server.journal.records import DEFINITION
+from millstream.server.journal.salvage import salvage
 from millstream.server.journal.store import Store
 
 from tests.support.live_server import Harness, running
@@ -126,16 +129,24 @@ class CrashingDisk(QuickDisk):
         super().sync_directory(directory)
 
 
-def converted(directory: Path, disk: SystemDisk) -> list[tuple[Any, ...]]:
+def converted(directory: Path, disk: SystemDisk, said: list[tuple[str, str]] | None = None, *, every: bool = True) -> list[tuple[Any, ...]]:
     """Convert a directory and return the journal's rows. Crash when the disk fails before that is done."""
     store = Store(directory, disk)
     try:
-        convert(disk, directory, store, {d.position: d.content for d in store.definitions()}, take_over, lambda *_: None)
+        convert(
+            disk,
+            directory,
+            store,
+            {d.position: d.content for d in store.definitions()},
+            take_over,
+            lambda *what: (said if said is not None else []).append(what),
+        )
         opened = open_journal(disk, directory / FOLDER, store, lambda *_: None)
         disk.close(opened.file)
         opened.durable.close()
         found = [r for s in opened.segments for r in s.records(disk)]
-        assert all(checkpoints.read(disk, directory / FOLDER, store.identity, s.base) is not None for s in opened.segments)
+        first = opened.segments[0]
+        assert not every or checkpoints.read(disk, directory / FOLDER, store.identity, first.base) is not None
         return [(r.kind, r.stream, r.lo, r.hi, r.now_us, r.meta, bytes(r.data)) for r in found if r.kind != DEFINITION]
     finally:
         store.close()
@@ -170,3 +181,66 @@ def test_a_damaged_journal_of_version_0_1_0_is_refused_and_not_changed(directory
     with pytest.raises(StoreError, match=rf"{file}, byte 8: a record is damaged.*journal salvage"):
         converted(directory, SystemDisk())
     assert {p: p.read_bytes() for p in sorted((directory / FOLDER).iterdir())} == before
+
+
+def test_a_damaged_checkpoint_of_version_0_1_0_is_refused_where_tables_need_it_and_ignored_elsewhere(directory: Path) -> None:
+    first, second, *_ = sorted((directory / FOLDER).glob("*.checkpoint"))
+    content = second.read_bytes()
+    second.write_bytes(content[:-1])
+    whole = first.read_bytes()
+    first.write_bytes(whole[:-1])
+    with pytest.raises(StoreError, match=rf"{first}: the checkpoint is damaged.*journal salvage"):
+        converted(directory, SystemDisk())
+    first.write_bytes(whole)
+    said: list[tuple[str, str]] = []
+    assert len(converted(directory, QuickDisk(), said)) > 60
+    assert [kind for kind, _ in said] == ["checkpoint_ignored", "journal_converted"]
+    assert str(second) in said[0][1]
+
+
+def test_an_empty_segment_that_a_full_disk_left_with_version_0_1_0_is_named_and_hinders_nothing(directory: Path) -> None:
+    files = sorted((directory / FOLDER).glob("*.journal"))
+    between, behind = files[3].with_name(f"{37_600:020d}.journal"), files[-1].with_name(f"{70_000:020d}.journal")
+    between.touch()
+    behind.write_bytes(b"MSTJ")
+    said: list[tuple[str, str]] = []
+    assert len(converted(directory, QuickDisk(), said)) > 60
+    assert [(kind, message.split(" ")[0]) for kind, message in said[:-1]] == [
+        ("journal_noted", str(between)),
+        ("journal_noted", str(behind)),
+    ]
+
+
+def test_salvage_of_a_damaged_directory_of_version_0_1_0_recovers_all_but_the_damaged_record(directory: Path, tmp_path: Path) -> None:
+    expected = sum(len(list(first_format.records(path.read_bytes()))) for path in (directory / FOLDER).glob("*.journal"))
+    file = sorted((directory / FOLDER).glob("*.journal"))[2]
+    content = bytearray(file.read_bytes())
+    content[5000] ^= 4
+    file.write_bytes(content)
+    saved = salvage(SystemDisk(), directory, tmp_path / "saved", take_over)
+    (hole,) = saved.holes
+    assert (hole.path, hole.at) == (file, 8)
+    assert saved.rows == {"readings": 49_000, "orders": 40, "names": 1}
+    assert len(converted(tmp_path / "saved", QuickDisk(), every=False)) == expected - 1
+
+    async def test() -> None:
+        async with running(data_dir=str(tmp_path / "saved")) as harness:
+            assert (await held(harness))["names"] == EXPECTED["names"]
+
+    asyncio.run(test())
+
+
+def test_of_a_checkpoint_that_another_release_wrote_streams_and_tables_are_taken_over(tmp_path: Path) -> None:
+    identity = bytes(16)
+    state = {"watermark_us": 5, "last_arrival_us": 7, "idle": False, "ended": False, "future_skew": 0}
+    made = checkpoints.Checkpoint(3, {1: state}, {}, {"query q": checkpoints.QueryState(2, [])})
+    checkpoints.write(SystemDisk(), tmp_path, identity, made)
+    assert checkpoints.read(SystemDisk(), tmp_path, identity, 3) == made
+    for gone, told in ((b"QueryState", None), (b"Checkpoint", None), (b"\x80\x05", "another release wrote the checkpoint")):
+        write_body(SystemDisk(), tmp_path, identity, 3, pickle.dumps(made, protocol=5).replace(gone, gone[:-1] + b"X"))
+        if told is not None:
+            with pytest.raises(StoreError, match=told):
+                checkpoints.read(SystemDisk(), tmp_path, identity, 3)
+            continue
+        found = checkpoints.read(SystemDisk(), tmp_path, identity, 3)
+        assert found == checkpoints.Checkpoint(3, {1: state})

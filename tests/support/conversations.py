@@ -24,6 +24,7 @@ CONVERSATION: list[tuple[Role, Message]] = [
     (S, m.Reply(1, notices=["stream s created"])),
     (C, m.Submit(2, sql="SELECT * FROM s", name="q", start_at_us=5, lifetime_us=7, options={"class": "gold"})),
     (S, m.Reply(2, columns=[["name", "TEXT", False]], values=[["q"]], info={"query": "q"})),
+    (C, m.Credit(bytes=90)),
     (C, m.Submit(3, plan={"version": 1, "root": {"op": "source", "stream": "s"}})),
     (S, m.Failure("unsupported", "no such node", request=3, hint="use select", line=1, column=2, token="x")),
     (C, m.OpenChannel(4, "s")),

@@ -73,7 +73,7 @@ class ScriptedTransport:
 class ScriptedPeer:
     """One connection to a running application. `say` keeps to what the server reads; what is left over waits as in a network."""
 
-    def __init__(self, application: Application, token: str | None = None, client_id: str | None = None) -> None:
+    def __init__(self, application: Application, token: str | None = None, client_id: str | None = None, version: int = 2) -> None:
         self._listener = Listener(application)
         self.transport = ScriptedTransport(application, self._listener)
         self._listener.connection_made(self.transport)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ class ScriptedPeer:
         self.connection = Connection(Role.CLIENT)
         self.heard: list[Any] = []
         self.waiting = bytearray()  # said, and not read by the server
-        self.say(Hello([2], token=token, client_id=client_id))
+        self.say(Hello([version], token=token, client_id=client_id))
         self.listen()
 
     def say(self, *messages: Message) -> None:
