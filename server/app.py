@@ -58,11 +58,14 @@ if TYPE_CHECKING:
     from millstream.scheduler.executor import InstructionHandler, OrderExecutor
     from millstream.server.durability.journaling import Journaling
     from millstream.server.net.publishing import Channel
+    from millstream.server.once.fetches import Fetches
+    from millstream.server.once.question import Question
 
 FAREWELL = "the server is about to stop"
 FAREWELL_S = 2.0  # how long a peer that is told to go may take to read that
 PLACES_KEPT_PART = 16  # of the connections: one of so many is kept for those who may more than read
 PREPARING_MAX = 2  # statements whose files are read at once: each may hold a table's rows
+FETCH_SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_S = 0.001  # between two looks at whether a stream's end has been seen
 LANGUAGE = "millstream.server.statements.language"
 NS_PER_S = 1_000_000_000
@@ -103,6 +106,7 @@ class Application:
         self.policies_failed = 0
         self.ready = False
         self.stopping = False
+        self.is_stuck = False  # a statement did not end when the server was told to stop
         self.broken = ""
         """Why nothing is run any more, if that is so: a fault of ours that only another start mends."""
         self.when_broken: Callable[[], object] = lambda: None  # called on the loop
@@ -110,6 +114,7 @@ class Application:
         self._connections = 0
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="statements")
         self._preparing = asyncio.Semaphore(PREPARING_MAX)
+        self.fetches: Fetches | None = None
 
     async def start(self) -> None:
         """Bring the engine up and the stored catalogue back."""
@@ -178,7 +183,10 @@ class Application:
         self.turn.take()
         for session in self.sessions.values():
             session.give_up()
-        await self.call(lambda: None)  # what is being executed ends first
+        if self.fetches is not None:
+            self.fetches.close()
+        executing = self.loop.create_task(self.call(lambda: None))  # what is being executed ends first
+        await asyncio.wait((executing,), timeout=self.config.drain_s)
         drained = False
         with suppress(SchedulerError):  # it had ended before, which has been told
             drained = await self.loop.run_in_executor(None, self.runtime.stop, self.config.drain_s)
@@ -188,7 +196,8 @@ class Application:
         for session in tuple(self.sessions.values()):
             self.each(session.subscriptions.values(), lambda subscription: subscription.finish("stopping", FAREWELL))
         self.each(self.sessions.values(), lambda session: session.say_goodbye(FAREWELL))
-        self._executor.shutdown(wait=True)
+        self.is_stuck = not executing.done()
+        self._executor.shutdown(wait=not self.is_stuck)
         if self.journaling is not None:
             await self.loop.run_in_executor(None, self.journaling.stop)
         self.host.close_functions()
@@ -278,17 +287,50 @@ class Application:
         await self.load_language()
         from millstream.server.statements import language
 
-        statement = language.parse_statement(text)
+        statement, place = await self.call(language.parse_placed, text)
         require(session.role, _role_for(statement), f"this statement ({type(statement).__name__})")
         try:
             if isinstance(statement, Fetch):
-                answer = await self.call(language.prepare_fetch, self.host, statement)
-                return await self.loop.run_in_executor(None, answer)
+                return await self._fetched(session, statement)
             preparing = language.preparing_of(self.host, statement)
             prepared = None if preparing is None else await self._prepared(session, preparing)
             return await self.call(self.host.execute, statement, Context(owner=session, text=text, prepared=prepared))
         except EngineError as problem:
-            raise language.placed_in_script(problem, language.parse_script(text)[0][1].place) from None
+            raise language.placed_in_script(problem, place) from None
+
+    async def _fetched(self, session: Session, statement: Fetch) -> Outcome:
+        """Answer a FETCH outside this process, when its peer's turn has come; given up when the session gives it up."""
+        from millstream.server.statements import language
+
+        done: asyncio.Future[Any] = self.loop.create_future()
+        session.running = running = Running(done)
+
+        async def ask() -> Question:
+            at = self.host.network.ingress.next_seq - 1
+            deadline = self.loop.time() + FETCH_SEEN_S
+            while not (done.done() or all(self.host.has_seen(q, at) for q in asked.waits_for)) and self.loop.time() < deadline:
+                await asyncio.sleep(SEEN_S)
+            return await self.call(asked.take)
+
+        try:
+            asked = await self.call(language.prepare_fetch, self.host, statement)
+            return await self._fetches().answer(session.client_id or session.number, running, done, ask)
+        finally:
+            session.running = None
+            if not done.cancel() and not done.cancelled():
+                done.exception()  # whoever gave it up is told already
+
+    def _fetches(self) -> Fetches:
+        """Return who answers FETCHes; it is loaded with the first."""
+        if self.fetches is None:
+            from millstream.server.once.fetches import Fetches
+            from millstream.server.once.worker import ENVELOPE_BYTES, FetchBounds, Worker
+
+            config = self.config
+            bounds = FetchBounds(config.fetch_memory_bytes_max, config.fetch_cpu_s_max, config.frame_bytes_max - ENVELOPE_BYTES)
+            made = partial(Worker, bounds, self.host.confinement)
+            self.fetches = Fetches(made, config.fetch_workers, config.fetch_waiting_max, config.fetch_idle_s)
+        return self.fetches
 
     async def _prepared(self, session: Session, preparing: Callable[[Asks], Any]) -> Any:
         """Do a part of a statement that may take long, aside from those of others; given up when the session gives it up."""
@@ -403,10 +445,7 @@ class Application:
             return KeptResults()
         entries = found.feed.log.kept()
         missing = entries[0].rows_before if entries else 0
-        kept = KeptResults([(e.meta["position"], e.batch.to_arrow()) for e in entries if e.batch is not None], missing)
-        for entry in entries:
-            entry.forget_made()
-        return kept
+        return KeptResults([(e.meta["position"], e.batch) for e in entries if e.batch is not None], missing)
 
     def stream_dropped(self, name: str) -> None:
         """Close the channels into a stream that is gone."""

@@ -111,6 +111,11 @@ class Config:
     tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM); with it only TLS is spoken.")
     tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
 
+    fetch_workers: int = setting(2, "limits", "FETCHes answered at once, each in a process of its own; more wait.", least=1)
+    fetch_waiting_max: int = setting(64, "limits", "FETCHes that may wait for one of these; peers take turns.", least=0)
+    fetch_memory_bytes_max: int = setting(2**30, "limits", "Memory of one FETCH, its rows and its answer among it.", least=64 * 2**20)
+    fetch_cpu_s_max: float = setting(60.0, "limits", "Processor time of one FETCH.", least=1)
+    fetch_idle_s: float = setting(60.0, "limits", "How long the process of a FETCH waits for the next before it ends.", least=0)
     file_bytes_max: int = setting(2**30, "limits", "Largest file, unpacked, that CREATE TABLE … FROM reads.", least=65_536)
     function_memory_bytes_max: int = setting(
         2**30, "limits", "Memory of one user's function; Python and Arrow take 150 MB of it.", least=256 * 2**20

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from millstream.server.sweep import Sweep
 
 GC_OBJECTS = 5_000  # new ones before the collector looks for rings among them, in half a millisecond: everything waits meanwhile
 GC_LOOKS = 100  # such looks before it looks anew at what they left
+GRACE_S = 5.0  # after SIGTERM, beyond drain_s: to tell peers, to close the journal
 SWITCH_INTERVAL_S = 20e-6  # a busy worker must let the loop's thread in within microseconds, not the default 5 ms
 
 
@@ -40,6 +43,23 @@ def serve(config: Config) -> None:
             runner.run(_serve(config))
     finally:
         finish_logs()
+
+
+def end_by_force(after_s: float) -> threading.Timer:
+    """End the process after a time, whatever it does then: what hangs, a statement or a disk, must not keep the server from ending.
+
+    What is acked is on disk, or in what the system writes there.
+    """
+
+    def end() -> None:
+        logger().error("ended_by_force", after_s=after_s, hint="something did not end; the log may say what")
+        finish_logs()
+        os._exit(1)
+
+    timer = threading.Timer(after_s, end)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -61,7 +81,10 @@ async def _serve(config: Config) -> None:
     await server.start()
     await server.settle()
     await told.wait()
+    force = end_by_force(config.drain_s + GRACE_S)
     await server.stop()
+    if not server.application.is_stuck:
+        force.cancel()
     if server.application.broken:
         raise Broken(server.application.broken, hint="the log has the fault; start the server again")
 

@@ -34,7 +34,7 @@ from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import StorageError
 from millstream.server.functions.process import Confinement, FunctionProcess
-from millstream.server.host.contract import Context, Durability, HeldRows, KeptResults, Observer, Optimising, Postponing, TargetWatch
+from millstream.server.host.contract import Context, Durability, HeldRows, Observer, Optimising, Postponing, TargetWatch
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryBook, base_streams
@@ -210,18 +210,16 @@ class EngineHost:
         assert self.journaling is not None
         return self.journaling.held(definition)
 
-    def kept(self, query: Query) -> KeptResults:
-        """Return the kept results of a query, once it has seen what arrived before."""
-        self.let_see(query)
-        return self.observer.kept(query)
-
     def let_see(self, query: Query) -> None:
         """Wait, SEEN_S at most, until a running query has seen all that has arrived."""
         at = self.network.ingress.next_seq - 1
         deadline = time.monotonic() + SEEN_S
-        streams = self.base_streams(query.reads)
-        while query.state is QueryState.RUNNING and not all(self.have_seen(s, at) for s in streams) and time.monotonic() < deadline:
+        while not self.has_seen(query, at) and time.monotonic() < deadline:
             time.sleep(SEEN_STEP_S)
+
+    def has_seen(self, query: Query, at: int) -> bool:
+        """Whether a query, unless it does not run, has seen all that has arrived up to `at`."""
+        return query.state is not QueryState.RUNNING or all(self.have_seen(s, at) for s in self.base_streams(query.reads))
 
     # --- time ---
 

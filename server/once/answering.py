@@ -96,7 +96,8 @@ class PrivateEngine:
 
     def query_failed(self, query: QueryId, operator: OperatorId, error: Exception) -> None:
         """Fail the answer."""
-        self._failure = error if isinstance(error, EngineError) else EngineError(f"the query failed: {type(error).__name__}: {error}")
+        told = isinstance(error, EngineError | MemoryError)
+        self._failure = error if told else EngineError(f"the query failed: {type(error).__name__}: {error}")
 
 
 def _forget(train: Train) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from millstream.engine.data.arrow import column_from_arrow
 from millstream.engine.data.errors import InvalidDefinition
@@ -18,6 +19,7 @@ from millstream.server.host.contract import HeldBlock, HeldRows, KeptResults
 from millstream.server.host.engine_host import EngineHost
 from millstream.server.host.queries import Query, QueryKind
 from millstream.server.results.net_rows import net_rows
+from millstream.server.results.trains import ResultRows
 
 NO_ROW_IS_LATE_US = 1 << 60  # a delay that keeps W below every row: a set of rows that stand has no late ones
 _UNITS = {1_000_000: "s", 1_000: "ms", 1: "us"}
@@ -71,14 +73,21 @@ def results_held(query: Query, kept: KeptResults) -> HeldRows:
         if kept.missing:
             message = f"the first {kept.missing} changes of {query.name} are kept no longer, so what stands is not known from them"
             raise InvalidDefinition(message, hint=f"FETCH QUERY {query.name} asks its operators")
-        entries = [(entries[-1][0], batch) for batch in net_rows(schema, [b for _, b in entries])] if entries else []
     definition = StreamDefinition(query.name, schema, time_of(query))
 
     def blocks() -> Iterator[HeldBlock]:
-        for position, batch in entries:
+        standing = ((position, _arrow(batch)) for position, batch in entries)
+        if schema is not query.planned.physical.schema and entries:
+            standing = ((entries[-1][0], batch) for batch in net_rows(schema, [b for _, b in standing]))
+        for position, batch in standing:
             yield HeldBlock(position, [column_from_arrow(batch.column(i), f.type) for i, f in enumerate(schema.fields)])
 
     return HeldRows(definition, kept.entries[-1][0] if kept.entries else -1, blocks, kept.missing)
+
+
+def _arrow(batch: Any) -> Any:
+    """Return kept rows as a record batch, which nobody else keeps."""
+    return batch.shape.batch_of(batch.columns) if isinstance(batch, ResultRows) else batch
 
 
 def without_sides(definition: StreamDefinition) -> StreamDefinition:

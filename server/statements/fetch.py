@@ -1,7 +1,7 @@
 """FETCH SELECT … and FETCH QUERY name: one answer now, from what tables, kept results, journals and running queries hold.
 
-`prepare` runs with the other statements, one after the other: it plans, and takes what is held at one point in arrival order. What it
-returns computes the answer, on any thread, from that alone.
+`prepare` and `Asked.take` run with the other statements, one after the other: the one plans, the other takes what is held at one point in
+arrival order. The answer is computed from that alone (`once/question.py`), in a process of its own where others wait (`once/fetches.py`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
-from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
-from millstream.engine.data.train import Train
+from millstream.engine.data.records import dataclass
+from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.statements import Fetch
 from millstream.engine.plan.join_binder import check_times, table_of_rows
 from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.runtime import fork
 from millstream.server.host.contract import HeldRows
 from millstream.server.host.queries import Query
-from millstream.server.once.answering import PrivateEngine
 from millstream.server.once.held import (
     as_relation,
     fetchable_queries,
@@ -27,24 +26,32 @@ from millstream.server.once.held import (
     time_of,
     without_sides,
 )
-from millstream.server.results.net_rows import net_rows
-from millstream.server.results.outcome import NamedResult, Outcome
-from millstream.server.results.trains import ResultShape
+from millstream.server.once.question import Question, answer_of
+from millstream.server.results.outcome import Outcome
 
 if TYPE_CHECKING:
     from millstream.server.host.contract import Context
     from millstream.server.host.engine_host import EngineHost
 
-Answer = Callable[[], Outcome]
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A FETCH that was planned. Once the queries that it `waits_for` have seen what arrived, `take` copies what is held now."""
+
+    waits_for: list[Query]
+    take: Callable[[], Question]
 
 
 def fetch(host: EngineHost, statement: Fetch, context: Context) -> Outcome:
-    """Return the answer at once."""
-    return prepare(host, statement)()
+    """Return the answer at once, computed here."""
+    asked = prepare(host, statement)
+    for query in asked.waits_for:
+        host.let_see(query)
+    return answer_of(asked.take())
 
 
-def prepare(host: EngineHost, statement: Fetch) -> Answer:
-    """Plan, take what is held, and return what computes the answer. Unsupported when an input holds no rows, with what would."""
+def prepare(host: EngineHost, statement: Fetch) -> Asked:
+    """Plan. Unsupported when an input holds no rows, with what would."""
     if statement.name is not None:
         return _of_query(host, host.queries.get(statement.name.text))
     assert statement.query is not None
@@ -58,7 +65,8 @@ def prepare(host: EngineHost, statement: Fetch) -> Answer:
         if twin is None:
             raise _nothing_held(missing[0], statement.text)
         return _of_query(host, twin)
-    return _over_held(host, planned, queries)
+    named = {name: queries[name] for name in _inputs(planned) if name in queries}
+    return Asked(list(named.values()), lambda: _over_held(host, planned, named))
 
 
 # -- over held rows -----------------------------------------------------------------------------------------------------------
@@ -83,11 +91,10 @@ def _not_held(host: EngineHost, planned: PlannedQuery, queries: dict[str, Query]
     return missing
 
 
-def _over_held(host: EngineHost, planned: PlannedQuery, queries: dict[str, Query]) -> Answer:
-    engine = PrivateEngine()
+def _over_held(host: EngineHost, planned: PlannedQuery, queries: dict[str, Query]) -> Question:
     held: dict[str, HeldRows] = {}
     derived: dict[str, Query] = {}
-    kept = {name: host.kept(queries[name]) for name in _inputs(planned) if name in queries}
+    kept = {name: host.observer.kept(query) for name, query in queries.items()}
     with host.network.ingress.lock:
         position = host.network.ingress.next_seq - 1
 
@@ -105,21 +112,16 @@ def _over_held(host: EngineHost, planned: PlannedQuery, queries: dict[str, Query
 
         visit(_inputs(planned))
 
-    tables = {name: r for name in held if isinstance(r := host.catalog.find(name), TableDefinition)}
-    plans = {name: query.planned.physical for name, query in derived.items()}
-
-    def answer() -> Outcome:
-        for name, table in tables.items():
-            engine.add_table(table, held[name])
-        streams = [rows for name, rows in held.items() if name not in tables]
-        for rows in streams:
-            engine.add_stream(rows)
-        for name, physical in plans.items():
-            engine.add_derived(name, physical)
-        trains = engine.run(planned.physical, streams)
-        return _outcome(planned, trains, position, _notices(held, engine), {n: held[n].position for n in kept})
-
-    return answer
+    info: dict[str, Any] = {"position": position}
+    if kept:
+        info["positions"] = {name: held[name].position for name in kept}
+    return Question(
+        planned.physical,
+        held,
+        tables={name: r for name in held if isinstance(r := host.catalog.find(name), TableDefinition)},
+        derived={name: query.planned.physical for name, query in derived.items()},
+        info=info,
+    )
 
 
 def _relation_held(host: EngineHost, name: str) -> HeldRows:
@@ -131,15 +133,6 @@ def _relation_held(host: EngineHost, name: str) -> HeldRows:
         return table_rows_held(host, name, name)
     assert isinstance(relation, StreamDefinition)
     return host.held(without_sides(relation))
-
-
-def _notices(held: dict[str, HeldRows], engine: PrivateEngine) -> list[str]:
-    told = [f"{h.missing} older rows of {name} are held no longer" for name, h in held.items() if h.missing]
-    if engine.late_rows:
-        told.append(f"{engine.late_rows} rows came too late")
-    if engine.failed_rows:
-        told.append(f"{engine.failed_rows} rows had an expression that could not be computed; it is NULL")
-    return told
 
 
 # -- what a running query holds -----------------------------------------------------------------------------------------------
@@ -159,17 +152,19 @@ def _running_twin(host: EngineHost, statement: Fetch) -> Query | None:
     return None
 
 
-def _of_query(host: EngineHost, query: Query) -> Answer:
-    """Return what a running query would still answer if its inputs ended now; of a change log, the rows that stand."""
+def _of_query(host: EngineHost, query: Query) -> Asked:
+    """Ask what a running query would still answer if its inputs ended now; of a change log, the rows that stand."""
+    return Asked([query], lambda: _copied(host, query))
+
+
+def _copied(host: EngineHost, query: Query) -> Question:
     if query.id is None:
         raise InvalidDefinition(f"query {query.name} is {query.state.value}, so its windows hold nothing", hint=f"START QUERY {query.name}")
-    host.let_see(query)
     with host.runtime.still(), host.network.ingress.lock:
         at = host.network.ingress.next_seq
         running = [host.network.queries[q.id].blueprint for q in _feeders(host, query) if q.id is not None]
         copied = fork.take([*running, host.network.queries[query.id].blueprint], at)
-    planned = query.planned
-    return lambda: _outcome(planned, copied.finish(changes=planned.physical.change_kind is not None), at - 1, [], {})
+    return Question(query.planned.physical, copied=copied, info={"position": at - 1})
 
 
 def _feeders(host: EngineHost, query: Query) -> list[Query]:
@@ -193,18 +188,3 @@ def _nothing_held(stream: str, text: str) -> Unsupported:
         hint=f"CREATE QUERY name AS SELECT * FROM {stream} and FETCH SELECT … FROM name; or run this SELECT as a query and FETCH it; or "
         "give the stream DURABILITY journal",
     )
-
-
-# -- the answer ---------------------------------------------------------------------------------------------------------------
-
-
-def _outcome(planned: PlannedQuery, trains: list[Train], position: int, notices: list[str], positions: dict[str, int]) -> Outcome:
-    schema = planned.physical.schema
-    batches = [ResultShape(schema).batch(train) for train in trains]
-    if planned.physical.change_kind is not None:
-        schema = Schema(schema.fields[:-1])
-        batches = net_rows(schema, batches)
-    info: dict[str, Any] = {"position": position}
-    if positions:
-        info["positions"] = positions
-    return Outcome(notices=tuple(notices), info=info, answer=NamedResult("answer", schema, batches))

@@ -6,7 +6,7 @@ where that is used, not at the head of a file: a third of the start goes into it
 
 from __future__ import annotations
 
-from millstream.engine.language.parse import parse_script, parse_statement, placed_in_script
+from millstream.engine.language.parse import parse_placed, parse_statement, placed_in_script
 from millstream.server.statements import EXECUTORS
 from millstream.server.statements.aside import preparing_of
 from millstream.server.statements.fetch import prepare as prepare_fetch
@@ -16,7 +16,7 @@ from millstream.server.statements.selects import restore as restore_query
 __all__ = [
     "EXECUTORS",
     "Submission",
-    "parse_script",
+    "parse_placed",
     "parse_statement",
     "placed_in_script",
     "prepare_fetch",

@@ -9,12 +9,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from millstream.client import connect
+from millstream.server.functions.processes import descendants
 
 pytestmark = pytest.mark.process
 START_S = 30.0
@@ -71,6 +73,41 @@ def test_a_server_whose_log_nobody_reads_any_more_goes_on_and_leaves_when_told()
             client.execute(f"DROP QUERY q{number}")
     process.send_signal(signal.SIGTERM)
     assert process.wait(START_S) == 0
+
+
+def test_it_leaves_on_sigterm_while_a_fetch_runs_that_never_ends() -> None:
+    with serving("--drain-s", "1") as (process, port):
+        with connect(f"127.0.0.1:{port}") as client, connect(f"127.0.0.1:{port}") as other, ThreadPoolExecutor(1) as pool:
+            for name in "abc":
+                client.execute(f"CREATE TABLE {name} (k BIGINT PRIMARY KEY)")
+                client.publish(name, [{"k": k} for k in range(3_000)])
+            asking = pool.submit(client.execute, "FETCH SELECT COUNT(*) AS n FROM a, b, c WHERE a.k + b.k + c.k < 0")
+            while not (children := descendants(process.pid)):
+                assert list(other.execute("SHOW QUERIES")) == []
+                assert not asking.done()
+            process.send_signal(signal.SIGTERM)
+            assert asking.exception() is not None
+        process.communicate(timeout=START_S)
+        assert process.returncode == 0
+        assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def test_what_never_ends_does_not_keep_it_from_leaving() -> None:
+    hangs = (
+        "import threading, millstream.server.live as live\n"
+        "from millstream.server.config import Config\n"
+        "async def stop(self): threading.Event().wait()\n"
+        "live.GRACE_S = 0.1\n"
+        "live.LiveServer.stop = stop\n"
+        "live.serve(Config(port=0, drain_s=0.1, log_format='json'))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", hangs], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any(json.loads(line)["event"] == "listening" for line in process.stderr)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=START_S)
+    assert process.returncode == 1
+    assert [json.loads(line)["event"] for line in said.splitlines()] == ["ended_by_force"]
 
 
 def test_a_port_in_use_is_one_clear_line() -> None:
