@@ -26,9 +26,9 @@ ROWS, CONTROL, DEFINITION = 1, 2, 3
 MAGIC = b"\xf7MSR"
 # magic, check of what follows;
 # body length, body check, check of the head before, bytes not yet on disk, stream, kind, lo, hi, now_us, meta length
-_HEAD = struct.Struct("<4sI" + "IIIIIBqqqI")
+_REST = struct.Struct("<IIIIIBqqqI")
 _CHECKED_FROM = 8
-HEAD_BYTES = _HEAD.size
+HEAD_BYTES = _CHECKED_FROM + _REST.size
 _BEHIND_MAX = (1 << 32) - 1
 
 
@@ -79,7 +79,7 @@ class Record:
         return columns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Head:
     """The head of a record. `unsynced` is how many bytes before it were not known to be on disk when it was written."""
 
@@ -106,7 +106,7 @@ class Head:
         return self.kind != DEFINITION
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
     """A record that is whole: it stands at `at`, the next one at `stop`."""
 
@@ -135,10 +135,11 @@ def encode(record: Record, seed: int, previous: int, unsynced: int = 0) -> tuple
     meta = msgpack.packb(record.meta) if record.meta else b""
     data = memoryview(record.data)
     body_check = zlib.crc32(data, zlib.crc32(meta))
-    place = (len(meta) + len(data), body_check, previous, min(unsynced, _BEHIND_MAX))
-    rest = (*place, record.stream, record.kind, record.lo, record.hi, record.now_us, len(meta))
-    check = zlib.crc32(_HEAD.pack(MAGIC, 0, *rest)[_CHECKED_FROM:], seed)
-    return [part for part in (_HEAD.pack(MAGIC, check, *rest), meta, data) if len(part)], check
+    lengths = (len(meta) + len(data), body_check, previous, min(unsynced, _BEHIND_MAX))
+    rest = _REST.pack(*lengths, record.stream, record.kind, record.lo, record.hi, record.now_us, len(meta))
+    check = zlib.crc32(rest, seed)
+    head = b"".join((MAGIC, check.to_bytes(4, "little"), rest, meta))
+    return [head, data] if data else [head], check
 
 
 def find(view: memoryview, at: int, seed: int) -> Found:
@@ -147,10 +148,10 @@ def find(view: memoryview, at: int, seed: int) -> Found:
         if bytes(view[at : at + len(MAGIC)]) != MAGIC[: len(view) - at]:
             raise Corrupt
         raise Torn
-    magic, check, *rest = _HEAD.unpack_from(view, at)
-    if magic != MAGIC or zlib.crc32(view[at + _CHECKED_FROM : at + HEAD_BYTES], seed) != check:
+    check = int.from_bytes(view[at + len(MAGIC) : at + _CHECKED_FROM], "little")
+    if view[at : at + len(MAGIC)] != MAGIC or zlib.crc32(view[at + _CHECKED_FROM : at + HEAD_BYTES], seed) != check:
         raise Corrupt
-    head = Head(check, *rest)
+    head = Head(check, *_REST.unpack_from(view, at + _CHECKED_FROM))
     stop = at + HEAD_BYTES + head.length
     if head.kind not in (ROWS, CONTROL, DEFINITION) or head.meta_length > head.length:
         raise Corrupt

@@ -9,7 +9,7 @@ shorter than its successor says, or another directory's) has been damaged later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from enum import Enum
 from pathlib import Path
@@ -19,7 +19,7 @@ from millstream.server.journal import durable_end
 from millstream.server.journal.checkpoint_files import checkpoint_bases, checkpoint_path
 from millstream.server.journal.disk import PART_SUFFIX, Disk, read
 from millstream.server.journal.known import Known
-from millstream.server.journal.records import HEAD_BYTES, Corrupt, Head, Torn, find, find_behind, seed_of
+from millstream.server.journal.records import HEAD_BYTES, Corrupt, Torn, find, find_behind, seed_of
 from millstream.server.journal.segments import (
     FORMAT_VERSION,
     HEADER_BYTES,
@@ -35,7 +35,6 @@ from millstream.server.journal.segments import (
 )
 
 SECTOR_BYTES = 512  # what a disk writes whole or not at all
-GUIDE = "docs/recovery.md"
 
 
 class Verdict(Enum):
@@ -63,7 +62,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Scan:
-    """One segment's records, up to the first that is not whole. `rows` by the numbers of streams."""
+    """What one segment's records come to, up to the first that is not whole."""
 
     path: Path
     bytes: int
@@ -72,8 +71,6 @@ class Scan:
     check: int = 0
     end: int = 0
     last_us: int = 0
-    records: int = 0
-    rows: dict[int, int] = field(default_factory=dict)
     number_max: int = 0
     damage: Corrupt | Torn | None = None
     has_data: bool = False
@@ -117,11 +114,7 @@ def scan(path: Path, content: bytes, seed: int, base: int) -> Scan:
             break
         at = made.size = found.stop
         made.check, made.end, made.last_us = head.check, max(made.end, head.hi), head.now_us
-        made.records += 1
         made.number_max = max(made.number_max, head.stream)
-        rows = head.rows
-        if rows:
-            made.rows[head.stream] = made.rows.get(head.stream, 0) + rows
         made.has_data = made.has_data or head.is_data
     return made
 
@@ -337,24 +330,3 @@ def _told_of_cut(found: Scan, lost: int | None) -> str:
     if lost is None:
         return what + "how many rows they had cannot be read any more"
     return what + f"rows lost: {lost} at most"
-
-
-def rows_by_stream(scans: Sequence[Scan]) -> dict[int, int]:
-    """Return how many rows of each stream are whole."""
-    total: dict[int, int] = {}
-    for number, rows in ((n, r) for s in scans for n, r in s.rows.items()):
-        total[number] = total.get(number, 0) + rows
-    return total
-
-
-def heads_lost(content: bytes, seed: int) -> Iterator[Head]:
-    """Yield the heads of records whose bodies are damaged."""
-    view = memoryview(content)
-    at = HEADER_BYTES
-    while at < len(content):
-        try:
-            at = find(view, at, seed).stop
-        except (Torn, Corrupt) as problem:
-            if problem.head is not None:
-                yield problem.head
-            at = next((f.at for f in find_behind(content, at + 1, seed)), len(content))
