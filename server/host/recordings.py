@@ -22,8 +22,7 @@ from millstream.scheduler.drivers.live import LiveScheduler
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
 from millstream.scheduler.measured_graph import OperatorActivity, measured_deltas
-from millstream.scheduler.story import Story
-from millstream.scheduler.trace import chrome_trace
+from millstream.scheduler.story import Story, chrome_trace
 from millstream.server.version import program
 
 ROWS_MAX = 2_000_000
