@@ -28,7 +28,6 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
-from millstream.server.durability.journaling import JournalBounds
 from millstream.server.errors import ServerError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
@@ -138,9 +137,8 @@ class Application:
         self.host.queries.owned_max = config.connection_queries_max
         self.host.policy_dir = Path(self.config.policy_dir) if self.config.policy_dir else None
         if self.config.data_dir:
-            bounds = JournalBounds(self.config.journal_bytes_max, self.config.journal_kept_s, self.config.journal_fsync_s)
             try:
-                self.journaling = open_journal(self.host, Path(self.config.data_dir), bounds)
+                self.journaling = open_journal(self.host, config)
                 self._arrival_clock.begin_no_earlier(self.journaling.last_time_us)
             except ServerError:
                 self._executor.shutdown()

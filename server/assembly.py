@@ -23,7 +23,8 @@ from millstream.server.watch.watch import QosWatch
 
 if TYPE_CHECKING:
     from millstream.engine.language.statements import Statement
-    from millstream.server.durability.journaling import JournalBounds, Journaling
+    from millstream.server.config import Config
+    from millstream.server.durability.journaling import Journaling
     from millstream.server.results.outcome import Outcome
 
 
@@ -75,11 +76,12 @@ def _execute(host: EngineHost, statement: Statement | str, context: Context) -> 
         return language.EXECUTORS[type(parsed)](host, parsed, context)
 
 
-def open_journal(host: EngineHost, directory: Path, bounds: JournalBounds) -> Journaling:
-    """Have a host use the journal of a data directory. StoreError when it cannot be used or is corrupt."""
-    from millstream.server.durability.journaling import Journaling
+def open_journal(host: EngineHost, config: Config) -> Journaling:
+    """Have a host use the journal of the data directory. StoreError when it cannot be used or is corrupt."""
+    from millstream.server.durability.journaling import JournalBounds, Journaling
 
-    host.journaling = journaling = Journaling(host, directory, bounds, host.store.disk)
+    bounds = JournalBounds(config.journal_bytes_max, config.journal_kept_s, config.journal_fsync_s)
+    host.journaling = journaling = Journaling(host, Path(config.data_dir), bounds, host.store.disk)
     return journaling
 
 

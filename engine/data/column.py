@@ -69,6 +69,11 @@ class Column:
 
         return validity_of(self.values)
 
+    def truths(self) -> Mask:
+        """Return where a BOOLEAN column is true: neither false nor NULL."""
+        truths: Mask = self.values if self.valid is None else self.values & self.valid
+        return truths
+
     def bounds(self) -> tuple[int, int]:
         """Return (low, high) around all values of an integer-stored column, values under NULL too; found once, kept by selections.
 
@@ -234,6 +239,14 @@ def null_column(type_: DataType, rows: int) -> Column:
         return Column(type_, pa.nulls(rows, arrow_type(type_)))
     values = np.zeros(rows, dtype=numpy_dtype(type_))
     return Column(type_, values, np.zeros(rows, dtype=np.bool_))
+
+
+def counted_rows(argument: Column | None, condition: Column | None) -> Mask | None:
+    """Return which rows an aggregate counts: argument not NULL and FILTER true, either None where it is not asked. None when all do."""
+    mask = None if argument is None else argument.validity()
+    if condition is not None:
+        mask = condition.truths() if mask is None else mask & condition.truths()
+    return mask
 
 
 def with_nulls(column: Column, keep: Mask) -> Column:

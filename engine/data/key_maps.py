@@ -7,6 +7,8 @@ that are alive.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from sys import getsizeof
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,24 @@ DIRECT_SPAN_PER_KEY = 16
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio (Knuth, multiplicative hashing)
 HASH_SLOTS_MIN = 1024
 _UNSIGNED = np.dtype(np.uint64)
+SAMPLED = 256  # objects that are measured of however many
+FREE_ID_BYTES = 40  # in a list of Python's
+DICT_ENTRY_BYTES = 104  # key, value and hash, with the room that a dict keeps free
+
+
+def object_bytes(values: Sequence[object] | npt.NDArray[Any]) -> int:
+    """Return about how many bytes Python's own objects take, by some of them: texts, tuples, long numbers."""
+    count = len(values)
+    if not count:
+        return 0
+    step = -(-count // SAMPLED)
+    sampled = [v for v in values[::step] if v is not None]
+    return count * sum(map(getsizeof, sampled)) // -(-count // step)
+
+
+def array_bytes(array: npt.NDArray[Any]) -> int:
+    """Return about how many bytes an array takes, with the objects in it."""
+    return int(array.nbytes) + (object_bytes(array.reshape(-1)) if array.dtype == np.object_ else 0)
 
 
 class IdPool:
@@ -50,6 +70,10 @@ class IdPool:
     def alive(self) -> int:
         """Ids in use."""
         return self.size - len(self._free)
+
+    def nbytes(self) -> int:
+        """Return the bytes of the ids that may be given out again."""
+        return FREE_ID_BYTES * len(self._free)
 
 
 class IntegerMap:
@@ -112,6 +136,11 @@ class IntegerMap:
             self._hash.delete(values)
         self.pool.give_back(ids)
 
+    def nbytes(self) -> int:
+        """Return the bytes of the table, direct or hashed."""
+        held = self._table if self._table is not None else None if self._hash is None else self._hash.slots
+        return self.pool.nbytes() + (0 if held is None else int(held.nbytes))
+
     def _find(self, values: Int64Array) -> tuple[Int64Array, Int64Array | None]:
         """Return ids, MISSING where a value is unknown, and the slots of the hash table that were looked at last."""
         if self._table is not None:
@@ -173,6 +202,11 @@ class HashTable:
         self._shift = np.uint64(64 - (slots.bit_length() - 1))
         self._mask = slots - 1
         self._used = 0  # slots taken, tombstones too
+
+    @property
+    def slots(self) -> Int64Array:
+        """Values and ids, side by side."""
+        return self._slots
 
     def _home(self, values: Int64Array) -> Int64Array:
         mixed: Int64Array = ((values.view(np.uint64) * HASH_MULTIPLIER) >> self._shift).view(np.int64)
@@ -246,6 +280,10 @@ class ObjectMap:
         new_ids = self.pool.take(len(new))
         self._ids.update(zip(new, new_ids.tolist(), strict=True))
         return np.array([self._ids[v] for v in values], dtype=np.int64), new, new_ids
+
+    def nbytes(self) -> int:
+        """Return the bytes of the dict; not those of its keys, which whoever asks for ids holds as well."""
+        return self.pool.nbytes() + DICT_ENTRY_BYTES * len(self._ids)
 
     def free(self, values: Sequence[Hashable], ids: Int64Array) -> None:
         """Forget values."""

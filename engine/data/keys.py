@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from sys import getsizeof
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.distinct_values import distinct
-from millstream.engine.data.key_maps import Int64Array, IntegerMap, ObjectMap
+from millstream.engine.data.key_maps import Int64Array, IntegerMap, ObjectMap, object_bytes
 from millstream.engine.data.types import DataType, Kind
 from millstream.protocol.values import arrow_functions as pc
 
@@ -70,6 +71,10 @@ class KeyEncoder(ABC):
     def free(self, ids: Int64Array) -> None:
         """Forget keys."""
 
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Return about how many bytes the keys known take."""
+
 
 class NoKeys(KeyEncoder):
     """All rows are one group, id 0."""
@@ -94,6 +99,10 @@ class NoKeys(KeyEncoder):
 
     def free(self, ids: Int64Array) -> None:
         """The one group stays."""
+
+    def nbytes(self) -> int:
+        """Nothing."""
+        return 0
 
 
 class NumberKey(KeyEncoder):
@@ -158,6 +167,10 @@ class NumberKey(KeyEncoder):
             ids, self._null_id = ids[ids != self._null_id], None
         self._map.free(self._bits[ids], ids)
 
+    def nbytes(self) -> int:
+        """Return the bytes of the table and of the values."""
+        return self._map.nbytes() + int(self._bits.nbytes)
+
 
 class ObjectKey(KeyEncoder):
     """One TEXT, LIST or wide DECIMAL column; only the distinct values of a train are looked up in Python."""
@@ -214,6 +227,10 @@ class ObjectKey(KeyEncoder):
         self._map.free([self._values[i] for i in plain], ids)
         for i in plain:
             self._values[i] = None
+
+    def nbytes(self) -> int:
+        """Return the bytes of the table and of the values."""
+        return self._map.nbytes() + getsizeof(self._values) + object_bytes(self._values)
 
 
 class PairKey(KeyEncoder):
@@ -289,6 +306,11 @@ class PairKey(KeyEncoder):
             unused = distinct(parts[uses[parts] == 0])
             if len(unused):
                 encoder.free(unused)
+
+    def nbytes(self) -> int:
+        """Return the bytes of the pairs and of both parts."""
+        own = self._map.nbytes() + int(self._pairs.nbytes + self._dead.nbytes) + sum(int(uses.nbytes) for uses in self._uses)
+        return own + self._left.nbytes() + self._right.nbytes()
 
 
 def key_encoder(types: Sequence[DataType]) -> KeyEncoder:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import null_column, with_nulls
+from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
@@ -21,7 +22,6 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.evaluate import report_errors
 from millstream.engine.operators.join_keys import KeyColumns
 from millstream.engine.operators.minimum import MinimumWatermark
-from millstream.engine.operators.ordered_aggregate import Places
 from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.running_aggregate import as_train
 
@@ -190,3 +190,17 @@ class AsofJoin(Operator):
     def state_bytes(self) -> int:
         """Return their bytes."""
         return self._waiting.nbytes() + self._versions.nbytes()
+
+
+class Places:
+    """Rows sorted by (group, clock): where the rows of a group end that have a clock at most c."""
+
+    def __init__(self, groups: Int64Array, clocks: Int64Array) -> None:
+        self._different = distinct(clocks)
+        self._span = len(self._different) + 1
+        self._keys = groups * self._span + np.searchsorted(self._different, clocks) + 1
+
+    def find(self, groups: Int64Array, clocks: Int64Array) -> Int64Array:
+        """Return for each pair how many rows stand before, or at, (group, clock)."""
+        rank = np.searchsorted(self._different, clocks, side="right")
+        return np.searchsorted(self._keys, groups * self._span + rank, side="right")

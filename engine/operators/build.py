@@ -142,7 +142,7 @@ def _place_of_session(recipe: AggregateRecipe, window: WindowSpec) -> str:
 def _build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
     """Return the logic of a window without an aggregate."""
     if recipe.changes:
-        logic: Operator = load("window_log:window_log")(recipe, inputs)
+        logic: Operator = load("window_rows:window_log")(recipe, inputs)
     elif recipe.window.kind is WindowKind.SESSION:
         logic = load("session_aggregate:SessionedRows")(recipe, inputs)
     else:

@@ -65,3 +65,7 @@ class Distinct(Operator):
     def state_rows(self) -> int:
         """Return the different rows remembered."""
         return self._encoder.alive
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._encoder.nbytes() + int(self._known.nbytes + self._ends.nbytes)

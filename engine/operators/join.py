@@ -237,4 +237,4 @@ class WindowJoin(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes kept on both sides."""
-        return sum(s.nbytes() for s in self._state)
+        return self._keys.nbytes() + sum(s.nbytes() for s in self._state)

@@ -60,6 +60,10 @@ class JoinKeys:
         """One more than the greatest id."""
         return max(1, self._encoder.size)
 
+    def nbytes(self) -> int:
+        """Return the bytes of the keys."""
+        return self._encoder.nbytes() + int(self._holders.nbytes)
+
     def encode(self, side: int, train: Train) -> Int64Array:
         """Return an id a row, NO_KEY where a key column is NULL that must not be."""
         positions = self._positions[side]

@@ -19,6 +19,7 @@ BoolArray = npt.NDArray[np.bool_]
 DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
 RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
 CANDIDATES_MAX = 1 << 20  # pairs looked at in one go, so that a key that pairs with everything does not fill memory
+ROW_BYTES = 41  # of a row beside its columns: id, seq, time, arrival, ordinal, and whether it is matched
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
@@ -101,6 +102,12 @@ class Run:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.rows)
+
+    @property
+    def index_bytes(self) -> int:
+        """The bytes of the index."""
+        table = self._begins if self._begins is not None else self._sorted_ids
+        return int(self._order.nbytes) + (0 if table is None else int(table.nbytes))
 
     def candidates(self, first: Int64Array, counts: Int64Array) -> Iterator[tuple[Int64Array, Int64Array]]:
         """Yield (positions in the ids, rows of the run) of pairs with equal key, at most CANDIDATES_MAX at a time where possible.
@@ -193,4 +200,4 @@ class SideState:
 
     def nbytes(self) -> int:
         """Return the bytes of all rows."""
-        return sum(sum(c.nbytes() for c in r.rows.columns) + 49 * len(r) for r in self.runs)
+        return sum(sum(c.nbytes() for c in r.rows.columns) + ROW_BYTES * len(r) + r.index_bytes for r in self.runs)

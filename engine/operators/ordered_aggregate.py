@@ -20,20 +20,19 @@ import numpy as np
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import cut_rows
 from millstream.engine.data.buffered import BufferedRows
-from millstream.engine.data.column import Column, concat_columns
-from millstream.engine.data.distinct_values import distinct
-from millstream.engine.data.keys import key_bits, key_encoder
+from millstream.engine.data.column import Column
+from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.runs import expanded
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
-from millstream.engine.data.types import TIMESTAMP, Kind
+from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, WindowKind
+from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake, Taken
-from millstream.engine.operators.outputs import change_column, made_train, progress
+from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.row_clock import RankClock, TimeClock
-from millstream.engine.operators.shown_bounds import ShownBounds
 from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage
 from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
 from millstream.engine.windows.vectors import Vectors
@@ -123,8 +122,7 @@ class OrderedAggregate(Operator):
     def _live(self, rows: BufferedRows) -> Int64Array:
         if self._recipe.live is None:
             return np.arange(len(rows), dtype=np.int64)
-        column = rows.columns[self._recipe.live]
-        return np.flatnonzero(column.values if column.valid is None else column.values & column.valid)
+        return np.flatnonzero(rows.columns[self._recipe.live].truths())
 
     def _groups(self, rows: BufferedRows, partition: Int64Array) -> Int64Array:
         if self._whole or len(rows) == 0:
@@ -171,25 +169,19 @@ class OrderedAggregate(Operator):
 
     def _change_train(self, train: Train, track: WatermarkTrack, before: Evaluated, now: Evaluated, events: Events) -> Train:
         was, is_ = before.full, now.full
-        same = _same_rows(before.columns, now.columns, was, is_)
-        minus, plus = np.flatnonzero(was & ~same), np.flatnonzero(is_ & ~same)
+        changes = Changes(before.columns, now.columns, was, is_)
         starts = np.zeros(len(was), dtype=np.int64)
         starts[is_] = now.start_time if self._clock.by_rank else events.instant[is_] - self._clock.width
-        old_bounds = self._shown.taken_back(events, minus, plus, starts)
-        old = [*self._keys(events.group[minus]), *(c.filter(~same[was]) for c in before.columns)]
-        new = [*self._keys(events.group[plus]), *(c.filter(~same[is_]) for c in now.columns)]
-        old += [Column(TIMESTAMP, b) for b in old_bounds]
-        new += [Column(TIMESTAMP, starts[plus]), Column(TIMESTAMP, events.instant[plus])]
-        columns = [concat_columns([a, b]) for a, b in zip(old, new, strict=True)]
-        at = np.concatenate((minus, plus))
-        kind = np.concatenate((np.zeros(len(minus), dtype=np.bool_), np.ones(len(plus), dtype=np.bool_)))
+        shown = starts, events.instant
+        taken_back = self._shown.taken_back(events, changes.minus, changes.plus, starts)
+        for old, new in zip(taken_back, shown, strict=True):
+            changes.append(Column(TIMESTAMP, np.concatenate((old, new[changes.plus]))))
         first = np.zeros(len(was), dtype=np.int64)
         first[was] = before.first
         first[is_] = now.first
-        final = np.lexsort((kind, first[at], events.order[at]))
-        columns = [*(c.take(final) for c in columns), change_column(kind[final])]
-        closing = None if events.closing is None else events.closing[at][final]
-        return self._train(train, track, columns, events.instant[at][final], events.partial, closing)
+        columns, at = changes.ordered(first[changes.groups], events.order[changes.groups])
+        closing = None if events.closing is None else events.closing[at]
+        return self._train(train, track, [*self._keys(events.group[at]), *columns], events.instant[at], events.partial, closing)
 
     def _train(
         self, train: Train, track: WatermarkTrack, columns: list[Column], instants: Int64Array, partial: bool, closing: Any
@@ -216,47 +208,34 @@ class OrderedAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes held."""
-        return self._intake.nbytes() + self._cells.vectors.nbytes() + self._log.nbytes()
+        keys = self._encoder.nbytes() + self._clock.nbytes()
+        return keys + self._intake.nbytes() + self._cells.vectors.nbytes() + self._log.nbytes()
 
 
-class Places:
-    """Rows sorted by (group, clock): where the rows of a group end that have a clock at most c."""
+class ShownBounds:
+    """Per group id, window_start and window_end of its last '+'."""
 
-    def __init__(self, groups: Int64Array, clocks: Int64Array) -> None:
-        self._different = distinct(clocks)
-        self._span = len(self._different) + 1
-        self._keys = groups * self._span + np.searchsorted(self._different, clocks) + 1
+    def __init__(self) -> None:
+        self._bounds: Int64Array = np.zeros((2, 1), dtype=np.int64)
 
-    def find(self, groups: Int64Array, clocks: Int64Array) -> Int64Array:
-        """Return for each pair how many rows stand before, or at, (group, clock)."""
-        rank = np.searchsorted(self._different, clocks, side="right")
-        return np.searchsorted(self._keys, groups * self._span + rank, side="right")
-
-
-def canonical_key(column: Column) -> Column:
-    """Return a key column with -0.0 as 0.0 and one NaN (K7)."""
-    if column.type.kind is not Kind.DOUBLE:
-        return column
-    return Column(column.type, key_bits(column).view(np.float64), column.valid)
-
-
-def _same_rows(old: Sequence[Column], new: Sequence[Column], was: Any, is_: Any) -> Any:
-    """Return where a group's answer did not change: present before and after with equal keys and aggregates."""
-    both = was & is_
-    if not both.any() or not old:
-        return both
-    same = both.copy()
-    at_old, at_new = np.cumsum(was)[both] - 1, np.cumsum(is_)[both] - 1
-    equal = np.ones(len(at_old), dtype=np.bool_)
-    for a, b in zip(old, new, strict=True):
-        equal &= equal_values(a.take(at_old), b.take(at_new))
-    same[both] = equal
-    return same
-
-
-def equal_values(left: Column, right: Column) -> Any:
-    """Return where two columns are not distinct: NULL equals NULL, NaN equals NaN."""
-    if len(left) == 0:
-        return np.ones(0, dtype=np.bool_)
-    ids = key_encoder([left.type]).encode([concat_columns([left, right])])
-    return ids[: len(left)] == ids[len(left) :]
+    def taken_back(self, events: Events, minus: Int64Array, plus: Int64Array, starts: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the bounds for the events `minus`, given that the events `plus` show `starts` and their instants."""
+        size = int(events.group.max()) + 1
+        if size > self._bounds.shape[1]:
+            self._bounds = np.concatenate((self._bounds, np.zeros((2, size), dtype=np.int64)), axis=1)
+        order = np.lexsort((events.order, events.group))
+        group = events.group[order]
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order), dtype=np.int64)
+        shows = np.full(len(order), -1, dtype=np.int64)
+        shows[rank[plus]] = rank[plus]
+        # For each event the last one before it that showed anything, if that was of the same group.
+        last = np.concatenate((np.full(1, -1, dtype=np.int64), np.maximum.accumulate(shows)[:-1]))[rank[minus]]
+        own = (last >= 0) & (group[np.maximum(last, 0)] == events.group[minus])
+        shown = order[np.maximum(last, 0)]
+        found = self._bounds[:, events.group[minus]]
+        answer = np.where(own, starts[shown], found[0]), np.where(own, events.instant[shown], found[1])
+        in_order = order[np.flatnonzero(shows >= 0)]
+        self._bounds[0, events.group[in_order]] = starts[in_order]
+        self._bounds[1, events.group[in_order]] = events.instant[in_order]
+        return answer

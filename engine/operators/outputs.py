@@ -11,7 +11,7 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Slot, Train, empty_train
 from millstream.engine.data.types import TEXT, TIMESTAMP
-from millstream.engine.data.watermarks import WatermarkTrack
+from millstream.engine.data.watermarks import WatermarkTrack, concat_tracks, jump_track
 
 
 def made_train(
@@ -83,3 +83,12 @@ def for_each_row(values: Sequence[int], sizes: Sequence[int]) -> Numbers:
 def timestamps(values: Sequence[int], sizes: Sequence[int]) -> Column:
     """Return the same as a column, of times in µs."""
     return Column(TIMESTAMP, for_each_row(values, sizes).array())
+
+
+def flushed_track(train: Train, track: WatermarkTrack, watermark_us: int) -> WatermarkTrack:
+    """Return the track of a train with an idle flush, which moves W at its last seq: to the greatest end that it closed (K3, K14)."""
+    seq = train.hi - 1
+    if train.hi - train.lo == 1:
+        return jump_track(train.lo, train.hi, track.start, seq, watermark_us)
+    body, last = track.split_at(seq)
+    return concat_tracks([body, jump_track(seq, train.hi, last.start, seq, watermark_us)])

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data import limits
+from millstream.engine.data.allowance import cut_rows, pause
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import concat_columns
 from millstream.engine.data.distinct_values import distinct
@@ -41,6 +43,8 @@ class RelationToStream(Operator):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take changes in; answer for the instants that are over."""
         train = inputs[0]
+        # Each instant looks at the whole relation, and a value costs more here than where values are only read.
+        cut_rows(train, max(1, limits.CALL_VALUES_MAX // (4 * max(1, len(self._relation)))))
         self._watermark = max(self._watermark, train.track.start)
         track = minimum_track([train.track], self._watermark)
         if train.rows:
@@ -60,6 +64,7 @@ class RelationToStream(Operator):
         else:
             for instant in distinct(ready.time).tolist():
                 self._instant(ready.take(np.flatnonzero(ready.time == instant)), instant, track, parts)
+                pause()
         parts = [p for p in parts if len(p[0])]
         if not parts:
             return progress(train, self.schemas[0], track)

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
-from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.column import Column
 from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, OrderColumn
+from millstream.engine.operators.changes import Changes, canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.ordered_aggregate import canonical_key, equal_values
 from millstream.engine.operators.ordering import order_keys
-from millstream.engine.operators.outputs import change_column, made_train, progress
+from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 
@@ -92,26 +92,12 @@ class RetractingAggregate(Operator):
         was, is_ = np.isin(touched, parts[0]), np.isin(touched, parts[2])
         before = self._answers(old, parts[0], touched[was])
         after = self._answers(self._rows, parts[2], touched[is_])
-        same = self._same(before, after, was, is_)
-        minus, plus = np.flatnonzero(was & ~same), np.flatnonzero(is_ & ~same)
-        columns = [concat_columns([a.filter(~same[was]), b.filter(~same[is_])]) for a, b in zip(before, after, strict=True)]
-        at = np.concatenate((minus, plus))
-        kind = np.concatenate((np.zeros(len(minus), dtype=np.bool_), np.ones(len(plus), dtype=np.bool_)))
+        changes = Changes(before, after, was, is_)
         last = np.zeros(int(groups.max()) + 1, dtype=np.int64)
         last[parts[1]] = np.arange(len(new), dtype=np.int64)
-        cause = last[touched][at]
-        order = np.lexsort((kind, at, cause))
-        rows_at = cause[order]
-        columns = [c.take(order) for c in columns]
-        return made_train(train, self.schemas[0], [*columns, change_column(kind[order])], new.seq[rows_at], new.time[rows_at])
-
-    def _same(self, before: list[Column], after: list[Column], was: np.ndarray, is_: np.ndarray) -> np.ndarray:
-        both = was & is_
-        same: np.ndarray = both.copy()
-        if both.any():
-            pairs = [(a.filter(both[was]), b.filter(both[is_])) for a, b in zip(before, after, strict=True)]
-            same[both] = np.logical_and.reduce([equal_values(a, b) for a, b in pairs])
-        return same
+        columns, changed = changes.ordered(changes.groups, last[touched][changes.groups])
+        rows_at = last[touched][changed]
+        return made_train(train, self.schemas[0], columns, new.seq[rows_at], new.time[rows_at])
 
     def _final(self, train: Train) -> Train:
         """Answer by group in the order of the keys: which of equal rows came first depends on what a change log left out (K9, K15)."""

@@ -31,6 +31,10 @@ class TimeClock:
         """Return event times."""
         return rows.time
 
+    def nbytes(self) -> int:
+        """Nothing is held."""
+        return 0
+
     def key_columns(self, ids: Int64Array) -> list[Column]:
         """The one partition has no columns."""
         return []
@@ -65,6 +69,10 @@ class RankClock:
             self.counts = np.concatenate((self.counts, np.zeros(more, dtype=np.int64)))
             self.last_time = np.concatenate((self.last_time, np.full(more, TIME_MIN, dtype=np.int64)))
         return ids
+
+    def nbytes(self) -> int:
+        """Return the bytes of the partitions."""
+        return self._encoder.nbytes() + int(self.counts.nbytes + self.last_time.nbytes)
 
     def key_columns(self, ids: Int64Array) -> list[Column]:
         """Return the columns of PARTITION BY for partition ids."""

@@ -19,8 +19,8 @@ from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
 from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, constant_track, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind
+from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
-from millstream.engine.operators.ordered_aggregate import equal_values
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.windows.early import moments_after
 from millstream.engine.windows.pane_aggregates import Aggregates
@@ -71,8 +71,7 @@ class RunningAggregate(Operator):
         """Leave out rows before the landmark, rows that touch no group, and new groups beyond STATE n ROWS."""
         rows = train
         if self._recipe.live is not None and rows.rows:
-            column = rows.column(self._recipe.live)
-            rows = rows.select(column.values if column.valid is None else column.values & column.valid)
+            rows = rows.select(rows.column(self._recipe.live).truths())
         if self._from is not None and rows.rows:
             rows = rows.select(rows.time.array() >= self._from)
         if self._limit is not None and rows.rows and self._recipe.keys:
@@ -122,29 +121,14 @@ class RunningAggregate(Operator):
             before, after = self._bounded(before, rows), self._bounded(after, rows)
         last = np.zeros(self._keys.size, dtype=np.int64)
         last[ids] = np.arange(len(ids), dtype=np.int64)
-        return self._change_train(train, rows, before, after, known, last[touched])
+        compared = len(self._recipe.keys) + len(self._recipe.aggregates)
+        changes = Changes(before, after, known, np.ones(len(known), dtype=np.bool_), compared)
+        columns, groups = changes.ordered(changes.groups, last[touched][changes.groups])
+        rows_at = last[touched][groups]
+        return made_train(train, self.schemas[0], columns, rows.seq.array()[rows_at], rows.time.array()[rows_at])
 
     def _bounded(self, columns: list[Column], rows: Train) -> list[Column]:
         return [*columns[:-1], Column(TIMESTAMP, np.full(len(columns[-1]), int(rows.time.array().max()), dtype=np.int64))]
-
-    def _change_train(
-        self, train: Train, rows: Train, before: list[Column], after: list[Column], known: np.ndarray, cause: Int64Array
-    ) -> Train:
-        count = len(self._recipe.keys) + len(self._recipe.aggregates)
-        same = np.zeros(len(known), dtype=np.bool_)
-        if known.any():
-            old_and_new = zip(before[:count], (c.filter(known) for c in after[:count]), strict=True)
-            same[known] = np.logical_and.reduce([equal_values(a, b) for a, b in old_and_new])
-        minus, plus = np.flatnonzero(known & ~same), np.flatnonzero(~same)
-        old = [c.filter(~same[known]) for c in before]
-        new = [c.filter(~same) for c in after]
-        at = np.concatenate((minus, plus))
-        kind = np.concatenate((np.zeros(len(minus), dtype=np.bool_), np.ones(len(plus), dtype=np.bool_)))
-        order = np.lexsort((kind, at, cause[at]))
-        columns = [concat_columns([a, b]).take(order) for a, b in zip(old, new, strict=True)]
-        rows_at = cause[at][order]
-        seq, time = rows.seq.array()[rows_at], rows.time.array()[rows_at]
-        return made_train(train, self.schemas[0], [*columns, change_column(kind[order])], seq, time)
 
     def _final(self, train: Train) -> Train:
         ids = self._aggregates.rows.present([self._slot])
@@ -220,7 +204,7 @@ class RunningAggregate(Operator):
 
     def state_bytes(self) -> int:
         """Return the bytes held."""
-        return self._aggregates.nbytes() + self._waiting.nbytes()
+        return self._keys.nbytes() + self._aggregates.nbytes() + self._waiting.nbytes()
 
 
 def as_train(rows: BufferedRows, schema: Schema) -> Train:

@@ -16,11 +16,11 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import TIMESTAMP
-from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe, WindowRecipe, WindowSpec
+from millstream.engine.operators.changes import canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.ordered_aggregate import canonical_key
-from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.outputs import flushed_track, made_train, progress
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 Part = tuple[list[Column], Int64Array, Int64Array]  # columns, seq, event time
@@ -251,10 +251,7 @@ class SessionWindow(Operator):
         order = np.lexsort((first, sessions.begins, sessions.ends))
         closed.append(ClosedSessions(sessions.picked(order), np.full(len(order), seq, dtype=np.int64)))
         self._watermark = max(self._watermark, int(sessions.ends.max()))
-        if train.hi - train.lo == 1:
-            return jump_track(train.lo, train.hi, track.start, seq, self._watermark)
-        body, last = track.split_at(seq)
-        return concat_tracks([body, jump_track(seq, train.hi, last.start, seq, self._watermark)])
+        return flushed_track(train, track, self._watermark)
 
     def _made(self, closed: ClosedSessions) -> Part:
         """Each subclass has its own; the base is never made by itself."""
@@ -289,9 +286,8 @@ class SessionAggregate(SessionWindow):
         sessions = closed.sessions
         rows, starts, stops, turns = sessions.rows, sessions.starts, sessions.stops, sessions.turns
         if self._recipe.live is not None:
-            column = rows.columns[self._recipe.live]
-            live = column.values if column.valid is None else column.values & column.valid
-            before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(live)))
+            live = rows.columns[self._recipe.live].truths()
+            before = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(live, dtype=np.int64)))
             rows, starts, stops = rows.take(np.flatnonzero(live)), before[starts], before[stops]
             turns = None if turns is None else turns[live]
         full = stops > starts

@@ -21,11 +21,11 @@ from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import TIMESTAMP
-from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake
-from millstream.engine.operators.outputs import made_train, progress, take_out_late
+from millstream.engine.operators.outputs import flushed_track, made_train, progress, take_out_late
 from millstream.engine.windows.early import moments_after
 from millstream.engine.windows.session_states import Gone, SessionStates
 
@@ -151,11 +151,7 @@ class FoldedSessions(Operator):
             self._encoder.free(ids)
 
     def _live(self, rows: BufferedRows) -> npt.NDArray[np.bool_] | None:
-        if self._recipe.live is None:
-            return None
-        column = rows.columns[self._recipe.live]
-        live: npt.NDArray[np.bool_] = column.values if column.valid is None else column.values & column.valid
-        return live
+        return None if self._recipe.live is None else rows.columns[self._recipe.live].truths()
 
     def _flushed(self, train: Train, track: WatermarkTrack, parts: list[Gone]) -> WatermarkTrack:
         """An idle flush closes all sessions; W becomes the greatest flushed end (K3, K14)."""
@@ -169,10 +165,7 @@ class FoldedSessions(Operator):
         self._intake.watermark = max([watermark, *ends])
         if not ends:
             return track
-        if train.hi - train.lo == 1:
-            return jump_track(train.lo, train.hi, track.start, seq, self._intake.watermark)
-        body, last = track.split_at(seq)
-        return concat_tracks([body, jump_track(seq, train.hi, last.start, seq, self._intake.watermark)])
+        return flushed_track(train, track, self._intake.watermark)
 
     # Answers -----------------------------------------------------------------------------------------------------------
 
@@ -225,4 +218,4 @@ class FoldedSessions(Operator):
 
     def state_bytes(self) -> int:
         """Return their bytes."""
-        return self._intake.nbytes() + self._states.nbytes()
+        return self._encoder.nbytes() + self._intake.nbytes() + self._states.nbytes()

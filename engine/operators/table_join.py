@@ -110,3 +110,7 @@ class TableJoin(Operator):
     def state_rows(self) -> int:
         """Return the versions held."""
         return len(self._table)
+
+    def state_bytes(self) -> int:
+        """Return their bytes."""
+        return self._table.nbytes()

@@ -33,6 +33,10 @@ class TableVersions:
         """Return the number of versions."""
         return len(self.begins)
 
+    def nbytes(self) -> int:
+        """Return the bytes of all versions."""
+        return sum(c.nbytes() for c in self.columns) + int(self.begins.nbytes + self.ends.nbytes)
+
     def apply(self, columns: Sequence[Column], op: Column, seqs: Int64Array) -> None:
         """Apply changes in order of arrival."""
         if len(seqs) == 0:

@@ -18,10 +18,10 @@ from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
-from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, concat_tracks, jump_track, minimum_track
+from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.outputs import for_each_row, timestamps
+from millstream.engine.operators.outputs import flushed_track, for_each_row, timestamps
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.early import EmptyWindows, empty_answer, moments
 from millstream.engine.windows.grids import WindowSlots
@@ -344,10 +344,7 @@ class WindowAggregate(Operator):
         for window in self._whole(sorted(windows)):
             answers.extend(self._answer(window, seq))
         self._watermark = max(self._watermark, self._assigner.end(max(windows)))
-        if train.hi - train.lo == 1:
-            return jump_track(train.lo, train.hi, track.start, seq, self._watermark)
-        body, last_step = track.split_at(seq)
-        return concat_tracks([body, jump_track(seq, train.hi, last_step.start, seq, self._watermark)])
+        return flushed_track(train, track, self._watermark)
 
     def _drop_panes(self) -> None:
         """Free panes whose last window has closed, and groups that are in no pane any more."""
@@ -418,8 +415,8 @@ class WindowAggregate(Operator):
         return len(self._aggregates.table.slots) * self._keys.alive
 
     def state_bytes(self) -> int:
-        """Return the bytes of all grids."""
-        return self._aggregates.nbytes()
+        """Return the bytes of all grids and of the keys."""
+        return self._keys.nbytes() + int(self._panes_with.nbytes) + self._aggregates.nbytes()
 
     def restore(self, state: dict[str, object]) -> None:
         """Take up a snapshot."""

@@ -13,12 +13,12 @@ from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.data.train import Train
 from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe
+from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.ordered_aggregate import equal_values
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.session_aggregate import ClosedSessions, Part, SessionAggregate
 from millstream.engine.operators.window_aggregate import WindowAggregate, WindowAnswer
@@ -88,28 +88,15 @@ class ChangingWindowAggregate(WindowAggregate):
             sorter = np.argsort(old.ids)
             found = np.clip(np.searchsorted(old.ids, new.ids, sorter=sorter), 0, len(old.ids) - 1)
             places = np.where(old.ids[sorter[found]] == new.ids, sorter[found], -1)
-        was = np.flatnonzero(places >= 0)
-        same = np.zeros(len(new.ids), dtype=np.bool_)
-        if old is not None and len(was):
-            pairs = zip(old.aggregates, new.aggregates, strict=True)
-            equal = [equal_values(a.take(places[was]), b.take(was)) for a, b in pairs]
-            same[was] = np.logical_and.reduce(equal) if equal else True
-        minus, plus = np.flatnonzero((places >= 0) & ~same), np.flatnonzero(~same)
-        return self._parts(window, seq, new, minus if old is None else places[minus], old, plus, minus)
-
-    def _parts(
-        self, window: int, seq: int, new: WindowAnswer, gone: Int64Array, old: WindowAnswer | None, plus: Int64Array, minus: Int64Array
-    ) -> list[Part]:
-        came = [c.take(plus) for c in (*new.keys, *new.aggregates)]
-        went = [] if old is None else [c.take(gone) for c in (*old.keys, *old.aggregates)]
-        columns = [concat_columns([a, b]) for a, b in zip(went, came, strict=True)] if went else came
-        at = np.concatenate((minus, plus))
-        kind = np.arange(len(at)) >= len(minus)
-        order = np.lexsort((kind, at))
+        was = places >= 0
+        after = [*new.keys, *new.aggregates]
+        before = [c.take(places[was]) for c in (*old.keys, *old.aggregates)] if old is not None else [c.slice(0, 0) for c in after]
+        changes = Changes(before, after, was, np.ones(len(was), dtype=np.bool_))
         start, end = self._assigner.start(window), self._assigner.end(window)
-        bounds = [Column(TIMESTAMP, np.full(len(at), b, dtype=np.int64)) for b in (start, end)]
-        shown = [*(c.take(order) for c in columns), *bounds, change_column(kind[order])]
-        return [(shown, np.full(len(at), seq, dtype=np.int64), np.full(len(at), end - 1, dtype=np.int64))]
+        for bound in (start, end):
+            changes.append(Column(TIMESTAMP, np.full(len(changes.groups), bound, dtype=np.int64)))
+        shown, groups = changes.ordered(changes.groups)
+        return [(shown, np.full(len(groups), seq, dtype=np.int64), np.full(len(groups), end - 1, dtype=np.int64))]
 
     def state_bytes(self) -> int:
         """Return the bytes of all grids and of what was shown."""

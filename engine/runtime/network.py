@@ -37,7 +37,7 @@ from millstream.engine.runtime.instantiator import Ids, Instantiator
 from millstream.engine.runtime.memory import Memory
 from millstream.engine.sharing.registry import Port, Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import ChoosePeriods, regroup, take_out_of_force
-from millstream.engine.synopses.late_runs import LateRule
+from millstream.engine.synopses.lateness import LateRule
 
 Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")

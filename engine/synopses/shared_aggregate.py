@@ -24,8 +24,7 @@ from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
 from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
 from millstream.engine.synopses.held import Held, layer_held
-from millstream.engine.synopses.late_rows import border_crossings, told_late
-from millstream.engine.synopses.late_runs import LateRule, late_frames, run_late
+from millstream.engine.synopses.lateness import LateRule, border_crossings, late_frames, run_late, told_late
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.early import EmptyWindows, empty_answer

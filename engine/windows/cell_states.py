@@ -15,7 +15,7 @@ from millstream.engine.aggregates.contract import Rows, StateKind, null_unless
 from millstream.engine.aggregates.sums import COUNTS
 from millstream.engine.aggregates.table import aggregate_of
 from millstream.engine.data.buffered import BufferedRows
-from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.column import Column, counted_rows
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
@@ -112,12 +112,8 @@ def _counting(call: AggregateCall) -> tuple[StatePart, ...]:
 
 def _chosen(rows: BufferedRows, cells: Int64Array, position: int | None, filter_: int | None, takes_nulls: bool) -> Rows:
     """Return the rows that count: argument not NULL and FILTER true."""
-    mask: Mask | None = None if position is None or takes_nulls else rows.columns[position].validity()
-    if filter_ is not None:
-        condition = rows.columns[filter_]
-        passed: Mask = condition.values if condition.valid is None else condition.values & condition.valid
-        mask = passed if mask is None else mask & passed
     column = None if position is None else rows.columns[position]
+    mask = counted_rows(None if takes_nulls else column, None if filter_ is None else rows.columns[filter_])
     if mask is None or mask.all():
         return Rows(cells, column, lambda: (rows.time, rows.ordinal))
     kept = None if column is None else column.filter(mask)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.key_maps import array_bytes
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -139,7 +140,7 @@ class PaneTable:
 
     def nbytes(self) -> int:
         """Return the bytes of all grids."""
-        return sum(g.array.nbytes for g in self.grids)
+        return sum(array_bytes(g.array) for g in self.grids)
 
 
 class WindowSlots(list[int]):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.aggregates.contract import Fold, Rows
 from millstream.engine.aggregates.sums import COUNTS, HALF_BITS, UPPER_HALVES, WRAPPED_SUMS
-from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.column import Column, Mask, counted_rows
 from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.train import Train
 from millstream.engine.windows.cell_states import StatePart
@@ -82,12 +82,8 @@ class Batch:
         key = (position, filter_)
         if key in self._chosen:
             return self._chosen[key]
-        mask = None if position is None else self.column(position).validity()
-        if filter_ is not None:
-            column = self.column(filter_)
-            passed: Mask = column.values if column.valid is None else column.values & column.valid
-            mask = passed if mask is None else mask & passed
-        self._chosen[key] = mask
+        columns = [None if p is None else self.column(p) for p in key]
+        mask = self._chosen[key] = counted_rows(*columns)
         return mask
 
     def rows_of(self, position: int | None, filter_: int | None, *, takes_nulls: bool = False) -> Rows:

@@ -16,7 +16,7 @@ from millstream.engine.aggregates.ranked import Ranked, sort_order
 from millstream.engine.aggregates.table import aggregate_of
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import pause
-from millstream.engine.data.column import Column, Mask, concat_columns
+from millstream.engine.data.column import Column, Mask, concat_columns, counted_rows
 from millstream.engine.data.runs import expanded
 from millstream.engine.language.recipes import AggregateCall
 
@@ -54,11 +54,7 @@ class Ranges:
         return evaluate(call, column, starts, stops, turns)
 
     def _mask(self, column: Column | None, filter_: int | None) -> Mask | None:
-        mask = None if column is None else column.validity()
-        if filter_ is not None:
-            condition = self._column(filter_)
-            passed: Mask = condition.values if condition.valid is None else condition.values & condition.valid
-            mask = passed if mask is None else mask & passed
+        mask = counted_rows(column, None if filter_ is None else self._column(filter_))
         return None if mask is None or mask.all() else mask
 
     def _narrowed(self, mask: Mask | None) -> tuple[Int64Array, Int64Array]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
+from millstream.engine.data.key_maps import array_bytes
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.runs import run_sizes
 from millstream.engine.data.schema import Schema
@@ -215,7 +216,7 @@ class SessionStates:
 
     def nbytes(self) -> int:
         """Return the bytes of all arrays."""
-        return 34 * len(self._is_open) + sum(s.nbytes for s in self._states) + 16 * len(self._timers)
+        return 34 * len(self._is_open) + sum(array_bytes(s) for s in self._states) + 16 * len(self._timers)
 
 
 def _part(sessions: Gone, mask: Mask) -> Gone:

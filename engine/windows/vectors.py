@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
+from millstream.engine.data.key_maps import array_bytes
 from millstream.engine.data.runs import expanded, run_sizes, run_starts
 from millstream.engine.data.schema import Schema
 
@@ -127,7 +128,7 @@ class Vectors:
 
     def nbytes(self) -> int:
         """Return the bytes of the arena."""
-        return sum(c.nbytes for c in self.columns)
+        return sum(array_bytes(c) for c in self.columns)
 
 
 class StoredColumns:

@@ -35,7 +35,7 @@ class QueryState:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """See the module's text. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`)."""
+    """What stands at the arrival number `at`. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`)."""
 
     at: int
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)

@@ -44,7 +44,7 @@ class JournalBounds:
 
 
 class Journaling:
-    """See the module's text. `numbers` has the durable streams and tables by name, with their numbers in the catalogue."""
+    """The journal of a host. `numbers` has the durable streams and tables by name, with their numbers in the catalogue."""
 
     def __init__(self, host: EngineHost, directory: Path, bounds: JournalBounds, disk: Disk) -> None:
         self.host = host

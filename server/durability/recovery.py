@@ -46,7 +46,7 @@ class _Fed:
 
 
 class Recovery:
-    """See the module's text. `defer` takes queries while the catalogue comes back; `run` does the rest and returns what went wrong."""
+    """The replay of a journal. `defer` takes queries while the catalogue comes back; `run` does the rest and returns what went wrong."""
 
     def __init__(self, host: EngineHost, journaling: Journaling) -> None:
         self.host = host

@@ -55,7 +55,7 @@ class Confinement:
 
 
 class FunctionProcess:
-    """See the module's text. May be called from any thread; calls take turns. `missing` names the locks that this system lacks."""
+    """The process of one function. May be called from any thread; calls take turns. `missing` names the locks that this system lacks."""
 
     def __init__(self, definition: FunctionDefinition, source: str, confinement: Confinement | None = None) -> None:
         from millstream.protocol.batches import BatchDecoder  # a script without functions needs no protocol

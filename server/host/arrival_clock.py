@@ -27,7 +27,7 @@ BELIEVED_AFTER_NS = 10 * NS_PER_S  # longer than it takes to see a wrong time an
 
 
 class ArrivalClock:
-    """See the module's text. Any thread may ask. `report(kind, message)` is told of jumps, by whoever asks first after one."""
+    """The clock of arrival time. Any thread may ask. `report(kind, message)` is told of jumps, by whoever asks first after one."""
 
     def __init__(
         self, report: Report = lambda kind, message: None, monotonic_ns: ClockNs = time.monotonic_ns, system_ns: ClockNs = time.time_ns

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from millstream.engine.data.column import Column
@@ -37,13 +38,15 @@ from millstream.server.host.contract import Context, Durability, HeldRows, KeptR
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryBook, base_streams
-from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
 from millstream.server.host.runtime import Runtime, RuntimeFactory
 from millstream.server.host.server_files import FileRules
 from millstream.server.host.sharing import late_rule, period_chooser
 from millstream.server.host.side_streams import DirectFeeder, Feeder, error_columns, late_columns
 from millstream.server.journal.store import Store, StoredRun
 from millstream.server.results.outcome import Outcome
+
+if TYPE_CHECKING:
+    from millstream.server.host.recordings import ArrivalRecording, DecisionRecording
 
 SEEN_S = 1.0  # how long a FETCH waits for a query to have seen what arrived before it
 SEEN_STEP_S = 0.001

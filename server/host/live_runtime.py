@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 from millstream.engine.data.graph import ClassId, GraphDelta, OperatorId, QueryId
 from millstream.engine.data.work import WorkOrder, WorkReceipt
@@ -19,8 +20,10 @@ from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.arrival_clock import ArrivalClock
-from millstream.server.host.recordings import ArrivalRecording
 from millstream.server.host.runtime import Measured, arrivals, splicer
+
+if TYPE_CHECKING:
+    from millstream.server.host.recordings import ArrivalRecording
 
 
 class LiveRuntime:

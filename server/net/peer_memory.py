@@ -21,7 +21,7 @@ class Holder(Protocol):
 
 
 class PeerMemory:
-    """See the module's text. The event loop's thread alone; `bytes_max` is the setting `connections_bytes_max`."""
+    """What peers hold. The event loop's thread alone; `bytes_max` is the setting `connections_bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

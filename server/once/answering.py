@@ -26,7 +26,7 @@ TRAIN_ROWS = 16_384
 
 
 class PrivateEngine:
-    """See the module's text. `late` and `failed` count rows, as the notices of the answer say."""
+    """A network of its own, which answers once. `late` and `failed` count rows, as the notices of the answer say."""
 
     def __init__(self) -> None:
         self.network = Network(self)

@@ -8,7 +8,16 @@ from typing import Any
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
-from millstream.server.results.render import NamedResult
+
+
+@dataclass(frozen=True, slots=True)
+class NamedResult:
+    """The whole answer of one SELECT, or the table that a SHOW, DESCRIBE or EXPLAIN gave; `plan` is what EXPLAIN shows as json."""
+
+    name: str
+    schema: Schema
+    batches: Iterable[Any]
+    plan: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,9 @@ from millstream.server.host.runtime import Runtime
 from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.host.virtual_runtime import VirtualRuntime
 from millstream.server.journal.store import Store
-from millstream.server.results.outcome import Outcome
-from millstream.server.results.outcome_table import outcome_result
-from millstream.server.results.render import NamedResult
-from millstream.server.run.collecting import Collector
+from millstream.server.results.outcome import NamedResult, Outcome
 from millstream.server.run.order import FedStreams, merged_order
+from millstream.server.run.output import Collector, outcome_result
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches

@@ -75,7 +75,8 @@ def show(directory: Path, streams: tuple[str, ...], format_: str, arrival: bool,
     from millstream.server.journal.catalogue_copy import read_catalogue
     from millstream.server.journal.disk import SystemDisk
     from millstream.server.journal.reading import files_of
-    from millstream.server.results.render import NamedResult, write_results
+    from millstream.server.results.outcome import NamedResult
+    from millstream.server.run.output import write_results
 
     with _held(directory):
         disk = SystemDisk()

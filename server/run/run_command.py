@@ -58,8 +58,8 @@ def command(
     from millstream.server.lean import keep_pandas_out
 
     keep_pandas_out()
-    from millstream.server.results.render import write_results
     from millstream.server.run.embedded import Replay, run_replay
+    from millstream.server.run.output import write_results
 
     try:
         text = script.read_text("utf-8")

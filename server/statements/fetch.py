@@ -28,8 +28,7 @@ from millstream.server.once.held import (
     without_sides,
 )
 from millstream.server.results.net_rows import net_rows
-from millstream.server.results.outcome import Outcome
-from millstream.server.results.render import NamedResult
+from millstream.server.results.outcome import NamedResult, Outcome
 from millstream.server.results.trains import ResultShape
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ class _Plans:
 
 
 class RuntimeOptimiser:
-    """See the module's text. `settle_s` is the settling time; all other times follow from it."""
+    """The run-time optimiser. `settle_s` is the settling time; all other times follow from it."""
 
     def __init__(self, host: EngineHost, watch: QosWatch, settle_s: float) -> None:
         self.host = host

@@ -36,7 +36,7 @@ def target_of(options: QueryOptions, node: ClassNode) -> ServiceTarget:
 
 @dataclass(slots=True)
 class QosWatch:
-    """See the module's text. `verdicts` by the query's name, of queries that have a target and run (not paused)."""
+    """Whether queries keep their targets. `verdicts` by the query's name, of queries that have a target and run (not paused)."""
 
     host: EngineHost
     monitor: Monitor = field(default_factory=Monitor)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from millstream.engine.aggregates.table import aggregate_names
 from millstream.engine.language.parse import parse_script
-from millstream.server.results.render import write_results
 from millstream.server.run.embedded import Replay, run_replay
+from millstream.server.run.output import write_results
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(sql|csv|jsonl|json|error|python)(?: ([\w.]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

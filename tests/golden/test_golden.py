@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from millstream.scheduler.catalog import CATALOG
-from millstream.server.results.render import write_results
 from millstream.server.run.embedded import Outcomes, Replay, run_replay
+from millstream.server.run.output import write_results
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(p.stem for p in CASES.glob("*.sql"))
