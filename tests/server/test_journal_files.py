@@ -143,7 +143,7 @@ def test_rows_whose_bytes_look_like_a_record_are_never_taken_for_one() -> None:
     disk.files[segment_path(JOURNAL, 0)][HEADER_BYTES] ^= 1
     start = start_over(disk, ledger)
     assert f"byte {HEADER_BYTES}: a record is damaged that the disk had" in start.refused
-    assert "have 2 rows at most" in start.refused
+    assert "what is damaged has 1 row at most" in start.refused
 
 
 def test_the_number_of_a_dropped_stream_is_never_given_again_and_a_catalogue_that_would_is_refused(tmp_path: Path) -> None:
