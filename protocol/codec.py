@@ -150,8 +150,11 @@ def _fields_of(message: Message) -> dict[str, Any]:
     return fields
 
 
-def unpack(header: memoryview | bytes) -> dict[str, Any]:
-    """Return the map in `header`, within all bounds. RemoteProtocolError if it is not one."""
+def unpack(header: memoryview | bytes, nested_bytes_max: int | None = None) -> dict[str, Any]:
+    """Return the map in `header`, within all bounds. RemoteProtocolError if it is not one.
+
+    `nested_bytes_max` bounds the lists and maps in it, for a peer that sends no rows: those are counted by their bytes, before any is made.
+    """
     length = len(header)
     hooks: dict[str, Any] = {}
     if length <= limits.UNCHECKED_HEADER_BYTES:
@@ -164,7 +167,9 @@ def unpack(header: memoryview | bytes) -> dict[str, Any]:
                 return fields
     else:
         _walk(header)
-        if length > limits.UNCOUNTED_HEADER_BYTES:
+        if nested_bytes_max is not None:
+            _check_nested(header, nested_bytes_max)
+        elif length > limits.UNCOUNTED_HEADER_BYTES and _containers_at_most(header) > limits.CONTAINERS_MAX:
             count = _container_counter()
             hooks = {"list_hook": count, "object_hook": count}
     try:
@@ -186,6 +191,7 @@ _BOUNDS = {
     "max_ext_len": 0,
     "ext_hook": _refuse_extension,  # an extension of no bytes passes the length
 }
+_CONTAINERS = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))  # what begins a map or a list in msgpack
 _SHORT = limits.UNCHECKED_HEADER_BYTES
 _unpack_short = partial(msgpack.unpackb, max_array_len=_SHORT, max_map_len=_SHORT, **_BOUNDS)
 
@@ -215,6 +221,34 @@ def _walk(header: memoryview | bytes) -> None:
         raise RemoteProtocolError(f"header is not msgpack: {error or type(error).__name__}") from error
     if walker.tell() != len(header):
         raise RemoteProtocolError(f"header has {len(header) - walker.tell()} bytes after its map")
+
+
+def _check_nested(header: memoryview | bytes, nested_bytes_max: int) -> None:
+    """Refuse a map whose values are lists and maps of more bytes than that in all. What is no map is refused elsewhere."""
+    walker = msgpack.Unpacker(max_buffer_size=limits.HEADER_BYTES_MAX)
+    walker.feed(header)
+    try:
+        fields = walker.read_map_header()
+    except (msgpack.exceptions.UnpackException, ValueError):
+        return
+    nested_bytes = 0
+    for _ in range(fields):
+        walker.skip()  # the name
+        begins = walker.tell()
+        walker.skip()
+        if _is_container(header[begins]):
+            nested_bytes += walker.tell() - begins
+    if nested_bytes > nested_bytes_max:
+        raise RemoteProtocolError(f"lists and maps of {nested_bytes} bytes are over the limit of {nested_bytes_max}", "limit")
+
+
+def _is_container(first_byte: int) -> bool:
+    return first_byte in _CONTAINERS
+
+
+def _containers_at_most(header: memoryview | bytes) -> int:
+    """Return how many lists and maps there can be: bytes that may begin one. Counting the ones there are takes a call for each."""
+    return len(header) - len(bytes(header).translate(None, _CONTAINERS))
 
 
 def _container_counter() -> Callable[[Any], Any]:

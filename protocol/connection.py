@@ -64,6 +64,7 @@ class Connection:
         self.last_frame_bytes = 0  # length on the wire of the message given last
         self._short_bytes = 0  # of the frame whose fields `_take_short_rows` gave last
         self._frame_bytes_max = frame_bytes_max
+        self._nested_bytes_max: int | None = None
         self._peer_frame_bytes_max = limits.GREETING_FRAME_BYTES_MAX
         self._dialogue = Dialogue()
         self._encoder = Encoder()
@@ -130,14 +131,16 @@ class Connection:
         """Return the number of the next rows on a channel. KeyError if it is not open."""
         return self._dialogue.channels[channel].number + 1
 
-    def accept_frames_of(self, frame_bytes_max: int) -> None:
-        """Accept frames of at most so many bytes once the greeting is over: a server does not know sooner who its peer is.
+    def accept_no_rows(self, frame_bytes_max: int) -> None:
+        """Expect a peer that sends no rows, so that its frames are small: a server does not know before the greeting who its peer is.
 
-        Raises ValueError unless it lies between what is accepted in the greeting and what this end was made for.
+        Once the greeting is over frames may have `frame_bytes_max`, and the lists and maps in one `limits.NESTED_BYTES_MAX`. Raises
+        ValueError unless `frame_bytes_max` lies between what is accepted in the greeting and what this end was made for.
         """
         if not limits.GREETING_FRAME_BYTES_MAX <= frame_bytes_max <= self._frame_bytes_max:
             raise ValueError(f"frame_bytes_max must be {limits.GREETING_FRAME_BYTES_MAX} to {self._frame_bytes_max}")
         self._frame_bytes_max = frame_bytes_max
+        self._nested_bytes_max = limits.NESTED_BYTES_MAX
 
     def discard_received(self) -> None:
         """Let go of what has been read and not been given as events: the connection is about to be closed."""
@@ -251,7 +254,7 @@ class Connection:
                 return None
             header, payload, length = frame
             self.frames_received += 1
-            fields = unpack(header)
+            fields = unpack(header, self._nested_bytes_max)
             if payload is not None or fields.get("kind") != "row":
                 return fields, payload, length
             self._take_row(fields, length, chunks)

@@ -36,6 +36,10 @@ CONTAINERS_MAX = 262_144
 ARRAY_ITEMS_MAX = 131_072
 MAP_ITEMS_MAX = 16_384
 
+# Bytes of all lists and maps in a header of a peer that sends no rows (plans, options): an empty list takes one byte and 64 in memory. Text
+# beside them, a statement's, is bounded by the frame alone.
+NESTED_BYTES_MAX = 64 * 1024
+
 # Rows of one `Rows` message, and of one `Train`: what one ack settles at once.
 MESSAGE_ROWS_MAX = 65_536
 TRAIN_ROWS_MAX = 1_048_576

@@ -5,10 +5,12 @@ Each of them knows those below it alone. The live server, `millstream run`, benc
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.effort import bounded_effort
 from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.sharing.names import DEFAULT
@@ -89,8 +91,14 @@ def restore(host: EngineHost, journaling: Journaling | None, *, policy_too: bool
     """Bring the stored catalogue back (case C37): definitions in their order, then queries in the state their user wants.
 
     `policy_too`: the policy that was set last is used again; whoever starts the server with one means that one.
-    Returns a sentence for each thing that could not be brought back, which stays stored.
+    Returns a sentence for each thing that could not be brought back, which stays stored. What was accepted once is planned whatever work
+    that takes: another release may count it differently.
     """
+    with bounded_effort(sys.maxsize):
+        return _restored(host, journaling, policy_too)
+
+
+def _restored(host: EngineHost, journaling: Journaling | None, policy_too: bool) -> list[str]:
     problems: list[str] = []
     recovery = None
     if journaling is not None:

@@ -123,7 +123,7 @@ def number_literal(text: str) -> Literal:
 
 
 BINDING_STEPS = 12  # of limits.WORK_MAX: finding the types of a node takes longer than passing it by
-COPY_STEPS = 4  # for each node of an expression that is used once more: every pass meets it
+COPY_STEPS = 20  # for each node of an expression that is used once more: every pass meets it
 
 
 class ExpressionBinder:

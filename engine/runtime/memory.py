@@ -90,6 +90,12 @@ class Memory:
                     use.waiting += waiting
         return use
 
+    def _held_at_most(self, query: RunningQuery) -> int:
+        """Return no less than a query holds: what it shares is counted whole, so that no shares among hundreds need to be found."""
+        operators = query.blueprint.operators
+        waiting = sum(cursor.waiting_bytes for operator in operators for cursor in operator.inputs)
+        return query.results_bytes() + waiting + sum(operator.state_bytes + operator.unseen_bytes for operator in operators)
+
     def _part(self, operator: RunningOperator, query: RunningQuery) -> int:
         held = operator.state_bytes + operator.unseen_bytes if operator.logic.stateful and operator.outputs else 0
         if operator.queries <= 1 or not held:
@@ -131,7 +137,7 @@ class Memory:
     def _judge(self, query: RunningQuery, operator: OperatorId) -> None:
         """End a query that holds more than it may; what has only passed its operators may have gone again, so they are asked first."""
         bound = self.bound_of(query)
-        if self.use_of(query).held <= bound or query.node.id in self._leaving:
+        if self._held_at_most(query) <= bound or self.use_of(query).held <= bound or query.node.id in self._leaving:
             return
         for running in query.blueprint.operators:
             self._ask(running)

@@ -43,15 +43,10 @@ def parts_of(call: AggregateCall, inputs: Schema) -> tuple[Part, ...]:
 class Folded(Accumulator):
     """An aggregate that is read off states. These are folded elsewhere, as others may read them too."""
 
-    folds = False
-
     def __init__(self, call: AggregateCall, argument: DataType, states: Sequence[PaneStates], counts: ValueCounts | None) -> None:
         super().__init__(call.type)
         self._call, self._argument = call, argument
         self._states, self._counts = states, counts
-
-    def update(self, batch: Batch) -> None:
-        """Nothing of its own."""
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the answer from the states of the panes put together."""

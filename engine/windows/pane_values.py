@@ -37,15 +37,14 @@ WAITING_ROWS_MAX = 16_384
 class Accumulator(ABC):
     """One aggregate over all panes. `type` is the type of the answer.
 
-    One that reads what others keep, and has nothing to fold by itself, says so with `folds` False.
+    Most read what is kept for all; one that has rows to fold by itself says so with `folds`.
     """
 
-    folds: bool = True
+    folds: bool = False
 
     def __init__(self, type_: DataType) -> None:
         self.type = type_
 
-    @abstractmethod
     def update(self, batch: Batch) -> None:
         """Fold rows in."""
 
@@ -161,16 +160,11 @@ class ValueTallies:
 class Frequencies(Accumulator):
     """One such aggregate over all panes; the values are the tallies'."""
 
-    folds = False
-
     def __init__(self, call: AggregateCall, tallies: ValueTallies) -> None:
         super().__init__(call.type)
         self._call = replace(call, arguments=(0,), filter=None, distinct=False)
         self._distinct = call.distinct
         self._tallies = tallies
-
-    def update(self, batch: Batch) -> None:
-        """Nothing of its own."""
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the answer for groups `ids` over panes."""
@@ -208,6 +202,8 @@ class Kept:
 
 class Collected(Accumulator):
     """Any aggregate that `ranges.py` can evaluate, over all values. In a window values stand by event time, ties by arrival (K13)."""
+
+    folds = True
 
     def __init__(self, call: AggregateCall, argument: DataType, table: PaneTable) -> None:
         super().__init__(call.type)
@@ -250,6 +246,8 @@ class Collected(Accumulator):
 
 class Sketched(Accumulator):
     """One APPROX_ aggregate over all panes. Rows wait until there are enough of them to be worth a sort by group."""
+
+    folds = True
 
     def __init__(self, call: AggregateCall, argument: DataType, table: PaneTable) -> None:
         super().__init__(call.type)

@@ -48,7 +48,7 @@ def handle_hello(session: Session, message: say.Hello) -> None:
     session.client_id = None if message.client_id is None else f"{role.word}:{message.client_id}"
     if role is Role.READER:
         config = application.config
-        session.connection.accept_frames_of(min(config.frame_bytes_max, config.reader_frame_bytes_max))
+        session.connection.accept_no_rows(min(config.frame_bytes_max, config.reader_frame_bytes_max))
     session.send(say.Welcome(agreed, application.program, application.server_id, role.word, _limits(session)))
     client_id = session.client_id and session.client_id[:LOGGED_NAME_MAX]
     session.log.info("connected", role=role.word, agent=message.agent[:LOGGED_NAME_MAX], client_id=client_id)

@@ -53,7 +53,7 @@ class Swapping(SqlEngine):
         super().__init__(STREAM, OTHER, TABLE, SECOND_TABLE, sharing=sharing, **how)
         self.logical: dict[str, LogicalQuery] = {}
 
-    def start(self, text: str) -> None:
+    def begin(self, text: str) -> None:
         planned = plan_select(text, self.catalog)
         self.logical["q"] = planned.logical
         self.select(text, "q")
@@ -114,7 +114,7 @@ def played(text: str, seed: int, *, swaps: bool, sharing: bool, train: int | Non
     engine.put("u", [(v, v % 4, "+") for v in range(1, 9)])
     for name, twin in TWINS.items():  # where sharing is on the query uses what serves them, and they what serves it
         engine.select(twin, name)
-    engine.start(text)
+    engine.begin(text)
     root = taken_apart(engine.logical["q"].root)
     pending = None
     for what, told in history(draw, 16):
@@ -158,7 +158,7 @@ def test_answers_and_accounts_are_the_same_with_changes_of_plan_at_random_points
 
 def test_the_old_plan_answers_the_rows_before_the_arrival_number_and_the_new_one_those_from_it_on() -> None:
     engine = Swapping(sharing=False)
-    engine.start(QUERIES[0])
+    engine.begin(QUERIES[0])
     engine.put("s", [(1, 1, 5, "x"), (2, 1, 6, "x")])
     delta = engine.begin_swap(taken_apart(engine.logical["q"].root))
     engine.put("s", [(3, 1, 7, "x")])
@@ -175,7 +175,7 @@ def test_the_old_plan_answers_the_rows_before_the_arrival_number_and_the_new_one
 
 def test_a_change_of_plan_that_is_given_up_leaves_the_old_plan_at_work() -> None:
     engine = Swapping(sharing=True)
-    engine.start(QUERIES[1])
+    engine.begin(QUERIES[1])
     engine.put("s", [(SECOND, 1, 5, "x")])
     delta = engine.begin_swap(taken_apart(engine.logical["q"].root))
     engine.put("s", [(2 * SECOND, 1, 6, "x")])
@@ -190,20 +190,20 @@ def test_a_change_of_plan_that_is_given_up_leaves_the_old_plan_at_work() -> None
 
 def test_what_cannot_be_handed_over_is_refused_by_name() -> None:
     engine = Swapping(sharing=True)
-    engine.start(QUERIES[2])
+    engine.begin(QUERIES[2])
     engine.select(QUERIES[2], "twin")
     with pytest.raises(Unsupported, match="serve other queries"):
         engine.begin_swap(engine.logical["q"].root)
     assert set(engine.network.queries) == {d.query.id for d in engine.deltas.values()}
     shed = Swapping(sharing=False)
-    shed.start(QUERIES[0])
+    shed.begin(QUERIES[0])
     node = ClassNode(ClassId(1), "low", may_shed=True)
     shed.deltas["q"] = shed.network.add_query("q", physical_of(shed.logical["q"], shed.logical["q"].root), None, class_node=node)
     shed.network.attach(shed.deltas["q"].query.id)
     with pytest.raises(Unsupported, match="may be shed"):
         shed.begin_swap(shed.logical["q"].root, node)
     alone = Swapping(sharing=False)
-    alone.start(QUERIES[2])
+    alone.begin(QUERIES[2])
     other = plan_select(QUERIES[3], alone.catalog).logical.root
     with pytest.raises(Unsupported, match="differ in operators that keep state"):
         alone.begin_swap(other)
@@ -211,7 +211,7 @@ def test_what_cannot_be_handed_over_is_refused_by_name() -> None:
 
 def test_selections_are_ordered_by_what_they_drop_for_what_they_cost() -> None:
     engine = Swapping(sharing=False)
-    engine.start(QUERIES[0])
+    engine.begin(QUERIES[0])
     root = taken_apart(engine.logical["q"].root)
     recipes = [n.recipe for n in _physical(physical_of(engine.logical["q"], root).root)]
     dear, good, poor = (r for r in recipes if isinstance(r, SelectRecipe))
@@ -230,21 +230,21 @@ def test_selections_are_ordered_by_what_they_drop_for_what_they_cost() -> None:
 
 def test_a_join_with_a_table_that_drops_most_goes_before_one_that_drops_nothing_and_columns_stay_where_they_were() -> None:
     engine = Swapping(sharing=False)
-    engine.start("SELECT s.k, t.w, u.x FROM s JOIN t ON s.k = t.k JOIN u ON s.v = u.v")
+    engine.begin("SELECT s.k, t.w, u.x FROM s JOIN t ON s.k = t.k JOIN u ON s.v = u.v")
     root = engine.logical["q"].root
     lookups = {"t": Did(10_000, 10_000, 5_000_000), "u": Did(10_000, 100, 5_000_000)}
     found = alternatives(root, Measured({}, lookups))
     assert [one.key for one in found] == ["join with u, join with t"]
     assert [a.name for a in found[0].root.attributes] == ["k", "w", "x"]
-    engine.start("SELECT s.k, t.w, u.x FROM s JOIN t ON s.k = t.k JOIN u ON t.w = u.v")  # u needs a column of t
+    engine.begin("SELECT s.k, t.w, u.x FROM s JOIN t ON s.k = t.k JOIN u ON t.w = u.v")  # u needs a column of t
     assert alternatives(engine.logical["q"].root, Measured({}, lookups)) == []
 
 
 def test_too_few_rows_and_conditions_that_can_fail_change_nothing() -> None:
     engine = Swapping(sharing=False)
-    engine.start("SELECT v FROM s WHERE 10 / v > 1 AND name LIKE 'x%'")
+    engine.begin("SELECT v FROM s WHERE 10 / v > 1 AND name LIKE 'x%'")
     assert alternatives(engine.logical["q"].root, Measured()) == []
-    engine.start("SELECT v FROM s WHERE v > 1 AND k < 3")  # cheap ones are tested together
+    engine.begin("SELECT v FROM s WHERE v > 1 AND k < 3")  # cheap ones are tested together
     assert alternatives(engine.logical["q"].root, Measured()) == []
 
 

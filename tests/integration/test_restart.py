@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+from millstream.client.errors import MillstreamError
+
 from tests.support.live_server import rows_of, running
 
 
@@ -37,3 +40,23 @@ def test_after_a_restart_stopped_queries_are_stopped_and_others_run_with_their_o
     asyncio.run(first())
     asyncio.run(again("stopped"))
     asyncio.run(again("stopped"))
+
+
+def test_what_was_accepted_once_is_planned_at_a_restart_whatever_work_that_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def first() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            await client.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us")
+            await client.execute("CREATE STREAM even AS SELECT ts, v FROM s WHERE v % 2 = 0")
+            await client.execute("CREATE QUERY q AS SELECT v FROM even WHERE v > 1")
+
+    async def again() -> None:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            assert [(r["name"], r["state"]) for r in await client.execute("SHOW QUERIES")] == [("q", "running")]
+            with pytest.raises(MillstreamError, match="more than 3 steps"):
+                await client.execute("CREATE QUERY r AS SELECT v FROM even WHERE v > 1")
+
+    asyncio.run(first())
+    monkeypatch.setattr("millstream.engine.plan.plan.WORK_MAX", 3)
+    asyncio.run(again())

@@ -211,3 +211,48 @@ def test_a_second_hello_in_the_same_read_is_refused() -> None:
     hello = joined(client.send(Hello([1])))
     with pytest.raises(RemoteProtocolError, match="may not say hello in state greeting"):
         list(server.receive_data(hello + hello))
+
+
+def statement_of(**fields: object) -> bytes:
+    return bytes(msgpack.packb({"kind": "submit", "request": 1, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "fits"),
+    [
+        ({"sql": "x" * 1_000_000}, True),
+        ({"plan": {"columns": ["c"] * 20_000}}, True),
+        ({"plan": {"columns": [[]] * 70_000}}, False),
+        ({"plan": {"a": "x" * 70_000}}, False),
+        ({"plan": {"a": []}, "options": {"b": [[]] * 65_600}}, False),
+        ({"plan": {"columns": [[]] * 40_000}, "options": {"b": [[]] * 40_000}}, False),
+        ({"sql": "x" * 900_000, "options": {"b": [1] * 60_000}}, True),
+    ],
+)
+def test_lists_and_maps_of_a_peer_that_sends_no_rows_are_counted_before_any_is_made(fields: dict[str, object], fits: bool) -> None:
+    header = statement_of(**fields)
+    unpacked = dict(unpack(header))
+    if fits:
+        assert unpack(header, limits.NESTED_BYTES_MAX) == unpacked
+        return
+    tracemalloc.start()
+    with pytest.raises(RemoteProtocolError, match="lists and maps of") as caught:
+        unpack(header, limits.NESTED_BYTES_MAX)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert caught.value.code == "limit"
+    assert peak < 2 * len(header) + 1_100_000  # what walks it sets a megabyte aside; a list of each byte would take 64 times the header
+
+
+@given(st.binary(max_size=3_000))
+def test_a_long_header_of_any_bytes_is_refused_or_read_alike_with_the_bound(tail: bytes) -> None:
+    header = b"\x84\xa4kind\xa6submit\xa7request\x01\xa3sql\xda\x04\x00" + b"x" * 1_024 + b"\xa4plan" + tail
+    try:
+        expected: object = unpack(header)
+    except RemoteProtocolError as error:
+        expected = type(error)
+    try:
+        found: object = unpack(header, limits.NESTED_BYTES_MAX)
+    except RemoteProtocolError as error:
+        found = type(error)
+    assert found == expected

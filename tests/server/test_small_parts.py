@@ -22,7 +22,7 @@ from millstream.server.config import Config
 from millstream.server.errors import Denied
 from millstream.server.host.intake import Places
 from millstream.server.host.side_streams import DeferredFeeder
-from millstream.server.journal.records import ROWS, Record, decode, encode, rows_data
+from millstream.server.journal.records import ROWS, Record, encode, find, record_of, rows_data
 from millstream.server.journal.store import Store
 from millstream.server.logs import LOG_BYTES_MAX, LogLines, configure_logs, finish_logs, logger
 from millstream.server.net.loop import Bridge, Outbox
@@ -296,7 +296,7 @@ def test_results_that_wait_hold_the_publishers_of_their_own_stream_alone() -> No
         busy, calm = WaitingResults(), WaitingResults()
         for name, waiting in (("busy", busy), ("calm", calm)):
             feed = Feed(name, ResultLog("a", 0, 0), Bounds(1), hold_for_first=False)
-            application.feeds.by_query[name] = QueryFeed(feed, Schema(()), (f"s_{name}", "s_both"), waiting)
+            application.feeds.by_query[name] = QueryFeed(feed, Schema(()), (f"s_{name}", "s_both"), waiting, None, 1 << 20)
         for _ in range(WAITING_TRAINS_MAX + 1):
             application.bridge.post(lambda: busy.take(8))
             busy.add(8)
@@ -335,10 +335,11 @@ def test_what_is_posted_while_the_bridge_is_drained_lets_the_loop_see_to_others_
 def test_rows_read_from_a_journal_lie_aligned_and_hold_nothing_of_what_stood_beside_them() -> None:
     schema = Schema((Field("v", BIGINT), Field("t", TEXT)))
     columns = [Column(BIGINT, np.arange(5)), Column(TEXT, pa.array(["a", "bb", "", "c", "d"]))]
-    written = encode(Record(ROWS, 1, 0, 5, 7, {"fed": ["q", 1]}, rows_data(schema, columns)))
+    buffers, _check = encode(Record(ROWS, 1, 0, 5, 7, {"fed": ["q", 1]}, rows_data(schema, columns)), 0, 0)
+    written = b"".join(buffers)
     for shift in range(8):
         segment = memoryview(b"x" * shift + written)
-        record, _ = decode(segment, shift)
+        record = record_of(segment, find(segment, shift, 0))
         numbers, texts = record.columns(schema)
         held = [*texts.values.buffers(), pa.py_buffer(numbers.values)]
         assert [b.address % 8 for b in held if b is not None] == [0, 0, 0]

@@ -85,6 +85,7 @@ def limits_table() -> str:
         "ARRAY_ITEMS_MAX",
         "MAP_ITEMS_MAX",
         "CONTAINERS_MAX",
+        "NESTED_BYTES_MAX",
         "ANSWER_CREDIT_BYTES",
         "REQUESTS_MAX",
         "CHANNELS_MAX",
