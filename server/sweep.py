@@ -12,6 +12,7 @@ from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
 from millstream.server.errors import ServerError, StorageError
 from millstream.server.host import running
+from millstream.server.watch.memory_watch import give_back
 
 if TYPE_CHECKING:
     from millstream.server.app import Application
@@ -78,8 +79,8 @@ class Sweep:
         self._pass_time()
         if application.host.unfed:
             application.host.feed_held()
-        if self._round % MEMORY_ROUNDS == 0:
-            application.memory.look()
+        if self._round % MEMORY_ROUNDS == 0 and application.memory.look() and not application.stopping:
+            application.loop.create_task(application.call(give_back))
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from millstream.server import sweep
 
 from tests.support.live_server import Harness, run, until
 
@@ -215,5 +216,23 @@ def test_a_query_with_a_small_bound_keeps_few_results() -> None:
         await until(lambda: host.counts(host.queries.get("q")).get("queued") == 0, "all is worked off")
         assert host.queries.get("q").failure is None
         assert harness.server.application.feeds.of("q").feed.log.kept_bytes <= 100_000
+
+    run(test, within_s=30.0)
+
+
+def test_what_the_allocator_keeps_goes_back_to_the_system_once_a_query_has_ended_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(sweep, "give_back", lambda: given_back.append(1))
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(CREATE)
+        await client.submit("SELECT t, COUNT(*) AS n FROM s GROUP BY t EMIT FINAL WITH (memory_bytes_max = 1000000)", name="groups")
+        await client.publish("s", rows(0, 4_000))
+        assert not given_back
+        for start in range(4_000, 40_000, 4_000):
+            await client.publish("s", rows(start, start + 4_000))
+        await until(lambda: len(given_back) == 1, "it was given back once")
+        assert not network_of(harness).queries
 
     run(test, within_s=30.0)
