@@ -236,3 +236,20 @@ def test_what_the_allocator_keeps_goes_back_to_the_system_once_a_query_has_ended
         assert not network_of(harness).queries
 
     run(test, within_s=30.0)
+
+
+def test_an_unnamed_query_whose_reader_was_too_slow_is_dropped_and_a_named_one_goes_on() -> None:
+    async def test(harness: Harness) -> None:
+        publisher, reader = await harness.client(), await harness.client()
+        await publisher.execute(CREATE)
+        await publisher.submit("SELECT k FROM s", name="named")
+        submitted = await reader.submit("SELECT REPEAT(t, 100) AS t FROM s")
+        subscription = await reader.subscribe(submitted.name)
+        network = network_of(harness)
+        for start in range(0, 60_000, 2_000):
+            await publisher.publish("s", rows(start, start + 2_000))
+        await until(lambda: len(network.queries) == 1, "the one that nobody reads is gone")
+        assert [q.node.name for q in network.queries.values()] == ["named"]
+        assert (await ended(subscription)).reason == "slow"
+
+    run(test, within_s=30.0, subscriber_bytes_max=65_536)
