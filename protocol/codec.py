@@ -169,7 +169,7 @@ def unpack(header: memoryview | bytes, nested_bytes_max: int | None = None) -> d
         _walk(header)
         if nested_bytes_max is not None:
             _check_nested(header, nested_bytes_max)
-        elif length > limits.UNCOUNTED_HEADER_BYTES:
+        elif length > limits.UNCOUNTED_HEADER_BYTES and _containers_at_most(header) > limits.CONTAINERS_MAX:
             count = _container_counter()
             hooks = {"list_hook": count, "object_hook": count}
     try:
@@ -191,6 +191,7 @@ _BOUNDS = {
     "max_ext_len": 0,
     "ext_hook": _refuse_extension,  # an extension of no bytes passes the length
 }
+_CONTAINERS = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))  # what begins a map or a list in msgpack
 _SHORT = limits.UNCHECKED_HEADER_BYTES
 _unpack_short = partial(msgpack.unpackb, max_array_len=_SHORT, max_map_len=_SHORT, **_BOUNDS)
 
@@ -242,7 +243,12 @@ def _check_nested(header: memoryview | bytes, nested_bytes_max: int) -> None:
 
 
 def _is_container(first_byte: int) -> bool:
-    return 0x80 <= first_byte <= 0x9F or 0xDC <= first_byte <= 0xDF
+    return first_byte in _CONTAINERS
+
+
+def _containers_at_most(header: memoryview | bytes) -> int:
+    """Return how many lists and maps there can be: bytes that may begin one. Counting the ones there are takes a call for each."""
+    return len(header) - len(bytes(header).translate(None, _CONTAINERS))
 
 
 def _container_counter() -> Callable[[Any], Any]:

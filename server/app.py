@@ -28,7 +28,7 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
-from millstream.server.errors import GivenUp, ServerError
+from millstream.server.errors import GivenUp, ServerError, StorageError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
 from millstream.server.host.arrival_clock import ArrivalClock, Report
@@ -371,8 +371,12 @@ class Application:
 
     async def finish_stream(self, name: str) -> None:
         """End a stream and wait until every running query that reads it has seen the end."""
-        await self._written_out(name)
-        seq = await self.call(self.host.end_stream, name)
+        try:
+            await self._written_out(name)
+            seq = await self.call(self.host.end_stream, name)
+        except StorageError:
+            self.host.intake(name).is_ending = False
+            raise
         while seq is not None and not self.host.have_seen(name, seq):
             await asyncio.sleep(SEEN_S)
         self.bridge.drain()

@@ -12,6 +12,8 @@ from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
 from millstream.server.errors import ServerError, StorageError
 from millstream.server.host import running
+from millstream.server.results.subscriptions import Feed
+from millstream.server.watch.memory_watch import give_back
 
 if TYPE_CHECKING:
     from millstream.server.app import Application
@@ -21,6 +23,7 @@ MEMORY_ROUNDS = 4  # rounds between two looks at what all queries hold
 RATE_ROUNDS = 10  # rounds between two notes of how many rows have come
 JOURNAL_ROUNDS = 10  # rounds between two looks at the journal's size
 WATCH_S = 1.0  # between two looks at the targets of queries, less where the optimiser is to settle sooner
+CHECKPOINT_RETRY_NS = 5_000_000_000  # everything stands still while one is copied, so a disk that is full is not asked all the time
 LAW_ROUNDS = 200  # rounds between two looks at the conservation law
 
 
@@ -53,6 +56,8 @@ class Sweep:
         self._watch_rounds = max(1, round(min(WATCH_S, application.config.optimise_settle_s / 5) / SWEEP_S))
         self._looking = False
         self._coming_due = False
+        self._checkpointing = False
+        self._checkpoint_from_ns = 0
         self._told = ToldOnce(application.log)
         self._suspects: frozenset[tuple[str, str]] = frozenset()
 
@@ -71,18 +76,41 @@ class Sweep:
         self._round += 1
         now_ns = application.now_ns()
         application.each(application.sessions.values(), lambda session: session.is_overdue(now_ns))
-        application.each(application.feeds, lambda found: found.feed.check(now_ns))
+        application.each(application.feeds, lambda found: self._check_feed(found.feed, now_ns))
         self._pass_time()
-        if self._round % MEMORY_ROUNDS == 0:
-            application.memory.look()
+        if application.host.unfed:
+            application.host.feed_held()
+        if self._round % MEMORY_ROUNDS == 0 and application.memory.look() and not application.stopping:
+            application.loop.create_task(application.call(give_back))
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
-            application.loop.create_task(application.checkpoint())
+            self._begin_checkpoint(now_ns)
         if self._round % self._watch_rounds == 0:
             self._look_at_targets()
         if self._round % LAW_ROUNDS == 0:
             self._check_law()
+
+    def _begin_checkpoint(self, now_ns: int) -> None:
+        """One checkpoint at a time; one that the disk refused is tried again after a while."""
+        if not self._checkpointing and now_ns >= self._checkpoint_from_ns:
+            self._checkpointing = True
+            self.application.loop.create_task(self._checkpoint())
+
+    async def _checkpoint(self) -> None:
+        try:
+            await self.application.checkpoint()
+            self._told.over("checkpoint")
+        except (OSError, StorageError) as error:
+            self._told.tell("checkpoint", "checkpoint_failed", error)
+            self._checkpoint_from_ns = self.application.now_ns() + CHECKPOINT_RETRY_NS
+        finally:
+            self._checkpointing = False
+
+    def _check_feed(self, feed: Feed, now_ns: int) -> None:
+        feed.check(now_ns)
+        if feed.tell_deserted() and not self.application.stopping:
+            self.application.loop.create_task(self.application.call(running.desert, self.application.host, feed.query))
 
     def _look_at_targets(self) -> None:
         """One look at a time, on the thread that executes statements."""

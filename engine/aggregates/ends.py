@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, Rows, StateKind
-from millstream.engine.aggregates.rules import same_type
+from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, Rows, StateKind, same_type
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass

@@ -12,8 +12,7 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, Rows, StateKind
-from millstream.engine.aggregates.rules import in_double
+from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, Rows, StateKind, in_double
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.runs import grouped, running_fold

@@ -34,18 +34,18 @@ class TooMuchAtOnce(BoundReached):
 
 
 class Allowance:
-    """One thread's. `begin` opens it for a call; `left` is asked only when something large is claimed.
+    """One thread's. A call begins with `left`, which is asked only when something large is claimed, and with nothing claimed.
 
     `processor_ns` is the thread's own processor time: a busy machine ends no query.
     """
 
-    __slots__ = ("_clock_ns", "_left", "_ns_max", "_started_ns", "claimed")
+    __slots__ = ("_clock_ns", "_ns_max", "_started_ns", "claimed", "left")
 
     def __init__(self, processor_ns: Callable[[], int] | None, ns_max: int) -> None:
         self._clock_ns = processor_ns
         self._ns_max = ns_max
         self._started_ns = 0
-        self._left: BytesLeft = unbounded
+        self.left: BytesLeft = unbounded
         self.claimed = 0
 
     def start(self) -> None:
@@ -53,15 +53,10 @@ class Allowance:
         if self._clock_ns is not None:
             self._started_ns = self._clock_ns()
 
-    def begin(self, left: BytesLeft) -> None:
-        """Begin a call."""
-        self._left = left
-        self.claimed = 0
-
     def claim(self, size_bytes: int, what: str) -> None:
         """Count bytes that are about to be made. TooMuchAtOnce when they are more than is left."""
         self.claimed += size_bytes
-        left, bound = self._left()
+        left, bound = self.left()
         if self.claimed > left:
             raise TooMuchAtOnce(
                 f"{what} needs {self.claimed} bytes at once, and {max(left, 0)} are left of {bound}",
@@ -70,7 +65,7 @@ class Allowance:
 
     def pause(self) -> None:
         """Look at the time, and at whether the query still runs. BoundReached when the step has had more than it may have."""
-        if self._left()[0] < 0:
+        if self.left()[0] < 0:
             self.claim(0, "what it is at")
         if self._clock_ns is not None:
             spent_ns = self._clock_ns() - self._started_ns
@@ -89,9 +84,8 @@ def unbounded() -> tuple[int, str]:
 _here: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
-def enter(allowance: Allowance | None) -> None:
-    """Let this thread's calls be under an allowance from now on; None for none."""
-    _here.set(allowance)
+enter = _here.set
+"""Lets this thread's calls be under an allowance from now on; None for none."""
 
 
 def claim(size_bytes: int, what: str) -> None:

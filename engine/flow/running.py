@@ -132,7 +132,7 @@ class RunningOperator:
         with self.lock:
             # `started` moves before anything is taken: see the argument in frontier.py.
             self.started += 1
-            places = [cursor.place() for cursor in self.inputs]
+            places = [self.inputs[0].place()] if len(self.inputs) == 1 else [cursor.place() for cursor in self.inputs]
             taken = self._take(rows_max)
             if taken is None:
                 self.started -= 1

@@ -33,7 +33,7 @@ from millstream.engine.flow.shedding import ShedKey, ShedLog
 
 NOTHING_RESERVED = 1 << 62
 _NO_TIMES: Int64Array = np.empty(0, dtype=np.int64)
-Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None], None]
+Recorder = Callable[[int, int, Sequence[Column] | None, Mapping[str, Any] | None], object]
 """Writes down (lo, hi, rows or None, a control item's arguments or None) before they enter; what it raises keeps them out."""
 
 

@@ -118,7 +118,7 @@ def place_of_aggregate(recipe: AggregateRecipe) -> str:
         return _place_of_session(recipe, window)
     if window is None or window.kind in ENDLESS_WINDOWS:
         if recipe.retracts is None:
-            return "instant_aggregate:InstantAggregate" if recipe.emit.instants else "running_aggregate:RunningAggregate"
+            return "running_aggregate:InstantAggregate" if recipe.emit.instants else "running_aggregate:RunningAggregate"
         if recipe.emit.instants:
             message = "ISTREAM, DSTREAM and RSTREAM of an aggregate over a change log are not supported"
             raise Unsupported(message, hint="give the inner aggregate a window, or leave the word out")

@@ -46,20 +46,17 @@ class Executor:
             allowance = Allowance(*self._bounds)
         enter(allowance)
         try:
-            return self._run_order(order, clock_ns, allowance)
+            chain = self._chains.find(order.steps, 0) if self._chains is not None and order.steps else None
+            if chain is not None and chain.ends_in_sink and chain.length == len(order.steps):
+                receipt = self._run_alone(chain, order, clock_ns, allowance)
+                if receipt is not None:
+                    return receipt
+            allowance.start()
+            with np.errstate(all="ignore"):  # infinities and NaN are values (K7); what is an error is found by looking (K8)
+                return self._run(order, clock_ns, allowance)
         finally:
             enter(None)
             self._free.append(allowance)
-
-    def _run_order(self, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt:
-        chain = self._chains.find(order.steps, 0) if self._chains is not None and order.steps else None
-        if chain is not None and chain.ends_in_sink and chain.length == len(order.steps):
-            receipt = self._run_alone(chain, order, clock_ns, allowance)
-            if receipt is not None:
-                return receipt
-        allowance.start()
-        with np.errstate(all="ignore"):  # infinities and NaN are values (K7); what is an error is found by looking (K8)
-            return self._run(order, clock_ns, allowance)
 
     def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt | None:
         """Run an order that is one chain up to its sink, whose kernels see to warnings themselves; None when it must go step by step."""
@@ -116,9 +113,14 @@ class Executor:
             if call is None:
                 running.watch(-1, 0)
                 break
-            allowance.begin(running.bytes_left)
+            allowance.left, allowance.claimed = running.bytes_left, 0
             whole = self._run_call(running, call, counts, clock_ns, emissions)
-            self._note_bytes(running, call, allowance)
+            size = running.unseen_bytes + allowance.claimed
+            for taken in call.taken:
+                size += taken.bytes
+            running.unseen_bytes = size
+            if size >= limits.CLAIM_BYTES_MIN:  # what it holds is looked at when so much has passed it
+                self._network.memory.passed(running)
             rows_left -= call.rows
             # What was cut off waits for the scheduler's next turn: it was too much at once, and others wait.
             if not whole or rows_left <= 0 or not [hi for c, hi in zip(running.inputs, targets, strict=True) if c.position < hi]:
@@ -126,15 +128,6 @@ class Executor:
         cost = clock_ns() - started
         running.counted.add(counts.rows_in, counts.rows_out, cost)
         return counts.receipt(cost)
-
-    def _note_bytes(self, running: RunningOperator, call: Call, allowance: Allowance) -> None:
-        """Count what has passed an operator, and look at what it holds when that is much."""
-        size = running.unseen_bytes + allowance.claimed
-        for taken in call.taken:
-            size += taken.bytes
-        running.unseen_bytes = size
-        if size >= limits.CLAIM_BYTES_MIN:
-            self._network.memory.passed(running)
 
     def _run_call(self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]) -> bool:
         """Run a call, cut where it is too much at once; return whether all that it had taken was done."""
@@ -216,7 +209,7 @@ class Executor:
         while rows_left > 0 or not done:
             if tail.watched:
                 tail.watch(1, 0)
-            allowance.begin(tail.bytes_left)
+            allowance.left, allowance.claimed = tail.bytes_left, 0
             try:
                 outcome = chain.run(rows_left if rows_left < limits.TRAIN_ROWS_MAX else limits.TRAIN_ROWS_MAX, to_sinks)
             except Exception as error:

@@ -12,10 +12,11 @@ from millstream.engine.data.errors import InvalidDefinition, UnknownName
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.durability import checkpoints
+from millstream.server.errors import StorageError
 from millstream.server.host.contract import HeldBlock, HeldRows
 from millstream.server.journal.checkpoint_files import checkpoint_path, forget_before
 from millstream.server.journal.disk import Disk
-from millstream.server.journal.journal import Journal
+from millstream.server.journal.journal import Journal, Waits
 from millstream.server.journal.known import NEW_FOLDER, OLD_FOLDER
 from millstream.server.journal.records import CONTROL, DEFINITION, ROWS, Record, definition_record, rows_data
 from millstream.server.journal.segments import records_of
@@ -111,20 +112,29 @@ class Journaling:
     # --- in ---
 
     def _record(
-        self, name: str, schema: Schema, lo: int, hi: int, columns: Sequence[Column] | None, said: Mapping[str, Any] | None
-    ) -> None:
+        self,
+        name: str,
+        schema: Schema,
+        lo: int,
+        hi: int,
+        columns: Sequence[Column] | None,
+        said: Mapping[str, Any] | None,
+        waits: Waits | None = None,
+    ) -> int:
         now_us, number = self.host.runtime.now_us(), self.numbers[name]
         if columns is None:
-            self.journal.append(Record(CONTROL, number, lo, hi, now_us, dict(said or {})))
-            return
+            return self.journal.append(Record(CONTROL, number, lo, hi, now_us, dict(said or {})))
         intake = self.host.intakes.get(name)  # None while a table that is being made is loaded
         fed = None if intake is None else intake.fed
-        self.journal.append(Record(ROWS, number, lo, hi, now_us, {} if fed is None else {"fed": list(fed)}, rows_data(schema, columns)))
+        meta = {} if fed is None else {"fed": list(fed)}
+        return self.journal.append(Record(ROWS, number, lo, hi, now_us, meta, rows_data(schema, columns)), waits)
 
-    def take_sync(self, name: str, columns: Sequence[Column], shed: dict[str, int]) -> tuple[int, int]:
-        """Write rows that may enter only once the disk has them; returns their arrival numbers. To be called under the ingress lock.
+    def take_sync(
+        self, name: str, columns: Sequence[Column], shed: dict[str, int], lost: Callable[[StorageError], object]
+    ) -> tuple[int, int, int]:
+        """Write rows that may enter only once the disk has them; returns their arrival numbers and place. Under the ingress lock.
 
-        `shed` is told, when they enter, how many are dropped before each class.
+        `shed` is told, when they enter, how many are dropped before each class; `lost` is called when they never will.
         """
         host = self.host
         source = host.network.sources.get(name)
@@ -137,14 +147,21 @@ class Journaling:
         if source.idle:
             host.runtime.arrived(host.network.ingress.control(source, arrival_ns=host.runtime.arrival_ns(), idle=False))
         reservation = host.network.reserve(name, len(columns[0]))
+        enter = partial(self._let_in, source, columns, reservation, shed, host.runtime.arrival_ns(), host.runtime.now_us())
+        waits = enter, partial(self._take_back, source, reservation, lost)
         try:
-            self._record(name, source.definition.schema, reservation.lo, reservation.hi, columns, None)
+            place = self._record(name, source.definition.schema, reservation.lo, reservation.hi, columns, None, waits)
         except BaseException:
             host.network.ingress.withdraw(source, reservation)
             raise
-        enter = partial(self._let_in, source, columns, reservation, shed, host.runtime.arrival_ns(), host.runtime.now_us())
-        self.journal.when_safe(self.journal.written, enter)
-        return reservation.lo, reservation.hi
+        return reservation.lo, reservation.hi, place
+
+    def _take_back(self, source: Source, reservation: Reservation, lost: Callable[[StorageError], object], error: StorageError) -> None:
+        """Give arrival numbers up whose rows the disk did not keep: the newest first, as the journal calls this."""
+        ingress = self.host.network.ingress
+        with ingress.lock:
+            ingress.withdraw(source, reservation)
+            lost(error)
 
     def _let_in(
         self,
@@ -161,13 +178,28 @@ class Journaling:
             host.runtime.arrived(ingested)
             shed.update(host.shed_by_class(name, ingested))
 
-    def when_safe(self, call: Callable[[], None]) -> None:
-        """Have `call` called once all that was written before is on disk and has entered."""
-        self.journal.when_safe(self.journal.written, call)
+    @property
+    def failures(self) -> int:
+        """How often the disk did not keep what had been written."""
+        return self.journal.failures
 
-    def wait_safe(self) -> None:
-        """Return once all that was written before is on disk and has entered."""
-        self.journal.wait_safe()
+    @property
+    def is_failing(self) -> bool:
+        """Whether nothing durable is accepted for now."""
+        return self.journal.is_failing
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits for the disk that publishers should wait too."""
+        return self.journal.is_behind
+
+    def when_safe(self, place: int, safe: Callable[[], object], lost: Callable[[StorageError], object]) -> None:
+        """Have `safe` called once all before a place is on disk and has entered, or `lost` if it never will."""
+        self.journal.when_safe(place, safe, lost)
+
+    def wait_safe(self, place: int | None = None) -> None:
+        """Return once all before a place, by default all that was written, is on disk and has entered. StorageError if it never will."""
+        self.journal.wait_safe(place)
 
     # --- what is held ---
 
@@ -197,7 +229,7 @@ class Journaling:
     def wants_checkpoint(self) -> bool:
         """Whether the present segment is big or old enough to end."""
         last = self.journal.segments[-1]
-        if not self.numbers or last.end == last.base:
+        if not self.numbers or last.end == last.base or self.is_failing:
             return False
         age_us = self.host.runtime.now_us() - self._began_us
         return last.size >= self._segment_bytes or age_us > self.bounds.kept_s * US_PER_S / SEGMENTS
@@ -207,7 +239,10 @@ class Journaling:
         return max(SEGMENT_BYTES_MIN, self.bounds.bytes_max // SEGMENTS)
 
     def checkpoint(self) -> bool:
-        """Take a checkpoint, begin a new segment there, and let go of what is beyond the bounds. False when it is no time to."""
+        """Take a checkpoint, begin a new segment there, and let go of what is beyond the bounds. False when it is no time to.
+
+        StorageError or OSError when the disk refuses: then what there was before is kept, and it can be tried again.
+        """
         host = self.host
         queries = [q for q in (*host.derived.values(), *host.queries) if self.keeps_all_of(q)]
         made = None

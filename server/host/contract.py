@@ -14,6 +14,7 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.train import Train
+from millstream.server.errors import StorageError
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
@@ -85,19 +86,40 @@ class Durability(Protocol):
         """Return the rows of a stream that are kept. To be called under the ingress lock."""
         ...
 
-    def take_sync(self, name: str, columns: Sequence[Column], shed: dict[str, int]) -> tuple[int, int]:
-        """Write rows that enter once the disk has them, and return their arrival numbers [lo, hi). Under the ingress lock, from any thread.
+    def take_sync(
+        self, name: str, columns: Sequence[Column], shed: dict[str, int], lost: Callable[[StorageError], object]
+    ) -> tuple[int, int, int]:
+        """Write rows that enter once the disk has them, and return their arrival numbers [lo, hi) and their place in the journal.
 
-        `shed` is told, when they enter, how many are dropped before each class. Raises UnknownName, InvalidDefinition or StoreError.
+        `shed` is told, when they enter, how many are dropped before each class; `lost` is called when the disk did not keep them, and they
+        never enter. Under the ingress lock, from any thread. Raises UnknownName, InvalidDefinition or StorageError.
         """
         ...
 
-    def when_safe(self, call: Callable[[], None]) -> None:
-        """Have `call` called, from another thread, once all that was written before is on disk and has entered."""
+    @property
+    def failures(self) -> int:
+        """How often the disk did not keep what had been written: then rows that waited for it were lost."""
         ...
 
-    def wait_safe(self) -> None:
-        """Return once all that was written before is on disk and has entered. From any thread but the loop's."""
+    @property
+    def is_failing(self) -> bool:
+        """Whether nothing durable is accepted for now."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits for the disk that publishers should wait too."""
+        ...
+
+    def when_safe(self, place: int, safe: Callable[[], object], lost: Callable[[StorageError], object]) -> None:
+        """Have `safe` called, from another thread, once all before a place is on disk and has entered, or `lost` if it never will."""
+        ...
+
+    def wait_safe(self, place: int | None = None) -> None:
+        """Return once all before a place, by default all that was written, is on disk and has entered. StorageError if it never will.
+
+        From any thread but the loop's.
+        """
         ...
 
 

@@ -89,6 +89,8 @@ class EngineHost:
         self.file_rules = FileRules()
         """Which files statements may name."""
         self.intakes: dict[str, StreamIntake] = {}
+        self.unfed: dict[str, StreamIntake] = {}
+        """Those for which rows of the server's own wait until the disk takes them."""
         self.feeder: Feeder = DirectFeeder(self.feed)
         self._orders: dict[str, int] = {}
         self.journaling: Durability | None = None
@@ -177,6 +179,7 @@ class EngineHost:
         """Take a stream or table out of memory, whether it was open or not."""
         self.network.drop_stream(name)
         intake = self.intakes.pop(name, None)
+        self.unfed.pop(name, None)
         if intake is not None:
             intake.is_gone = True
         if self.journaling is not None:
@@ -197,7 +200,19 @@ class EngineHost:
 
     def is_pressed(self, stream: str) -> bool:
         """Whether publishers of a stream should wait for those who read results."""
+        if self.unfed and any(q.target in self.unfed and stream in self.base_streams(q.reads) for q in self.queries):
+            return True
         return self.observer.is_pressed(stream)
+
+    def feed_held(self) -> None:
+        """Let in what waited for the disk, as far as it takes that now."""
+        for name, intake in tuple(self.unfed.items()):
+            if intake.feed_held():
+                self.unfed.pop(name, None)
+
+    def rows_lost(self, stream: str, rows: int) -> None:
+        """Tell that rows which the server made for a stream were lost, as too many waited for the disk."""
+        self.observer.reported("rows_not_kept", f"{rows} rows made for {stream} were dropped: too many wait for the disk")
 
     # --- what is held ---
 

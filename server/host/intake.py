@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -25,7 +26,7 @@ from millstream.engine.ingest.coerce import coercer_for
 from millstream.engine.ingest.quick import PlainColumns
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.values import arrow_functions as pc
-from millstream.server.errors import BadInput
+from millstream.server.errors import BadInput, StorageError
 from millstream.server.host.side_streams import error_columns
 from millstream.server.results.outcome import spell
 
@@ -39,6 +40,10 @@ NS_PER_S = 1_000_000_000
 RATE_NOTES_MAX = 11
 """Moments at which totals are remembered: with one each half second, the last five seconds."""
 PUSHES_REMEMBERED_MAX = 10_000
+UNFED_ROWS_MAX = 100_000
+"""Rows of the server's own that wait for a disk that refuses them; publishers of the streams they come from wait meanwhile."""
+Fed = tuple[str, int] | None
+"""By which query rows were made, and from which row, where that matters after a restart."""
 
 
 @dataclass(slots=True)
@@ -46,7 +51,7 @@ class Taken:
     """What became of a publish: rows accepted and refused, (index, reason) of those refused, the last accepted row's arrival number.
 
     `shed` are rows that were accepted but dropped before the queries of a class, by the class's name; where rows wait for the disk it is
-    empty and filled when they enter, before they are said to be safe.
+    empty and filled when they enter, before they are said to be safe. `place` is up to where the disk must have the journal for that.
     """
 
     accepted: int
@@ -54,6 +59,7 @@ class Taken:
     rejected: int = 0
     position: int | None = None
     shed: Mapping[str, int] | None = None
+    place: int | None = None
 
 
 class Intakes(Protocol):
@@ -66,6 +72,12 @@ class Intakes(Protocol):
 
     def shed_by_class(self, stream: str, ingested: Ingested) -> dict[str, int]:
         """Return how many rows of a chunk were dropped before each class."""
+        ...
+
+    unfed: dict[str, StreamIntake]
+
+    def rows_lost(self, stream: str, rows: int) -> None:
+        """Tell that rows of the server's own could not be kept until the disk takes them."""
         ...
 
     def lag_of(self, query: str, stream: str) -> int:
@@ -96,7 +108,10 @@ class StreamIntake:
         self.channels: list[object] = []
         self.accepted_total = 0
         self.refused_total = 0
-        self.fed: tuple[str, int] | None = None  # while a query feeds rows: which query, and from which row; under the ingress lock
+        self._unfed: deque[tuple[Sequence[Column], Fed]] = deque()  # rows of the server's own that the disk refused; under the ingress lock
+        self._unfed_rows = 0
+        self._is_feeding = False
+        self.fed: Fed = None  # while a query feeds rows: which query, and from which row; under the ingress lock
         self.is_gone = False  # it was dropped
         self.is_ending = False  # its end was asked for; set under the ingress lock
         self._places = Places() if definition.errors_into is not None else None
@@ -133,8 +148,7 @@ class StreamIntake:
     def take_good(self, columns: Sequence[Column], rows: int) -> Taken:
         """Take columns that have been checked."""
         try:
-            position, shed = self._let_in(columns, None)
-            return Taken(rows, position=position, shed=shed)
+            return self._let_in(columns, None)
         except EngineError as error:
             return self._refused_whole(rows, str(error))
 
@@ -159,16 +173,25 @@ class StreamIntake:
 
         `places` are the rows' numbers among all rows offered to the stream, where they are not simply the next ones.
         """
-        return self._let_in(columns, places)[0]
+        position = self._let_in(columns, places).position
+        assert position is not None
+        return position
 
-    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> tuple[int, Mapping[str, int]]:
-        """As `take_columns`; also what was shed, which is not known yet while the rows wait for the disk."""
+    def insert(self, columns: Sequence[Column]) -> int:
+        """As `take_columns`, and return once the rows are what the stream's durability promises. Not on the loop's thread."""
+        taken = self._let_in(columns, None)
+        if taken.place is not None and self.host.journaling is not None:
+            self.host.journaling.wait_safe(taken.place)
+        assert taken.position is not None
+        return taken.position
+
+    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> Taken:
+        """Let rows in; what of them is shed is not known yet while they wait for the disk. StorageError when that refuses them."""
         host = self.host
         if self.is_gone:  # and perhaps made anew with other columns
             raise UnknownName(f"there is no stream {self.name}")
         if self.is_sync:
-            found: dict[str, int] = {}
-            return self._take_sync(columns, places, found), found
+            return self._take_sync(columns, places)
         with host.network.ingress.lock:
             ingested = host.network.ingest(self.name, columns, arrival_ns=host.runtime.arrival_ns(), now_us=host.runtime.now_us())
             if self._places is None:
@@ -176,7 +199,7 @@ class StreamIntake:
             else:
                 self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
-        return ingested.hi - 1, self.host.shed_by_class(self.name, ingested)
+        return Taken(ingested.hi - ingested.lo, position=ingested.hi - 1, shed=self.host.shed_by_class(self.name, ingested))
 
     @property
     def sheds(self) -> bool:
@@ -189,14 +212,24 @@ class StreamIntake:
         """Whether rows enter, and are acked, only once the disk has them."""
         return self.definition.durability == "sync" and self.host.journaling is not None
 
-    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None, shed: dict[str, int]) -> int:
+    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None) -> Taken:
         assert self.host.journaling is not None
+        shed: dict[str, int] = {}
         with self.host.network.ingress.lock:
             if self.is_ending:
                 raise InvalidDefinition(f"stream {self.name} has ended")
-            lo, hi = self.host.journaling.take_sync(self.name, columns, shed)
+            lost = partial(self._lost, columns, self._is_feeding, self.fed)
+            lo, hi, place = self.host.journaling.take_sync(self.name, columns, shed, lost)
             self.note_accepted(np.arange(lo, hi, dtype=np.int64), places)
-        return hi - 1
+        return Taken(hi - lo, position=hi - 1, shed=shed, place=place)
+
+    def _lost(self, columns: Sequence[Column], was_fed: bool, fed: Fed, error: StorageError) -> None:
+        """Take back that rows were accepted, as the disk did not keep them; the server's own wait. Under the ingress lock."""
+        self.accepted_total -= len(columns[0])
+        if was_fed:
+            self._hold(columns, fed, first=True)
+        else:
+            self.refused_total += len(columns[0])
 
     def note_accepted(self, seqs: Int64Array, places: Int64Array | None) -> None:
         """Count rows that were let in, and remember their places if an error output will want them."""
@@ -209,15 +242,47 @@ class StreamIntake:
         """Return the numbers of rows, by arrival number, among all rows offered to the stream."""
         return [None] * len(seqs) if self._places is None else self._places.of(seqs)
 
-    def feed(self, columns: Sequence[Column], fed: tuple[str, int] | None = None) -> None:
-        """Let in rows that the server itself made, nothing once the stream has ended. `fed`: by which query, from which row."""
+    def feed(self, columns: Sequence[Column], fed: Fed = None) -> None:
+        """Let in rows that the server itself made, nothing once the stream has ended. `fed`: by which query, from which row.
+
+        What the disk refuses waits, in order, until it does not: nobody could send it again.
+        """
         with self.host.network.ingress.lock:
-            if not (self.is_ending or self.host.network.sources[self.name].ended):
-                self.fed = fed
-                try:
-                    self.take_columns(columns)
-                finally:
-                    self.fed = None
+            if self.is_ending or self.host.network.sources[self.name].ended:
+                return
+            if self._unfed or not self._feed_now(columns, fed):
+                self._hold(columns, fed)
+
+    def feed_held(self) -> bool:
+        """Let in what waits, as far as the disk takes it; returns whether nothing waits any more."""
+        with self.host.network.ingress.lock:
+            while self._unfed:
+                columns, fed = self._unfed[0]
+                if not self.is_gone and not self.host.network.sources[self.name].ended and not self._feed_now(columns, fed):
+                    return False
+                self._unfed.popleft()
+                self._unfed_rows -= len(columns[0])
+        return True
+
+    def _feed_now(self, columns: Sequence[Column], fed: Fed) -> bool:
+        self.fed, self._is_feeding = fed, True
+        try:
+            self._let_in(columns, None)
+        except StorageError:
+            return False
+        finally:
+            self.fed, self._is_feeding = None, False
+        return True
+
+    def _hold(self, columns: Sequence[Column], fed: Fed, *, first: bool = False) -> None:
+        """Keep rows that the disk refuses for later; beyond the bound they are lost, and that is told."""
+        rows = len(columns[0])
+        if self._unfed_rows + rows > UNFED_ROWS_MAX:
+            self.host.rows_lost(self.name, rows)
+            return
+        (self._unfed.appendleft if first else self._unfed.append)((columns, fed))
+        self._unfed_rows += rows
+        self.host.unfed[self.name] = self
 
     def checked(self, columns: Sequence[Column], reasons: Reasons) -> Coerced:
         """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
@@ -227,11 +292,9 @@ class StreamIntake:
         if self.table is not None and coerced.rows:
             refuse_unknown_op(coerced)
         if not coerced.rejected and coerced.rows:
-            position, shed = self._let_in(coerced.columns, None)
-            return Taken(coerced.rows, position=position, shed=shed)
+            return self._let_in(coerced.columns, None)
         rejections = [(r.index, r.reason) for r in coerced.rejected]
-        at: int | None = None
-        lost: Mapping[str, int] | None = None
+        entered = Taken(0)
         offered = self.accepted_total + self.refused_total
         places = None
         if coerced.rejected:
@@ -240,10 +303,10 @@ class StreamIntake:
                 return self._refuse_all(coerced)
             places = None if coerced.index is None else coerced.index + (offered + 1)
         if coerced.rows:
-            at, lost = self._let_in(coerced.columns, places)
+            entered = self._let_in(coerced.columns, places)
         if coerced.rejected:
             self.note_refused(coerced.rejected, offered)
-        return Taken(coerced.rows, rejections, len(rejections), at, lost)
+        return Taken(coerced.rows, rejections, len(rejections), entered.position, entered.shed, entered.place)
 
     def note_refused(self, rejected: Sequence[Rejection], offered: int) -> None:
         """Count refused rows and pass them to the error output; `offered` rows were offered before the block they are of."""
@@ -272,6 +335,8 @@ class StreamIntake:
         source = self.host.network.sources.get(self.name)
         if source is None:
             return False
+        if self.definition.durability != "none" and self.host.journaling is not None and self.host.journaling.is_behind:
+            return True
         return source.log.is_full or self.name in self.host.network.memory.pressed or self.host.is_pressed(self.name)
 
     def pressed_by(self) -> str:
@@ -279,6 +344,8 @@ class StreamIntake:
         source = self.host.network.sources.get(self.name)
         if source is not None and self.name in self.host.network.memory.pressed:
             return "queries hold nearly as much memory as they may (SHOW QUERIES tells what each holds)"
+        if self.definition.durability != "none" and self.host.journaling is not None and self.host.journaling.is_behind:
+            return "the disk has yet to take what was written to the journal"
         if source is None or not source.log.is_full:
             return "results wait for those who read them"
         behind = [q for q in self.host.network.readers(self.name) if self.host.lag_of(q, self.name)]

@@ -6,7 +6,9 @@ stands in the stream's log. Credit is held back while the stream's readers are b
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from millstream.engine.data.column import Column
@@ -20,6 +22,7 @@ from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Rows, Train
 from millstream.protocol.plain_batches import PlainReader, width_of
 from millstream.server.config import Config
+from millstream.server.errors import StorageError
 from millstream.server.host.intake import StreamIntake, Taken
 from millstream.server.net.turn import LoopServices, Run, Turn
 
@@ -85,6 +88,12 @@ class Channel:
         self._held_rows = 0
         self._held_bytes = 0
         self._unsafe = 0  # acks that wait for the disk
+        self._place: int | None = None  # up to which the disk must have the journal before what is not acked yet can be
+        self._last_place = 0
+        self._failures = 0  # of the disk, when the first of those acks began to wait
+        self._is_lost = False  # rows behind an ack that waited were not kept
+        self._refusal: StorageError | None = None
+        self._ended = False
         self._shed_unsafe: list[Mapping[str, int]] = []  # of rows that wait for it, filled when they enter
         self._when_acked: Callable[[], None] | None = None
         self._reader: PlainReader | None = None
@@ -106,7 +115,14 @@ class Channel:
         if columns is None:
             self._server.turn.take(self.session)
             batch = self._decoder.decode(message.payload, message.rows)
-            self._note(message.number, message.rows, frame_bytes, self.intake.take_batch(batch))
+            taken = self._take(partial(self.intake.take_batch, batch))
+            if taken is not None:
+                self._note(message.number, message.rows, frame_bytes, taken)
+            return
+        try:
+            self._check_kept()
+        except StorageError as error:
+            self.refuse(error)
             return
         self._server.turn.add(self, columns, message.number, message.rows, frame_bytes)
 
@@ -117,18 +133,31 @@ class Channel:
         buffers = self._reader.read(payload, rows)
         return None if buffers is None else self._plain.columns(payload, buffers, rows)
 
-    def count_run(self, run: Run, taken: Taken, position: int | None, shed: Mapping[str, int] | None) -> None:
-        """Count trains that were let in with those of others, or refused with them; `position`: the arrival number of the last row."""
-        mine = Taken(run.rows, position=position, shed=shed)
-        refused: list[tuple[int, int, str]] = []
-        if taken.rejected:
-            refused = run.refused(taken.rejections[0][1])
-            mine = Taken(0, rejected=run.rows)
-        self._count(run.frames[-1][0], run.rows, run.frame_bytes, mine, refused)
+    def count_run(self, run: Run, taken: Taken) -> None:
+        """Count trains that were let in with those of others, or refused with them."""
+        refused = run.refused(taken.rejections[0][1]) if taken.rejected else []
+        self._count(run.frames[-1][0], run.rows, run.frame_bytes, taken, refused)
 
     def take_rows(self, message: Rows, frame_bytes: int) -> None:
         """Take the rows of one message in."""
-        self._note(message.number, len(message.values), frame_bytes, self.intake.take_rows(message.values))
+        taken = self._take(partial(self.intake.take_rows, message.values))
+        if taken is not None:
+            self._note(message.number, len(message.values), frame_bytes, taken)
+
+    def _take(self, take: Callable[[], Taken]) -> Taken | None:
+        """Take rows in; None when the disk does not take them, which ends the channel and nothing else."""
+        try:
+            self._check_kept()
+            return take()
+        except StorageError as error:
+            self.refuse(error)
+            return None
+
+    def _check_kept(self) -> None:
+        """Refuse rows behind others that the disk did not keep, of which this channel has yet to hear."""
+        journaling = self.intake.host.journaling
+        if self._unsafe and journaling is not None and journaling.failures != self._failures:
+            raise StorageError("rows sent before these were not kept", OSError(errno.EIO, "the disk did not take them"))
 
     def take_chunk(self, chunk: RowsChunk) -> None:
         """Take single rows in; each has a number of its own, so a rejected one is told with index 0.
@@ -142,7 +171,9 @@ class Channel:
                 self.take_chunk(single)
             self._held_bytes += chunk.frame_bytes
             return
-        taken = self.intake.take_rows(chunk.values)
+        taken = self._take(partial(self.intake.take_rows, chunk.values))
+        if taken is None:
+            return
         rejections = [(chunk.first + index, 0, reason) for index, reason in taken.rejections] if taken.rejections else ()
         self._count(chunk.through, len(chunk.values), chunk.frame_bytes, taken, rejections)
 
@@ -150,6 +181,9 @@ class Channel:
         self._count(number, rows, frame_bytes, taken, [(number, index, reason) for index, reason in taken.rejections])
 
     def _count(self, through: int, rows: int, frame_bytes: int, taken: Taken, rejections: Sequence[tuple[int, int, str]]) -> None:
+        if self._place is not None and taken.place not in (None, self._place):
+            self.settle()  # of what was written together all is kept, or nothing
+        self._place = taken.place or self._place
         self._through = through
         self._accepted += taken.accepted
         self._rejected_rows += taken.rejected
@@ -182,25 +216,54 @@ class Channel:
         """Ack, and grant credit, once the disk has the rows; told by the journal's thread."""
         loop, journaling = self._server.loop, self.intake.host.journaling
         assert journaling is not None
+        if not self._unsafe:
+            self._failures = journaling.failures
         self._unsafe += 1
         entered, self._shed_unsafe = self._shed_unsafe, []
+        self._last_place, self._place = self._place or self._last_place, None
 
         def safe() -> None:
             self._unsafe -= 1
             for shed in entered:
                 if shed:
                     self._told.shed(shed)
-            self.session.send(ack)
-            if self._when_acked is not None and not self._unsafe:
-                self._tell_last()
-                self._when_acked()
-            else:
+            if not self._is_lost:
+                self.session.send(ack)
+            if not self._end_if_last():
                 self.release()
 
-        def told() -> None:
-            loop.call_soon_threadsafe(safe)
+        def lost(error: StorageError) -> None:
+            self._unsafe -= 1
+            self._is_lost = True
+            self.refuse(error)
 
-        journaling.when_safe(told)
+        journaling.when_safe(
+            self._last_place, lambda: loop.call_soon_threadsafe(safe), lambda error: loop.call_soon_threadsafe(lost, error)
+        )
+
+    def refuse(self, error: StorageError) -> None:
+        """Tell the publisher that the disk does not take his rows, and end the channel: of what follows on it nothing is accepted.
+
+        What was accepted before is acked first. The connection goes on, and so does whoever opens another channel.
+        """
+        if self._refusal is None:
+            self._refusal = error
+            self.session.channels.pop(self.number, None)
+            self.settle()
+            self.close()
+        self._end_if_last()
+
+    def _end_if_last(self) -> bool:
+        """Say that the channel has ended once the last ack is out, if it is to; returns whether it was said."""
+        if self._unsafe or self._ended or (self._when_acked is None and self._refusal is None):
+            return self._ended
+        self._ended = True
+        self._tell_last()
+        if self._refusal is not None:
+            self.session.send(ChannelClosed(self.number, self._refusal.code, str(self._refusal)))
+        elif self._when_acked is not None:
+            self._when_acked()
+        return True
 
     def close_when_acked(self, call: Callable[[], None]) -> None:
         """Leave the stream, and have `call` called once the last ack is out."""
@@ -208,8 +271,7 @@ class Channel:
         self.settle()
         self.close()
         self._when_acked = call
-        if not self._unsafe:
-            call()
+        self._end_if_last()
 
     def release(self) -> bool:
         """Grant credit for what was taken, unless readers are behind. Returns whether nothing is held back any more."""

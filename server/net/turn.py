@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import array
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.ingest.quick import joined
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import ChannelSchema, Credit, Ping, Pong, Train
+from millstream.server.errors import StorageError
 from millstream.server.host.intake import StreamIntake, Taken
 from millstream.server.net.loop import Bridge, Outbox
 
@@ -57,8 +58,12 @@ class TrainChannel(Protocol):
         """Whose it is."""
         ...
 
-    def count_run(self, run: Run, taken: Taken, position: int | None, shed: Mapping[str, int] | None) -> None:
-        """Count trains that were let in with those of others, or refused with them; `position`: the arrival number of the last row."""
+    def count_run(self, run: Run, taken: Taken) -> None:
+        """Count trains that were let in with those of others, or refused with them."""
+        ...
+
+    def refuse(self, error: StorageError) -> None:
+        """Tell that the disk does not take the rows."""
         ...
 
     def settle(self) -> None:
@@ -131,10 +136,16 @@ class WaitingTrains:
         """Let the trains in, and have each channel count what became of its own."""
         # Of what is shed each publisher is told its own part, so what may be shed enters publisher by publisher.
         for runs in [[run] for run in self.runs] if self.intake.sheds else [self.runs]:
-            taken = self.intake.take_good(_joined(runs), sum([run.rows for run in runs]))
+            try:
+                taken = self.intake.take_good(_joined(runs), sum([run.rows for run in runs]))
+            except StorageError as error:
+                for channel in dict.fromkeys([run.channel for run in runs]):
+                    channel.refuse(error)
+                continue
             for run, position in zip(runs, _positions(runs, taken), strict=True):
                 # Should a class begin to shed while rows wait for the disk, what is shed of all is told once.
-                run.channel.count_run(run, taken, position, taken.shed if run is runs[-1] else None)
+                mine = Taken(run.rows, position=position, shed=taken.shed if run is runs[-1] else None, place=taken.place)
+                run.channel.count_run(run, mine if not taken.rejected else Taken(0, taken.rejections, run.rows))
 
 
 def _joined(runs: list[Run]) -> list[Column]:

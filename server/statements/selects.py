@@ -196,8 +196,6 @@ def insert_values(host: EngineHost, statement: InsertValues, context: Context) -
     """Let the rows in; a row that does not fit refuses the statement with its number."""
     intake = host.intake(statement.name.text)
     columns = bind_rows(statement, intake.table or intake.definition)
-    position = intake.take_columns(columns)
-    if intake.is_sync and host.journaling is not None:
-        host.journaling.wait_safe()
+    position = intake.insert(columns)
     rows = len(statement.rows)
     return said(f"{rows} row{'' if rows == 1 else 's'} inserted", accepted=rows, position=position)

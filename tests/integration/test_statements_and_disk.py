@@ -34,9 +34,10 @@ SETUP = [
 STATEMENTS = [
     "CREATE CLASS silver PRIORITY 3",
     "CREATE STREAM new (v BIGINT)",
-    "CREATE STREAM new (v BIGINT) LATE INTO late ON ERROR INTO bad",
+    "CREATE STREAM new (v BIGINT) LATE INTO late ON ERROR INTO bad DURABILITY sync",
     "CREATE STREAM new AS SELECT v FROM kept",
     "CREATE TABLE new (k TEXT, PRIMARY KEY (k))",
+    "CREATE TABLE new (k TEXT, PRIMARY KEY (k)) FROM '{folder}/keys.csv' DURABILITY sync",
     "CREATE FUNCTION twice(x BIGINT) RETURNS BIGINT FROM '{folder}/twice.py'",
     "CREATE QUERY new AS SELECT SUM(v) AS total FROM kept EMIT FINAL",
     "INSERT INTO target SELECT v + 1 FROM kept",
@@ -141,7 +142,7 @@ def test_two_statements_at_once_are_each_in_force_or_not(tmp_path: Path) -> None
             await clients[0].execute("CREATE STREAM base (v BIGINT)")
             for point in range(10):
                 disk.breaks(errno.ENOSPC, point, by_statements)
-                texts = [f"CREATE STREAM a{point} (v BIGINT)", f"CREATE QUERY b{point} AS SELECT v FROM base"]
+                texts = [f"CREATE STREAM a{point} (v BIGINT) DURABILITY journal", f"CREATE QUERY b{point} AS SELECT v FROM base"]
                 codes = await asyncio.gather(*(code_of(c, t) for c, t in zip(clients, texts, strict=True)))
                 disk.is_mended()
                 assert set(codes) <= {None, "storage"}
@@ -167,5 +168,53 @@ def test_a_full_database_file_is_such_a_failure_and_passes(tmp_path: Path) -> No
             assert sorted(harness.server.application.host.intakes) == [f"s{n}" for n in made]
             store._connection.execute("PRAGMA max_page_count = 100000")
             assert await code_of(client, f"CREATE STREAM s9 (v BIGINT) -- {'x' * 3000}") is None
+
+    asyncio.run(test())
+
+
+KILLED = [s for s in STATEMENTS if s.startswith(("CREATE STREAM new (v BIGINT) LATE", "CREATE TABLE new (k TEXT, PRIMARY KEY (k)) FROM"))]
+KILLED += [s for s in STATEMENTS if s.startswith(("CREATE QUERY", "STOP", "DROP STREAM kept"))]
+
+
+@pytest.mark.parametrize("statement", KILLED, ids=lambda statement: "-".join(statement.split()[:3]))
+def test_a_server_killed_before_any_write_of_a_statement_has_it_whole_or_not_at_all(tmp_path: Path, statement: str) -> None:
+    (tmp_path / "keys.csv").write_text("k\na\nb\n", "utf-8")
+    data = tmp_path / "data"
+    text = statement.format(folder=tmp_path)
+    disk = FailingDisk()
+    images: list[Path] = []
+    is_table = "TABLE" in statement
+
+    def keep_image(operation: str, name: str) -> None:
+        """What a kill at this moment leaves: what was written is in the system's hands."""
+        if by_statements(operation, name):
+            images.append(tmp_path / f"image{len(images)}")
+            shutil.copytree(data, images[-1])
+
+    async def started(directory: Path) -> dict[str, Any]:
+        async with running(data_dir=str(directory)) as harness:
+            client = await harness.client()
+            rows = (
+                (await client.query_once("SELECT k FROM new")).to_pylist()
+                if is_table and "new" in harness.server.application.host.intakes
+                else []
+            )
+            return {**in_memory(harness), "rows": rows}
+
+    async def test() -> None:
+        async with running(disk=disk, data_dir=str(data)) as harness:
+            client = await harness.client()
+            for line in SETUP:
+                await client.execute(line)
+            shutil.copytree(data, tmp_path / "before")
+            disk.at_point = keep_image
+            await client.execute(text)
+            disk.at_point = lambda operation, name: None
+            shutil.copytree(data, tmp_path / "after")
+        before, after = await started(tmp_path / "before"), await started(tmp_path / "after")
+        assert before != after
+        assert len(images) >= 2
+        found = [await started(image) for image in images]
+        assert all(one in (before, after) for one in found)
 
     asyncio.run(test())

@@ -322,3 +322,11 @@ def test_a_source_that_runs_gets_another_log_with_a_later_query_and_keeps_what_i
     validate(bench.core.ledger)
     twice = GraphDelta(replace(query, id=QueryId(10), name="twice"), (reader,))
     assert reports(bench.handle(QueryAdded(twice))) == ["refused"]
+
+
+def test_an_adaptive_train_of_dear_rows_is_short() -> None:
+    train = TrainShape(adaptive=True)
+    assert train.rows(100_000, 100.0) == 40_000
+    assert train.rows(100_000, 5_000.0) == 8_192
+    assert train.rows(100_000, 1_000_000.0) == 50
+    assert train.rows(100_000, 1e12) == 1

@@ -22,7 +22,7 @@ FAULTS = tuple(SQL_FAULTS)
 
 
 class FailingDisk(SystemDisk):
-    """The system's disk, which counts every write and fails the `skip`-th that `wanted` picks, and all behind it, until it is mended.
+    """The system's disk, which counts every write and fails those that `wanted` picks: `times` of them from the `skip`-th on.
 
     `wanted(operation, name)` gets the operation's name and the file's (for SQL the statement's first word). `failed` are those that failed.
     """
@@ -30,17 +30,25 @@ class FailingDisk(SystemDisk):
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
         self.failed: list[tuple[str, str]] = []
+        self.at_point: Callable[[str, str], object] = lambda operation, name: None  # called before each write
         self._names: dict[int, str] = {}
         self._lock = threading.Lock()
         self._fault: int | None = None
         self._wanted: Callable[[str, str], bool] = lambda operation, name: True
         self._skip = 0
+        self._times: int | None = None
 
-    def breaks(self, fault: int = errno.ENOSPC, skip: int = 0, wanted: Callable[[str, str], bool] = lambda operation, name: True) -> None:
+    def breaks(
+        self,
+        fault: int = errno.ENOSPC,
+        skip: int = 0,
+        wanted: Callable[[str, str], bool] = lambda operation, name: True,
+        times: int | None = None,
+    ) -> None:
         """Fail from now on, after `skip` of the wanted writes have passed."""
         with self._lock:
             self.seen, self.failed = [], []
-            self._fault, self._skip, self._wanted = fault, skip, wanted
+            self._fault, self._skip, self._wanted, self._times = fault, skip, wanted, times
 
     def is_mended(self) -> None:
         """Fail no more."""
@@ -49,12 +57,15 @@ class FailingDisk(SystemDisk):
 
     def point(self, operation: str, name: str) -> int | None:
         """Pass a write point; returns the fault when it is to fail."""
+        self.at_point(operation, name)
         with self._lock:
             self.seen.append((operation, name))
             if self._fault is None or not self._wanted(operation, name):
                 return None
             if self._skip:
                 self._skip -= 1
+                return None
+            if self._times is not None and len(self.failed) >= self._times:
                 return None
             self.failed.append((operation, name))
             return self._fault
