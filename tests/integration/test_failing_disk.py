@@ -208,3 +208,22 @@ def test_windows_of_other_streams_go_on_by_the_clock_while_the_journal_refuses_t
             assert batch.to_pylist() == [{"n": 1}]
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("wanted", [journal_syncs, everything], ids=lambda wanted: wanted.__name__)
+def test_retries_hold_no_file_open_and_a_server_stops_while_its_disk_fails(tmp_path: Path, wanted: Callable[[str, str], bool]) -> None:
+    disk = FailingDisk()
+
+    async def test() -> None:
+        async with running(disk=disk, data_dir=str(tmp_path)) as harness:
+            driver = await begin(harness)
+            assert await driver.publish("safe") is None
+            opened = len(list(Path("/proc/self/fd").iterdir()))
+            disk.breaks(errno.EIO, wanted=wanted)
+            for _ in range(3):
+                assert await driver.publish("safe") == "storage"
+            await until(lambda: len(disk.failed) > 40, "many tries")
+            assert len(list(Path("/proc/self/fd").iterdir())) <= opened + 1
+
+    asyncio.run(test())
+    assert asyncio.run(found(tmp_path, ("safe",))) == {"safe": [1]}
