@@ -72,6 +72,11 @@ class Memory:
         """Whether publishers wait, queries are about to go, or there is enough held to look again soon."""
         return bool(self.pressed or self._leaving) or self.total_bytes > BUSY_FROM * self.server_bytes_max
 
+    @property
+    def has_leaving(self) -> bool:
+        """Whether queries have ended that are not yet taken out."""
+        return bool(self._leaving)
+
     def bound_of(self, query: RunningQuery) -> int:
         """Return the most that a query may hold."""
         return self.query_bytes_max if query.bytes_max is None else query.bytes_max
@@ -122,8 +127,10 @@ class Memory:
     def passed(self, operator: RunningOperator) -> None:
         """Ask an operator that much has reached, between two of its calls, and end the queries that it has brought over their bound."""
         self._ask(operator)
-        for query in list(self._network.queries_served(operator.id)):
-            self._judge(query, operator.id)
+        served = list(self._network.queries_served(operator.id))
+        for query in served:
+            if len(served) == 1 or self._held_at_most(query) > self.bound_of(query):
+                self._judge(query, operator.id)
 
     def _ask(self, operator: RunningOperator) -> None:
         before = operator.state_bytes
@@ -137,7 +144,7 @@ class Memory:
     def _judge(self, query: RunningQuery, operator: OperatorId) -> None:
         """End a query that holds more than it may; what has only passed its operators may have gone again, so they are asked first."""
         bound = self.bound_of(query)
-        if self._held_at_most(query) <= bound or self.use_of(query).held <= bound or query.node.id in self._leaving:
+        if self.use_of(query).held <= bound or query.node.id in self._leaving:
             return
         for running in query.blueprint.operators:
             self._ask(running)
