@@ -20,8 +20,8 @@ from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Rows, Train
 from millstream.protocol.plain_batches import PlainReader, width_of
 from millstream.server.config import Config
-from millstream.server.host.intake import StreamIntake, Taken
-from millstream.server.net.turn import LoopServices, Run, Turn
+from millstream.server.host.intake import PublishOutcome, StreamIntake
+from millstream.server.net.turn import LoopServices, TrainRun, Turn
 
 SHED_EVERY_NS = 1_000_000_000  # at most so often, the first time at once
 SLOWED_AFTER_NS = 1_000_000_000  # a shorter wait is how flow control works, and no news
@@ -32,7 +32,7 @@ class Publisher(Protocol):
     """What a channel needs of the connection it belongs to."""
 
     closed: bool
-    channels: dict[int, Channel]
+    channels: dict[int, PublishingChannel]
     waiting_bytes: Callable[[], int]
 
     @property
@@ -59,12 +59,12 @@ class PublishingServices(LoopServices, Protocol):
         """Return the loop's monotonic clock."""
         ...
 
-    def hold(self, channel: Channel) -> None:
+    def hold(self, channel: PublishingChannel) -> None:
         """Note a channel whose credit is held back, to ask it again soon."""
         ...
 
 
-class Channel:
+class PublishingChannel:
     """An open channel of one session into one stream or table."""
 
     def __init__(self, session: Publisher, server: PublishingServices, number: int, intake: StreamIntake) -> None:
@@ -117,13 +117,13 @@ class Channel:
         buffers = self._reader.read(payload, rows)
         return None if buffers is None else self._plain.columns(payload, buffers, rows)
 
-    def count_run(self, run: Run, taken: Taken, position: int | None, shed: Mapping[str, int] | None) -> None:
+    def count_run(self, run: TrainRun, taken: PublishOutcome, position: int | None, shed: Mapping[str, int] | None) -> None:
         """Count trains that were let in with those of others, or refused with them; `position`: the arrival number of the last row."""
-        mine = Taken(run.rows, position=position, shed=shed)
+        mine = PublishOutcome(run.rows, position=position, shed=shed)
         refused: list[tuple[int, int, str]] = []
         if taken.rejected:
             refused = run.refused(taken.rejections[0][1])
-            mine = Taken(0, rejected=run.rows)
+            mine = PublishOutcome(0, rejected=run.rows)
         self._count(run.frames[-1][0], run.rows, run.frame_bytes, mine, refused)
 
     def take_rows(self, message: Rows, frame_bytes: int) -> None:
@@ -146,10 +146,10 @@ class Channel:
         rejections = [(chunk.first + index, 0, reason) for index, reason in taken.rejections] if taken.rejections else ()
         self._count(chunk.through, len(chunk.values), chunk.frame_bytes, taken, rejections)
 
-    def _note(self, number: int, rows: int, frame_bytes: int, taken: Taken) -> None:
+    def _note(self, number: int, rows: int, frame_bytes: int, taken: PublishOutcome) -> None:
         self._count(number, rows, frame_bytes, taken, [(number, index, reason) for index, reason in taken.rejections])
 
-    def _count(self, through: int, rows: int, frame_bytes: int, taken: Taken, rejections: Sequence[tuple[int, int, str]]) -> None:
+    def _count(self, through: int, rows: int, frame_bytes: int, taken: PublishOutcome, rejections: Sequence[tuple[int, int, str]]) -> None:
         self._through = through
         self._accepted += taken.accepted
         self._rejected_rows += taken.rejected
