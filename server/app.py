@@ -28,7 +28,7 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
-from millstream.server.errors import ServerError, StorageError
+from millstream.server.errors import GivenUp, ServerError, StorageError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
 from millstream.server.host.arrival_clock import ArrivalClock, Report
@@ -294,6 +294,7 @@ class Application:
                 return await self._fetched(session, statement)
             preparing = language.preparing_of(self.host, statement)
             prepared = None if preparing is None else await self._prepared(session, preparing)
+            _check_there(session)
             return await self.call(self.host.execute, statement, Context(owner=session, text=text, prepared=prepared))
         except EngineError as problem:
             raise language.placed_in_script(problem, place) from None
@@ -359,6 +360,7 @@ class Application:
         await self.load_language()
         from millstream.server.statements import language
 
+        _check_there(session)
         options = dict(message.options)
         submission = language.Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, options)
         return await self.call(language.submit, self.host, submission, session)
@@ -498,6 +500,12 @@ class Application:
     def _revoke_channels(self, name: str) -> None:
         channels = [c for session in self.sessions.values() for c in session.channels.values() if c.intake.name == name]
         self.each(channels, lambda channel: channel.revoke(f"stream {name} was dropped"))
+
+
+def _check_there(session: Session) -> None:
+    """Begin nothing for a peer that has left meanwhile: what it owned is released already, or is in line to be."""
+    if session.closed:
+        raise GivenUp("whoever asked has left")
 
 
 def _role_for(statement: Statement) -> Role:
