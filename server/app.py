@@ -259,6 +259,11 @@ class Application:
                 running.abandon(self.host, session)
                 self.loop.create_task(self._release(session))
 
+    def release(self, session: Session) -> None:
+        """Drop the queries that a connection owned which is gone."""
+        if not self.stopping:
+            self.loop.create_task(self._release(session))
+
     async def _release(self, session: Session) -> None:
         if self.stopping:
             return

@@ -79,6 +79,10 @@ class SessionServices(PublishingServices, Protocol):
         """Forget a connection and drop the queries that it owned."""
         ...
 
+    def release(self, session: Session) -> None:
+        """Drop the queries that a connection owned which is gone."""
+        ...
+
     def close_later(self, session: Session) -> None:
         """Cut a connection that was told to go, if it does not go by itself."""
         ...
@@ -156,6 +160,7 @@ class Session:
         """What is done aside for the request that is being answered."""
         self.answered: int | None = None
         """The number of that request."""
+        self._is_lost = False
         self._answering: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None  # what answering waits for while the peer does not read
         self._request_bytes: dict[int, int] = {}  # of the frames of requests that are not answered
@@ -285,6 +290,8 @@ class Session:
                 self._request_is_done(message.request)
         finally:
             self._answering = None
+            if self._is_lost:  # what was under way when the peer left may have started a query since
+                self.application.release(self)
 
     def _request_is_done(self, number: int) -> None:
         self._requested_bytes -= self._request_bytes.pop(number, 0)
@@ -410,7 +417,7 @@ class Session:
     def lost(self, error: Exception | None) -> None:
         """The connection is gone: give back all that it held."""
         self.application.turn.take(self)  # what it sent before is taken in, though nobody hears of it
-        self.closed = True
+        self.closed = self._is_lost = True
         self.requests.clear()
         self.give_up()
         self._wake_answering()

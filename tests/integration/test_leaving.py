@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.support.live_server import Harness, rows_of, run, until
 
 ROUNDS = 200
@@ -61,5 +63,25 @@ def test_rows_published_before_the_first_query_do_not_hold_it_up() -> None:
         subscription = await client.subscribe("q")
         await client.publish("s", [{"ts": 1, "k": 1}])
         assert await rows_of(subscription, 1) == [{"k": 1}]
+
+    run(test)
+
+
+def test_a_query_that_was_asked_for_by_one_who_left_meanwhile_does_not_stay() -> None:
+    async def test(harness: Harness) -> None:
+        keeper = await harness.client()
+        await keeper.execute("CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT us")
+        for _ in range(5):
+            leaving = await harness.client()
+            asked = asyncio.ensure_future(leaving.execute("SELECT v FROM s"))
+            session = list(harness.server.application.sessions.values())[-1]
+            while session._answering is None and not asked.done():
+                await asyncio.sleep(0)
+            leaving._wire.abort()
+            await asyncio.gather(asked, return_exceptions=True)
+        await until(lambda: len(harness.server.application.sessions) == 1, "all have left")
+        await until(lambda: not any(s._answering for s in harness.server.application.sessions.values()), "nothing is under way")
+        while len(await keeper.execute("SHOW QUERIES")):
+            await asyncio.sleep(0.01)
 
     run(test)
