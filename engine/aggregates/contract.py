@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.arrays import running_fold
 from millstream.engine.data.column import Column, Mask, with_nulls
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import running_fold
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.signature import Rule
 

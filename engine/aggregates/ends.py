@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, Rows, StateKind
 from millstream.engine.aggregates.rules import same_type
+from millstream.engine.data.arrays import run_sizes, run_starts, running_fold
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import run_sizes, run_starts, running_fold
 from millstream.engine.data.types import DataType
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, Rows, StateKind
 from millstream.engine.aggregates.rules import in_double
+from millstream.engine.data.arrays import grouped, running_fold
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import grouped, running_fold
 from millstream.engine.data.types import DataType
 
 MOMENTS = np.dtype([("count", "f8"), ("first", "f8"), ("total", "f8"), ("spread", "f8")])

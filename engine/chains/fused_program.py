@@ -23,7 +23,7 @@ from millstream.engine.expressions.compile import compile_expression, compile_pr
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, transform, walk
 from millstream.engine.expressions.kernel import Kernel, Predicate
 from millstream.engine.language.recipes import ProjectRecipe, Recipe, SelectRecipe
-from millstream.engine.operators.evaluate import context_of
+from millstream.engine.operators.row_operators import context_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.arrays import distinct
 
 Int64Array = npt.NDArray[np.int64]
 Steps = tuple[Int64Array, Int64Array]

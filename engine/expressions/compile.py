@@ -18,7 +18,6 @@ from millstream.engine.expressions.arithmetic import OPERATIONS, build_arithmeti
 from millstream.engine.expressions.casts import build_cast
 from millstream.engine.expressions.chain import CHAIN, build_chain
 from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
-from millstream.engine.expressions.conditional import build_case, build_coalesce, build_extreme, build_if, build_nullif
 from millstream.engine.expressions.dates import (
     build_add_months,
     build_current_watermark,
@@ -34,10 +33,15 @@ from millstream.engine.expressions.kernel import Builder, EvaluationContext, Ker
 from millstream.engine.expressions.lists import build_contains, build_element, build_length
 from millstream.engine.expressions.logic import (
     build_between,
+    build_case,
+    build_coalesce,
     build_connective,
+    build_extreme,
+    build_if,
     build_in,
     build_not,
     build_null_test,
+    build_nullif,
     build_truth_test,
     connective_predicate,
 )

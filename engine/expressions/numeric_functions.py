@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.calendar import INT64_MIN
 from millstream.engine.data.column import Column, Mask
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.types import BOOLEAN, DOUBLE, DataType, Kind
 from millstream.engine.expressions.arithmetic import narrow_integers, overflow_reason
 from millstream.engine.expressions.decimals import as_objects, round_scaled, store_decimal

@@ -21,9 +21,9 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions import build
-from millstream.engine.expressions.conditional import Piece, assemble
 from millstream.engine.expressions.ir import Call, Expression, Literal
 from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows, both_valid
+from millstream.engine.expressions.logic import Piece, assemble
 from millstream.engine.expressions.signature import common_type_of_all, refuse_argument
 
 ROWS_MAX = 16_384  # of one call, so that the time limit means the same for every train

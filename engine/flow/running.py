@@ -17,8 +17,7 @@ from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
 from millstream.engine.flow.frontier import edge_frontier, interval_end
-from millstream.engine.flow.log_nodes import LogNode
-from millstream.engine.flow.queues import Cursor, OutputLog, Place, Taken
+from millstream.engine.flow.queues import Cursor, LogNode, OutputLog, Place, Taken
 from millstream.engine.language.recipes import Recipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.receipts.keepers import Keeper

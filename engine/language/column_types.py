@@ -10,7 +10,7 @@ from millstream.engine.data.schema import Schema, TimeRule
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.language.cursor import Cursor
 from millstream.engine.language.names import did_you_mean
-from millstream.engine.language.syntax import Name
+from millstream.engine.language.statements import Name
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 

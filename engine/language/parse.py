@@ -14,9 +14,8 @@ from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, SyntaxProblem, Unsupported
 from millstream.engine.language.definition_parser import DefinitionParser
 from millstream.engine.language.dialect import Millstream
-from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS
+from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS, check_text, check_tokens
 from millstream.engine.language.recipes import EmitSpec
-from millstream.engine.language.size import check_text, check_tokens
 from millstream.engine.language.statements import (
     ChangeQuery,
     Describe,
@@ -26,7 +25,12 @@ from millstream.engine.language.statements import (
     Fetch,
     InsertSelect,
     InsertValues,
+    Name,
     ObjectKind,
+    Option,
+    OrderItem,
+    Place,
+    Query,
     QueryVerb,
     Record,
     Recorded,
@@ -36,8 +40,8 @@ from millstream.engine.language.statements import (
     ShowWhat,
     Span,
     Statement,
+    WindowClause,
 )
-from millstream.engine.language.syntax import Name, Option, OrderItem, Place, Query, WindowClause
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType

@@ -10,7 +10,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.language.column_types import checked_zone
 from millstream.engine.language.cursor import Cursor
 from millstream.engine.language.recipes import WindowKind
-from millstream.engine.language.syntax import Name, Place, WindowClause
+from millstream.engine.language.statements import Name, Place, WindowClause
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 

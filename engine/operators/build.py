@@ -43,10 +43,10 @@ PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
 
 # Where the logic stands. These take the recipe; those below it the schemas of all inputs, then of the one input, too.
 _OF_ANY_INPUT: dict[type[Recipe], str] = {
-    SelectRecipe: "select:Select",
-    ProjectRecipe: "project:Project",
-    SplitRecipe: "split:Split",
-    UnionRecipe: "union:Union",
+    SelectRecipe: "row_operators:Select",
+    ProjectRecipe: "row_operators:Project",
+    SplitRecipe: "row_operators:Split",
+    UnionRecipe: "row_operators:Union",
 }
 _OF_INPUTS: dict[type[Recipe], str] = {
     JoinRecipe: "join:WindowJoin",
@@ -118,7 +118,7 @@ def place_of_aggregate(recipe: AggregateRecipe) -> str:
         return _place_of_session(recipe, window)
     if window is None or window.kind in ENDLESS_WINDOWS:
         if recipe.retracts is None:
-            return "instant_aggregate:InstantAggregate" if recipe.emit.instants else "running_aggregate:RunningAggregate"
+            return "running_aggregate:InstantAggregate" if recipe.emit.instants else "running_aggregate:RunningAggregate"
         if recipe.emit.instants:
             message = "ISTREAM, DSTREAM and RSTREAM of an aggregate over a change log are not supported"
             raise Unsupported(message, hint="give the inner aggregate a window, or leave the word out")
@@ -158,7 +158,7 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
     elif isinstance(recipe, WindowRecipe):
         logic = _build_window(recipe, inputs[0])
     elif isinstance(recipe, SinkRecipe):
-        logic = load("sink:Sink")(recipe, deliver)
+        logic = load("row_operators:Sink")(recipe, deliver)
     elif kind in _OF_ANY_INPUT:
         logic = load(_OF_ANY_INPUT[kind])(recipe)
     elif kind in _OF_INPUTS:

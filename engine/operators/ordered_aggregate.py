@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import cut_rows
+from millstream.engine.data.arrays import expanded
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
 from millstream.engine.data.keys import key_encoder
-from millstream.engine.data.runs import expanded
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import TIMESTAMP
@@ -32,8 +32,7 @@ from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake, Taken
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.row_clock import RankClock, TimeClock
-from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage
+from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage, RankClock, TimeClock
 from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
 from millstream.engine.windows.vectors import Vectors
 

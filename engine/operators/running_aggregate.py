@@ -3,6 +3,11 @@
 State is one cell a group. EMIT CHANGES takes back and gives anew the answer of each group that a train touches. EMIT FINAL answers once, at
 the end of the stream. EMIT EVERY d answers whenever W crosses a multiple m of d, with the rows of times below m; rows wait for that, so
 at most those of the last d and the delay are kept as rows.
+
+Below ISTREAM, DSTREAM and RSTREAM (`InstantAggregate`) an aggregate without a window is a relation over time: what changes at each instant.
+Which of the values in between a change log shows depends on trains, its sum does not (K9); CQL's words look at the relation at every
+instant. So rows wait until W has passed their time and the rows of one instant, in order, are folded together. A row below W is late, as
+for a sliding window (K4).
 """
 
 from __future__ import annotations
@@ -10,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, concat_columns
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import NoKeys, key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
@@ -21,6 +26,7 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
+from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.windows.early import moments_after
 from millstream.engine.windows.pane_aggregates import Aggregates
@@ -222,3 +228,49 @@ def as_train(rows: BufferedRows, schema: Schema) -> Train:
         arrival=Numbers(count, array=rows.arrival),
         track=constant_track(lo, hi, TIME_MIN),
     )
+
+
+class InstantAggregate(RunningAggregate):
+    """See the module's text. Uses the folding and the comparing of the RunningAggregate, one instant at a time."""
+
+    calls_late = True
+    state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_intake")
+
+    def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
+        super().__init__(recipe, inputs)
+        self._intake = Intake(inputs)
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Take rows in; give the changes of the instants that W has passed."""
+        train = inputs[0]
+        taken = self._intake.take(train, out)
+        out.emit(self._changes(train, taken.track, taken.ready, out))
+
+    def _changes(self, train: Train, track: WatermarkTrack, ready: BufferedRows, out: Emitter) -> Train:
+        parts: list[list[Column]] = []
+        times: list[Int64Array] = []
+        starts = np.flatnonzero(np.diff(ready.time, prepend=ready.time[:1] - 1)) if len(ready) else np.empty(0, dtype=np.int64)
+        for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ready)], strict=False):
+            rows = self._admitted(as_train(ready.take(np.arange(start, stop, dtype=np.int64)), self._inputs), out)
+            changed = self._change(rows, rows)
+            if changed.rows:
+                parts.append(changed.columns())
+                times.append(changed.time.array())
+        if not parts:
+            return progress(train, self.schemas[0], track)
+        columns = [concat_columns(list(c)) for c in zip(*parts, strict=True)]
+        instants = np.concatenate(times)
+        target = np.clip(instants, track.start, track.end - 1) + 1
+        return made_train(train, self.schemas[0], columns, track.first_reaching(target), instants, track)
+
+    def wake_at_us(self) -> int | None:
+        """Return when W must tick past the oldest row that waits."""
+        return None if self._intake.oldest_us is None else self._intake.oldest_us + 1
+
+    def state_rows(self) -> int:
+        """Return groups and waiting rows."""
+        return super().state_rows() + len(self._intake)
+
+    def state_bytes(self) -> int:
+        """Return the bytes held."""
+        return super().state_bytes() + self._intake.nbytes()

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import run_sizes, run_starts
 from millstream.engine.data.buffered import BufferedRows, concat_rows, no_rows
 from millstream.engine.data.column import Column
-from millstream.engine.data.runs import run_sizes, run_starts
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import TIMESTAMP
@@ -21,7 +21,7 @@ from millstream.engine.language.recipes import WindowKind, WindowRecipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake, Taken, joined_rows
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.row_clock import RankClock, TimeClock
+from millstream.engine.operators.sliding_events import RankClock, TimeClock
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.vectors import StoredColumns, Vectors
 

@@ -20,7 +20,7 @@ from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.logical import Aggregate, AggregateItem, Attribute, Node, Project, Role, change_position, unique_names
 from millstream.engine.plan.over import COLUMN_STEPS, PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.plan.scope import Scope, located
-from millstream.engine.plan.window_binder import output_time_known
+from millstream.engine.plan.windows import output_time_known
 from sqlglot import exp
 
 # While binding, aggregates and window bounds have positions that no real column has; `finish` gives them their own.

@@ -17,7 +17,7 @@ from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.recipes import EmitSpec, JoinKind
-from millstream.engine.language.syntax import Name, NamedItem, Place
+from millstream.engine.language.statements import Name, NamedItem, Place
 from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.plan.binder import united
 from millstream.engine.plan.expression_binder import ExpressionBinder
@@ -51,8 +51,7 @@ from millstream.engine.plan.steps import (
     split_conditions,
     window_of,
 )
-from millstream.engine.plan.window_binder import bind_window, windowed_times
-from millstream.engine.plan.windows import PER_WINDOW
+from millstream.engine.plan.windows import PER_WINDOW, bind_window, windowed_times
 from sqlglot import exp
 
 

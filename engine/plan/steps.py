@@ -12,7 +12,7 @@ from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import Expression, Literal
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
-from millstream.engine.language.syntax import Place
+from millstream.engine.language.statements import Place
 from millstream.engine.plan.aggregate_binder import AggregateBinder, projected
 from millstream.engine.plan.logical import (
     Aggregate,

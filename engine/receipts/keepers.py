@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.tally import Part, RowShares, Tally, merged, paired, shares_of
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN

@@ -17,11 +17,10 @@ from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.engine.flow.frontier import is_blocked
-from millstream.engine.flow.log_nodes import LogNode
-from millstream.engine.flow.queues import Cursor, Taken
+from millstream.engine.flow.queues import Cursor, LogNode, Taken
 from millstream.engine.flow.running import ALL_ROWS, Appended, Call, Made, RunningOperator, emitted, pass_to_sinks
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.sink import Sink
+from millstream.engine.operators.row_operators import Sink
 from millstream.engine.runtime.network import Network
 from millstream.engine.runtime.side_rows import pass_side_rows, settle_watchers, tell_watchers
 

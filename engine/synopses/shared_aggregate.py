@@ -21,10 +21,18 @@ from millstream.engine.data.watermarks import WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateCall, AggregateRecipe, EmitKind, WindowKind, WindowSpec
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.window_aggregate import WindowAggregate
-from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
-from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
-from millstream.engine.synopses.held import Held, layer_held
-from millstream.engine.synopses.lateness import LateRule, border_crossings, late_frames, run_late, told_late
+from millstream.engine.synopses.answers import (
+    Answer,
+    LateRule,
+    Member,
+    Shown,
+    answer_train,
+    border_crossings,
+    late_frames,
+    run_late,
+    told_late,
+)
+from millstream.engine.synopses.frames import Due, Frame, Frames, Held, common_step, layer_held
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.early import EmptyWindows, empty_answer

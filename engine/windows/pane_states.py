@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.aggregates.contract import Fold, Rows
 from millstream.engine.aggregates.sums import COUNTS, HALF_BITS, UPPER_HALVES, WRAPPED_SUMS
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask, counted_rows
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.train import Train
-from millstream.engine.windows.cell_states import StatePart
 from millstream.engine.windows.grids import Grid, PaneTable, Passed, combined
+from millstream.engine.windows.sliding_cells import StatePart
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -16,8 +16,8 @@ from millstream.engine.aggregates.ranked import Ranked, sort_order
 from millstream.engine.aggregates.table import aggregate_of
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import pause
+from millstream.engine.data.arrays import expanded
 from millstream.engine.data.column import Column, Mask, concat_columns, counted_rows
-from millstream.engine.data.runs import expanded
 from millstream.engine.language.recipes import AggregateCall
 
 Int64Array = npt.NDArray[np.int64]

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.arrays import run_sizes
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
 from millstream.engine.data.key_maps import array_bytes
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import run_sizes
 from millstream.engine.data.schema import Schema
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.windows.cell_states import CellStates
+from millstream.engine.windows.sliding_cells import CellStates
 
 Int64Array = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from millstream.engine.data.arrays import expanded, run_sizes, run_starts
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.key_maps import array_bytes
-from millstream.engine.data.runs import expanded, run_sizes, run_starts
 from millstream.engine.data.schema import Schema
 
 Int64Array = npt.NDArray[np.int64]

@@ -12,8 +12,18 @@ from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.engine.data.work import Step
 from millstream.engine.language.recipes import SelectRecipe
-from millstream.engine.plan.alternatives import Did, Measured, alternatives, expected_cost, key_of, physical_of
-from millstream.engine.plan.join_orders import change_runs, ordered, rebuilt, run_below
+from millstream.engine.plan.alternatives import (
+    Did,
+    Measured,
+    alternatives,
+    change_runs,
+    expected_cost,
+    key_of,
+    ordered,
+    physical_of,
+    rebuilt,
+    run_below,
+)
 from millstream.engine.plan.logical import LogicalQuery, Node, walk_plan
 from millstream.engine.plan.plan import plan_select
 from millstream.engine.runtime.network import DEFAULT_CLASS_NODE
