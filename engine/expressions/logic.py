@@ -19,7 +19,16 @@ from millstream.engine.data.types import BOOLEAN, DataType, Kind
 from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.comparison import comparison_core, pair_test
 from millstream.engine.expressions.ir import Call, Case, ColumnRef, Expression, Literal
-from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Predicate, Rows, evaluate_at, is_null_literal, test_at
+from millstream.engine.expressions.kernel import (
+    Compiler,
+    EvaluationContext,
+    Kernel,
+    KernelRows,
+    Predicate,
+    evaluate_at,
+    is_null_literal,
+    test_at,
+)
 from millstream.protocol.values import arrow_functions as pc
 
 
@@ -29,7 +38,7 @@ def build_connective(call: Call, compiler: Compiler) -> Kernel:
     left = compiler.kernel(call.arguments[0])
     others = [(compiler.kernel(operand), may_fail(operand)) for operand in call.arguments[1:]]
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         a = left(rows, context)
         for right, careful in others:
             if not careful:
@@ -44,7 +53,7 @@ def build_connective(call: Call, compiler: Compiler) -> Kernel:
     return kernel
 
 
-def _spread(kernel: Kernel, rows: Rows, context: EvaluationContext, where: Mask, filler: bool) -> Column:
+def _spread(kernel: Kernel, rows: KernelRows, context: EvaluationContext, where: Mask, filler: bool) -> Column:
     """Evaluate where asked; elsewhere put the value that leaves the other side's decision standing."""
     index = np.flatnonzero(where)
     if len(index) == rows.rows:
@@ -81,7 +90,7 @@ def build_not(call: Call, compiler: Compiler) -> Kernel:
     """NOT: NULL stays NULL."""
     inner = compiler.kernel(call.arguments[0])
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         return Column(BOOLEAN, ~column.values, column.valid)
 
@@ -93,7 +102,7 @@ def build_truth_test(call: Call, compiler: Compiler) -> Kernel:
     inner, turn = compiler.kernel(call.arguments[0]), call.function.startswith("is_not_")
     asked = call.function.rsplit("_", 1)[1]
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         if asked == "unknown":
             mask = np.zeros(rows.rows, dtype=np.bool_) if column.valid is None else ~column.valid
@@ -109,7 +118,7 @@ def build_null_test(call: Call, compiler: Compiler) -> Kernel:
     """IS [NOT] NULL."""
     inner, wanted = compiler.kernel(call.arguments[0]), call.function == "is_not_null"
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         valid = inner(rows, context).validity()
         if valid is None:
             return Column(BOOLEAN, np.full(rows.rows, wanted, dtype=np.bool_))
@@ -124,7 +133,7 @@ def connective_predicate(call: Call, compiler: Compiler, wanted: bool) -> Predic
     left = compiler.predicate(call.arguments[0], wanted)
     others = [(compiler.predicate(operand, wanted), may_fail(operand)) for operand in call.arguments[1:]]
 
-    def predicate(rows: Rows, context: EvaluationContext) -> Mask:
+    def predicate(rows: KernelRows, context: EvaluationContext) -> Mask:
         mask = left(rows, context)
         for right, careful in others:
             if careful:
@@ -136,7 +145,7 @@ def connective_predicate(call: Call, compiler: Compiler, wanted: bool) -> Predic
     return predicate
 
 
-def _tested_where_open(all_needed: bool, mask: Mask, right: Predicate, rows: Rows, context: EvaluationContext) -> Mask:
+def _tested_where_open(all_needed: bool, mask: Mask, right: Predicate, rows: KernelRows, context: EvaluationContext) -> Mask:
     """Return the mask with a condition more, which is tested only where it decides."""
     index = np.flatnonzero(mask if all_needed else ~mask)
     if len(index) == 0:
@@ -155,7 +164,7 @@ class _WithOperand:
 
     __slots__ = ("_base", "_operand", "rows")
 
-    def __init__(self, base: Rows, operand: Column) -> None:
+    def __init__(self, base: KernelRows, operand: Column) -> None:
         self._base = base
         self._operand = operand
         self.rows = base.rows
@@ -172,7 +181,7 @@ def _with_shared_operand(call: Call, compiler: Compiler, rewrite: Any) -> Kernel
     first = compiler.kernel(operand)
     inner = compiler.kernel(rewrite(ColumnRef(operand.type, OPERAND)))
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         return inner(_WithOperand(rows, first(rows, context)), context)
 
     return kernel
@@ -207,7 +216,7 @@ def build_in(call: Call, compiler: Compiler) -> Kernel:
 def _set_kernel(operand: Expression, constants: list[Literal], with_null: bool, compiler: Compiler) -> Kernel:
     inner, test = compiler.kernel(operand), _set_test(operand.type, constants)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         mask, valid = test(column), column.validity()
         if with_null:  # not found among the members is unknown, as the NULL may be it
@@ -292,7 +301,7 @@ def build_if(call: Call, compiler: Compiler) -> Kernel:
 
 
 def _choose(type_: DataType, branches: list[tuple[Predicate, Kernel]], otherwise: Kernel) -> Kernel:
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         remaining: Index = np.arange(rows.rows, dtype=np.int64)
         pieces: list[Piece] = []
         for condition, value in branches:
@@ -314,7 +323,7 @@ def build_coalesce(call: Call, compiler: Compiler) -> Kernel:
     """Build COALESCE: later arguments only where all earlier ones are NULL."""
     first, *others = [compiler.kernel(a) for a in call.arguments]
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = first(rows, context)
         valid = column.validity()
         if valid is None or not others:
@@ -340,7 +349,7 @@ def build_nullif(call: Call, compiler: Compiler) -> Kernel:
     first = compiler.kernel(left)
     equal = comparison_core("=", left, right, compiler)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = first(rows, context)
         # The comparison evaluates `a` once more, so its errors are not taken twice.
         quiet = EvaluationContext(context.watermark_us)
@@ -365,7 +374,7 @@ def build_extreme(call: Call, compiler: Compiler) -> Kernel:
     kernels = [compiler.kernel(a) for a in call.arguments]
     better = pair_test(">" if call.function == "greatest" else "<", call.type, call.type)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         best = kernels[0](rows, context)
         for other in kernels[1:]:
             best = _better_of(best, other(rows, context), better)

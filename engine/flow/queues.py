@@ -275,7 +275,7 @@ def _mergeable(first: LogNode, second: LogNode) -> bool:
 
 
 @dataclass(slots=True)
-class Taken:
+class Portion:
     """A train taken from an edge with its share of the log's counts."""
 
     train: Train
@@ -410,7 +410,7 @@ class Cursor:
                 node = node.next
         return trains
 
-    def take(self, rows_max: int, upto: int | None = None) -> Taken | None:
+    def take(self, rows_max: int, upto: int | None = None) -> Portion | None:
         """Take the next train: at most `rows_max` rows (more where rows share a seq), nothing at or beyond `upto`.
 
         Small trains are joined (up to JOINED_ROWS_MAX, without `upto`), a big one is cut, never past a mark. Without `upto` None
@@ -447,7 +447,7 @@ class Cursor:
                 parts.append(self._nothing(upto))
         if not parts:
             return None
-        return Taken(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
+        return Portion(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
 
     def place(self) -> Place:
         """Return where it stands, for `put_back`."""
@@ -466,7 +466,7 @@ class Cursor:
                 node.readers += 1
                 node = node.next
 
-    def _take_alone(self, rows_max: int) -> Taken | None:
+    def _take_alone(self, rows_max: int) -> Portion | None:
         """Take a train that waits by itself and can be taken whole, as most of a quiet stream's can; None where it is not so."""
         with self.log._lock:
             node = self.node.next
@@ -482,7 +482,7 @@ class Cursor:
         self.position = train.hi
         self.rows_taken += rows
         self.controls_taken += node.controls
-        return Taken(train, rows, node.bytes if rows else 0, node.controls)
+        return Portion(train, rows, node.bytes if rows else 0, node.controls)
 
     def _nothing(self, upto: int) -> Train:
         """Return the train that says that nothing came up to `upto`: W stands, and after the end it stays ended."""

@@ -21,7 +21,7 @@ _NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
 _CLAUSES = ("WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "EMIT", "WITH", "JOIN", "UNION ALL", "WITHIN", "ON", "FROM")
 
 
-class Cursor(ExpressionParser):
+class TokenCursor(ExpressionParser):
     """The hand that the clause parsers share. `implicit_alias` is the last alias taken without AS, for better messages."""
 
     implicit_alias: Token | None = None

@@ -30,7 +30,7 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, WindowKind
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.intake import Intake, Taken
+from millstream.engine.operators.intake import Intake, IntakeResult
 from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage, RankClock, TimeClock
 from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
@@ -81,7 +81,7 @@ class OrderedAggregate(Operator):
             rows = max(rows, most // self._clock.width)
         cut_rows(train, max(1, rows))
 
-    def _answer(self, train: Train, taken: Taken) -> Train:
+    def _answer(self, train: Train, taken: IntakeResult) -> Train:
         rows = self._added(taken.ready)
         watermark = self._intake.watermark
         last = self._last_instant(taken) if watermark == TIME_MAX else None
@@ -90,7 +90,7 @@ class OrderedAggregate(Operator):
         self._forget(watermark, rows.partition)
         return answer
 
-    def _last_instant(self, taken: Taken) -> int:
+    def _last_instant(self, taken: IntakeResult) -> int:
         """At the end of the stream nothing expires: it stands as at the last event time, or where a clock had moved W (K9)."""
         before = taken.track.last_open
         newest = max(self._finder.newest, int(taken.ready.time[-1]) if len(taken.ready) else TIME_MIN)

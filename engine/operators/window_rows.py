@@ -19,7 +19,7 @@ from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.recipes import WindowKind, WindowRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.intake import Intake, Taken, joined_rows
+from millstream.engine.operators.intake import Intake, IntakeResult, joined_rows
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.sliding_events import RankClock, TimeClock
 from millstream.engine.windows.assigners import assigner_for
@@ -152,7 +152,7 @@ class TimeWindowLog(Operator):
         gone, moments = self._leaving(taken)
         out.emit(log_train(self.schemas[0], train, taken, gone, moments, gone.ordinal))
 
-    def _leaving(self, taken: Taken) -> tuple[BufferedRows, Int64Array]:
+    def _leaving(self, taken: IntakeResult) -> tuple[BufferedRows, Int64Array]:
         """Return the rows that leave now and the instants at which they do."""
         ready = taken.ready
         if len(ready):
@@ -243,7 +243,7 @@ class RowWindowLog(Operator):
 
 
 def log_train(
-    schema: Schema, train: Train, taken: Taken, gone: BufferedRows, moments: Int64Array, ranks: Int64Array, *, by_rank: bool = False
+    schema: Schema, train: Train, taken: IntakeResult, gone: BufferedRows, moments: Int64Array, ranks: Int64Array, *, by_rank: bool = False
 ) -> Train:
     """Return the changes; at one instant (`by_rank`: at one row) what leaves goes first, so that there is never more than the window."""
     ready, track = taken.ready, taken.track

@@ -52,7 +52,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SelectionStep:
     """A selection or a join of a run: the node, the columns its expressions speak of at each position, and those it needs of the stream."""
 
     node: Filter | TableJoin
@@ -61,13 +61,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SelectionRun:
     """Steps that follow one another, the first to run first, over `below`; `top` is the node that they end in.
 
     `places` are the columns that come out at the top, `attributes` tells what each column is.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[SelectionStep, ...]
     below: Node
     top: Node
     places: tuple[Place, ...]
@@ -79,7 +79,7 @@ def can_move(condition: Expression) -> bool:
     return is_movable(condition) and not may_fail(condition)
 
 
-def run_below(node: Node) -> Run:
+def run_below(node: Node) -> SelectionRun:
     """Return the longest run from a node down; without steps when the node is none.
 
     Projections that only pick columns may stand between joins and go with them; between selections alone they end a run.
@@ -90,7 +90,7 @@ def run_below(node: Node) -> Run:
     return _run(node, through_projections=False)
 
 
-def _run(top: Node, *, through_projections: bool) -> Run:
+def _run(top: Node, *, through_projections: bool) -> SelectionRun:
     nodes: list[Filter | TableJoin | Project] = []
     node = top
     while True:
@@ -107,10 +107,10 @@ def _run(top: Node, *, through_projections: bool) -> Run:
     return _placed(nodes[::-1], node, top)
 
 
-def _placed(nodes: Sequence[Filter | TableJoin | Project], below: Node, top: Node) -> Run:
+def _placed(nodes: Sequence[Filter | TableJoin | Project], below: Node, top: Node) -> SelectionRun:
     places: list[Place] = [(-1, i) for i in range(len(below.attributes))]
     attributes: dict[Place, Attribute] = dict(zip(places, below.attributes, strict=True))
-    steps: list[Step] = []
+    steps: list[SelectionStep] = []
     for node in nodes:
         if isinstance(node, Project):
             places = [places[e.position] for e in node.expressions if isinstance(e, ColumnRef)]
@@ -121,9 +121,9 @@ def _placed(nodes: Sequence[Filter | TableJoin | Project], below: Node, top: Nod
             attributes.update(zip(brought, node.attributes[len(places) :], strict=True))
         seen = (*places, *brought)
         used = {seen[p] for p in _columns(node, len(places))} - set(brought)
-        steps.append(Step(node, seen, frozenset(used)))
+        steps.append(SelectionStep(node, seen, frozenset(used)))
         places.extend(brought)
-    return Run(tuple(steps), below, top, tuple(places), attributes)
+    return SelectionRun(tuple(steps), below, top, tuple(places), attributes)
 
 
 def _is_lookup(node: TableJoin) -> bool:
@@ -142,7 +142,7 @@ def _columns(node: Filter | TableJoin, width: int) -> set[int]:
     return used.union(*(columns_used(key.left) for key in node.keys))
 
 
-def ordered(run: Run, rank: Callable[[int], float]) -> list[int]:
+def ordered(run: SelectionRun, rank: Callable[[int], float]) -> list[int]:
     """Return the steps by their number in the run, each time the one of the least rank whose columns are there."""
     left, there, found = list(range(len(run.steps))), {p for p in run.attributes if p[0] < 0}, list[int]()
     while left:
@@ -154,7 +154,7 @@ def ordered(run: Run, rank: Callable[[int], float]) -> list[int]:
     return found
 
 
-def rebuilt(run: Run, order: Sequence[int], below: Node | None = None) -> Node:
+def rebuilt(run: SelectionRun, order: Sequence[int], below: Node | None = None) -> Node:
     """Return the run with its steps in another order, over other rows of the same columns where they are given."""
     node = run.below if below is None else below
     places: list[Place] = [(-1, i) for i in range(len(node.attributes))]
@@ -178,7 +178,7 @@ def _put(step: Filter | TableJoin, below: Node, mapping: dict[int, int], attribu
     return replace(step, attributes=attributes, left=below, keys=keys, residual=residual)
 
 
-def change_runs(node: Node, change: Callable[[Run], Node | None]) -> Node:
+def change_runs(node: Node, change: Callable[[SelectionRun], Node | None]) -> Node:
     """Return the plan with every run replaced by what `change` makes of it (None: as it is), the rows below it changed first."""
     run = run_below(node)
     if run.steps:
@@ -201,16 +201,16 @@ STATELESS = (Scan, Filter, Project, Split, Union)
 
 
 @dataclass(frozen=True, slots=True)
-class Did:
+class OperatorRecord:
     """What an operator did over a while: rows in and out, and the time it took (ns)."""
 
     rows_in: int
     rows_out: int
     cost_ns: int
 
-    def __add__(self, other: Did) -> Did:
+    def __add__(self, other: OperatorRecord) -> OperatorRecord:
         """Return both together."""
-        return Did(self.rows_in + other.rows_in, self.rows_out + other.rows_out, self.cost_ns + other.cost_ns)
+        return OperatorRecord(self.rows_in + other.rows_in, self.rows_out + other.rows_out, self.cost_ns + other.cost_ns)
 
     @property
     def selectivity(self) -> float:
@@ -228,22 +228,22 @@ class Did:
         return (self.selectivity - 1.0) / max(self.cost, 1e-3)
 
 
-NOTHING = Did(0, 0, 0)
+NOTHING = OperatorRecord(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What the operators of a query did: by their recipes, and the joins with tables by the table's name."""
 
-    operators: Mapping[Recipe, Did] = field(default_factory=dict)
-    lookups: Mapping[str, Did] = field(default_factory=dict)
+    operators: Mapping[Recipe, OperatorRecord] = field(default_factory=dict)
+    lookups: Mapping[str, OperatorRecord] = field(default_factory=dict)
 
     @property
     def cost_ns(self) -> int:
         """The time all of them took."""
         return sum(one.cost_ns for one in self.operators.values())
 
-    def of(self, node: Filter | TableJoin) -> Did:
+    def of(self, node: Filter | TableJoin) -> OperatorRecord:
         """Return what the operator of a node did."""
         if isinstance(node, Filter):
             return self.operators.get(SelectRecipe(node.schema, node.condition), NOTHING)
@@ -281,7 +281,7 @@ def _by_rank(root: Node, measured: Measured) -> Alternative | None:
     """Every run in the order of its ranks; steps that few rows reached stay behind the others, in their order."""
     saved, told = 0.0, list[str]()
 
-    def change(run: Run) -> Node | None:
+    def change(run: SelectionRun) -> Node | None:
         nonlocal saved
         did = [measured.of(step.node) for step in run.steps]
         known = [one.rows_in >= ROWS_MIN for one in did]
@@ -319,7 +319,7 @@ def _taken_apart(root: Node) -> Alternative | None:
     return Alternative(key_of(other), "selection order", None, "conditions joined by AND can be measured and ordered one by one", other)
 
 
-def expected_cost(steps: Sequence[Did]) -> float:
+def expected_cost(steps: Sequence[OperatorRecord]) -> float:
     """Return what a row is expected to cost that passes these steps in this order, in ns: Σ c_i · s_1 … s_(i-1)."""
     cost, left = 0.0, 1.0
     for step in steps:

@@ -85,7 +85,7 @@ def border_crossings(track: WatermarkTrack, step_us: int) -> list[tuple[int, int
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class OutputColumns:
     """What an output shows: its schema, and which of (keys, aggregates, window_start, window_end), None for all."""
 
     schema: Schema
@@ -100,7 +100,7 @@ class Member:
     """
 
     recipe: AggregateRecipe
-    shown: Shown
+    shown: OutputColumns
     frame: Frame
     accumulators: list[Accumulator]
     key_places: tuple[int, ...] = ()

@@ -28,7 +28,7 @@ from millstream.engine.windows.early import EmptyWindows
 from millstream.engine.windows.pane_aggregates import Part, parts_of
 
 
-class Held:
+class HeldSpan:
     """Event times in µs after which nothing is missing; None where nothing is missing at all."""
 
     def __init__(self, inputs: Schema) -> None:

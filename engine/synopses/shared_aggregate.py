@@ -25,14 +25,14 @@ from millstream.engine.synopses.answers import (
     Answer,
     LateRule,
     Member,
-    Shown,
+    OutputColumns,
     answer_train,
     border_crossings,
     late_frames,
     run_late,
     told_late,
 )
-from millstream.engine.synopses.frames import Due, Frame, Frames, Held, common_step, layer_held
+from millstream.engine.synopses.frames import Due, Frame, Frames, HeldSpan, common_step, layer_held
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.early import EmptyWindows, empty_answer
@@ -81,7 +81,7 @@ class SharedAggregate(WindowAggregate):
         self._frames = Frames()
         self._members: dict[int, Member] = {}
         self._layers: dict[int, Layer] = {}
-        self._held = Held(inputs)
+        self._held = HeldSpan(inputs)
         self._live = LivePanes(self._table, self._layers)
         self.free_ports: list[int] = []
         self.late_rule: LateRule | None = None  # who runs with whom when answers are late; None: every window is answered
@@ -115,7 +115,14 @@ class SharedAggregate(WindowAggregate):
         return f"a common step of {step} µs would make {merged} panes a group, where {alone} are enough apart"
 
     def subscribe(
-        self, recipe: AggregateRecipe, from_seq: int, port: int, shown: Shown, *, newest_us: int | None = None, history: bool = False
+        self,
+        recipe: AggregateRecipe,
+        from_seq: int,
+        port: int,
+        shown: OutputColumns,
+        *,
+        newest_us: int | None = None,
+        history: bool = False,
     ) -> None:
         """Let an output answer a recipe over rows with seq >= `from_seq`; `newest_us`: greatest event time before. Between calls only.
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.aggregates.contract import Folding, Rows, StateKind, null_unless
+from millstream.engine.aggregates.contract import FoldedRows, Folding, StateKind, null_unless
 from millstream.engine.aggregates.sums import COUNTS
 from millstream.engine.aggregates.table import aggregate_of, foldable
 from millstream.engine.data.arrays import run_sizes
@@ -98,7 +98,7 @@ class CellStates:
         return self._folded(rows, cells, states)
 
     def _folded(self, rows: BufferedRows, cells: Int64Array, states: list[Array]) -> list[Array]:
-        found: dict[tuple[int | None, int | None, bool], Rows] = {}
+        found: dict[tuple[int | None, int | None, bool], FoldedRows] = {}
         for part, state in zip(self.parts, states, strict=True):
             key = (part.position, part.filter, part.takes_nulls)
             if key not in found:
@@ -123,14 +123,14 @@ def _counting(call: AggregateCall) -> tuple[StatePart, ...]:
     return () if part is None else (part,)
 
 
-def _chosen(rows: BufferedRows, cells: Int64Array, position: int | None, filter_: int | None, takes_nulls: bool) -> Rows:
+def _chosen(rows: BufferedRows, cells: Int64Array, position: int | None, filter_: int | None, takes_nulls: bool) -> FoldedRows:
     """Return the rows that count: argument not NULL and FILTER true."""
     column = None if position is None else rows.columns[position]
     mask = counted_rows(None if takes_nulls else column, None if filter_ is None else rows.columns[filter_])
     if mask is None or mask.all():
-        return Rows(cells, column, lambda: (rows.time, rows.ordinal))
+        return FoldedRows(cells, column, lambda: (rows.time, rows.ordinal))
     kept = None if column is None else column.filter(mask)
-    return Rows(cells[mask], kept, lambda: (rows.time[mask], rows.ordinal[mask]))
+    return FoldedRows(cells[mask], kept, lambda: (rows.time[mask], rows.ordinal[mask]))
 
 
 CLOCK, TIME, ORDINAL = 0, 1, 2

@@ -27,8 +27,28 @@ def test_no_more_than_five_files_import_each_other_in_a_circle(found: dict[str, 
     assert [circle for circle in found[folder].circles if len(circle) > CIRCLE_FILES_MAX] == []
 
 
+def test_rooms_that_meet_call_no_two_classes_alike(found: dict[str, Picture]) -> None:
+    """Two rooms meet where one imports the other; a room meets itself. Names with an underscore stay in their file."""
+    assert found["engine"].namesakes == []
+
+
 def test_the_product_has_no_more_files_than_it_needs(found: dict[str, Picture]) -> None:
     assert sum(len(picture.sources) for picture in found.values()) <= FILES_MAX
+
+
+def test_namesakes_are_found_in_a_room_and_between_rooms_that_meet() -> None:
+    body = "class One:\n    pass\nclass _Own:\n    pass\n"
+    sources = {
+        "low.a": body,
+        "low.b": body,
+        "high.c": f"import millstream.house.low.a\n{body}",
+        "side.d": body,
+        "low": "",
+        "high": "",
+        "side": "",
+    }
+    picture = Picture("house", sources, frozenset(("low", "high", "side")))
+    assert picture.namesakes == [("One", "high.c", "low.a"), ("One", "high.c", "low.b"), ("One", "low.a", "low.b")]
 
 
 def test_imports_at_any_depth_count() -> None:
