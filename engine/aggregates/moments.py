@@ -24,7 +24,7 @@ MOMENTS = np.dtype([("count", "f8"), ("first", "f8"), ("total", "f8"), ("spread"
 
 @dataclass(frozen=True, slots=True)
 class Moments(StateKind):
-    """See the module's text. Nothing is subtracted from `spread`; a NaN or an infinity makes it NaN."""
+    """Count, mean and spread of the values of a cell. Nothing is subtracted from `spread`; a NaN or an infinity makes it NaN."""
 
     @property
     def dtype(self) -> np.dtype[np.void]:

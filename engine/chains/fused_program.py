@@ -74,7 +74,10 @@ class ChainRows:
 
 
 class FusedProgram:
-    """See the module's text. `run` returns the train that leaves the chain and the rows that left each of its operators."""
+    """Selections and projections as one pass over a train.
+
+    `run` returns the train that leaves the chain and the rows that left each of its operators.
+    """
 
     def __init__(self, recipes: Sequence[Recipe], schema: Schema) -> None:
         self._width = len(schema)

@@ -89,7 +89,7 @@ enter = _here.set
 
 
 def claim(size_bytes: int, what: str) -> None:
-    """Ask for bytes before they are made, `what` saying for what. Small things need not ask. TooMuchAtOnce where it is too much."""
+    """Ask for bytes before they are made, `what` saying for what. Small things need not ask. Raises TooMuchAtOnce where it is too much."""
     if size_bytes < limits.CLAIM_BYTES_MIN:
         return
     if size_bytes > limits.COLUMN_BYTES_MAX:
@@ -105,7 +105,7 @@ def claim_grown(before: int, size_bytes: int, what: str) -> None:
 
 
 def cut_rows(train: Train, rows: int) -> None:
-    """Want only about the first `rows` rows of a train, before anything was done with it. CutAt where it can be cut so."""
+    """Want only about the first `rows` rows of a train, before anything was done with it. Raises CutAt where it can be cut so."""
     if 0 < rows < train.rows and _here.get() is not None:
         seqs = train.seq.array()
         seq = int(seqs[rows - 1]) + 1

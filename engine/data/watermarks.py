@@ -321,7 +321,10 @@ def jump_track(lo: int, hi: int, start: int, seq: int, value: int) -> WatermarkT
 
 
 def concat_tracks(tracks: Sequence[WatermarkTrack]) -> WatermarkTrack:
-    """Join tracks that follow one another. One over nothing says less than its successor, which may begin higher (queues.py)."""
+    """Return as one the tracks that follow one another.
+
+    One over nothing says less than its successor, which may begin higher (queues.py).
+    """
     if len(tracks) > 1:
         tracks = [t for t in tracks if t.lo < t.hi] or tracks[-1:]
     first, last = tracks[0], tracks[-1]

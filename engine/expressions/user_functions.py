@@ -60,7 +60,7 @@ class UserFunction:
 
 
 def call_user_function(function: UserFunction, arguments: Sequence[Expression]) -> Call:
-    """Return the typed call, arguments cast to the parameters' types."""
+    """Return the typed call, arguments cast to the parameters' types. Raises TypeProblem."""
     if len(arguments) != len(function.parameters):
         wanted = len(function.parameters)
         raise TypeProblem(

@@ -70,10 +70,12 @@ class OperatorCall:
 
 @dataclass(slots=True, eq=False)
 class RunningOperator:
-    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised, `held` while its query is paused.
+    """An operator in the network, with its cursors, logs and tickets.
 
-    `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
-    `raw` tells that its input rows still are the stream's rows, one by one. `watched` counts the queries that judge late rows across it
+    `queries` counts the queries it serves, `failed` is set once it raised, `held` while its query is paused.
+
+     `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input; `raw`
+    tells that its input rows still are the stream's rows, one by one. `watched` counts the queries that judge late rows across it
     (branches.py); for them calls are counted from before they take anything until they have been told. `keeper` states what part of the
     input its answers saw, where load may be shed (receipts/keepers.py). `state_bytes` is what its state was when it was last looked at,
     `unseen_bytes` what has passed it since, `bytes_left` tells what a call may still make (memory.py).
@@ -210,7 +212,7 @@ Left = Callable[[RunningOperator, Train], None]
 
 
 def pass_to_sinks(made: Made, left: Left, failed: Callable[[RunningOperator, Exception], None]) -> Made:
-    """Hand trains from a shared aggregate straight to the sinks that can take them; return the others, for their logs.
+    """Hand trains from a shared aggregate straight to the sinks that can take them. Returns the others, for their logs.
 
     Hundreds of queries' answers need no order each, where nothing stands in between: the sink reads the output alone, nothing waits before
     it, it is neither running nor held (PAUSE). What goes this way is in no log and so in no receipt but the aggregate's. `left` hears of

@@ -118,7 +118,7 @@ class MergedPart:
 
 
 class Ingress:
-    """The one door for rows. See the module's text."""
+    """The one door for rows: gives each its arrival number and puts it in its stream's log, under one lock."""
 
     def __init__(self, seed: int = 0, next_seq: int = 0) -> None:
         self.next_seq = next_seq

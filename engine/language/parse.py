@@ -184,7 +184,10 @@ def parse_statement(text: str) -> Statement:
 
 
 def parse_placed(text: str) -> tuple[Statement, Place]:
-    """Return the one statement of `text` and where it begins. Its work is bounded (limits.py), whatever the text is."""
+    """Return the one statement of `text` and where it begins.
+
+    Its work is bounded (limits.py), whatever the text is. Raises SyntaxProblem.
+    """
     chunks = list(_chunks(tokenize(text)))
     if not chunks:
         raise SyntaxProblem("there is no statement", line=1, column=1)
@@ -202,7 +205,7 @@ def placed_in_script(problem: EngineError, place: Place) -> EngineError:
 
 
 def parse_query(text: str) -> Query:
-    """Return the SELECT that `text` is."""
+    """Return the SELECT that `text` is; SyntaxProblem when it is something else."""
     statement = parse_statement(text)
     if not isinstance(statement, SelectStatement):
         raise SyntaxProblem("expected SELECT", line=1, column=1)

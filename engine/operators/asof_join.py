@@ -28,7 +28,7 @@ LEFT, RIGHT = 0, 1
 
 
 class AsofJoin(Operator):
-    """See the module's text."""
+    """For each left row the latest right row of its key at or before its time."""
 
     calls_late = True
     state_fields: tuple[str, ...] = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")

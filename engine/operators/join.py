@@ -211,7 +211,7 @@ def _cut_of(probes: Sequence[Probe]) -> int | None:
 
 
 class WindowJoin(Operator):
-    """See the module's text."""
+    """Windowed hash join of two streams: rows pair by equal keys, a bound on their distance in time, and a residual."""
 
     calls_late = True
     state_fields: tuple[str, ...] = ("_keys", "_state", "_watermark", "_ordinals")

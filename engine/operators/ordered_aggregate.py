@@ -38,7 +38,7 @@ from millstream.engine.windows.vectors import Vectors
 
 
 class OrderedAggregate(Operator):
-    """See the module's text."""
+    """GROUP BY over windows that slide with each row: [RANGE t], [NOW], [ROWS n], [PARTITION BY k ROWS n]."""
 
     calls_late = True
     state_fields: tuple[str, ...] = ("_intake", "_clock", "_cells", "_log", "_finder", "_encoder", "_shown")

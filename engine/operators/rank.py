@@ -23,7 +23,7 @@ from millstream.engine.operators.top import closing_seqs, order_keys
 
 
 class Rank(Operator):
-    """See the module's text."""
+    """ROW_NUMBER, RANK or DENSE_RANK of each row in its partition, once W has closed that."""
 
     state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_watermark")
 

@@ -36,7 +36,7 @@ PANE = 0  # the one pane that holds everything
 
 
 class RunningAggregate(Operator):
-    """See the module's text."""
+    """GROUP BY over all rows so far: EMIT CHANGES, EMIT FINAL at the end of the stream, or EMIT EVERY d."""
 
     state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest", "_folded")
 
@@ -231,7 +231,7 @@ def as_train(rows: BufferedRows, schema: Schema) -> Train:
 
 
 class InstantAggregate(RunningAggregate):
-    """See the module's text. Uses the folding and the comparing of the RunningAggregate, one instant at a time."""
+    """The aggregate as a relation over time. Uses the folding and the comparing of the RunningAggregate, one instant at a time."""
 
     calls_late = True
     state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_intake")

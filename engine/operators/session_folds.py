@@ -31,7 +31,7 @@ from millstream.engine.windows.session_states import ClosedStates, SessionStates
 
 
 class FoldedSessions(Operator):
-    """See the module's text."""
+    """GROUP BY over sessions of which only states are kept, not rows."""
 
     calls_late = True
     state_fields: tuple[str, ...] = ("_intake", "_states", "_encoder", "_newest")

@@ -48,7 +48,10 @@ PRUNE_ROWS_MIN = 256
 
 
 class Top(Operator):
-    """See the module's text. The last of the partition columns is the window's end; without any, the end of the stream is."""
+    """The first rows of each window in the order asked for.
+
+    The last of the partition columns is the window's end; without any, the end of the stream is.
+    """
 
     state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_watermark")
 

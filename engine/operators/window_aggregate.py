@@ -43,7 +43,7 @@ class WindowAnswer:
 
 
 class WindowAggregate(Operator):
-    """See the module's text."""
+    """GROUP BY over windows made of panes: tumbling, hopping, cumulating; one answer a window and group."""
 
     calls_late = True
     state_fields: tuple[str, ...] = (

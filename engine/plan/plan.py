@@ -200,9 +200,11 @@ def plan_select(
     options: PlanOptions | None = None,
     text: str | None = None,
 ) -> PlannedQuery:
-    """Plan one query. `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere.
+    """Return the plan of one query.
 
-    Its work is bounded, and so is the size of what it returns (language/limits.py): what is too much is Unsupported.
+    `source` is SELECT text, a parsed query, or a plan object; `text` what to show when it was parsed elsewhere.
+
+     Its work is bounded, and so is the size of what it returns (language/limits.py): what is too much is Unsupported.
     """
     try:
         with bounded_effort(WORK_MAX):

@@ -143,7 +143,7 @@ class PassOn:
 
 
 class WindowKeeper:
-    """Of an operator that answers by windows. See the module's text."""
+    """Of an operator that answers by windows: says of each answer how many rows its window was offered and how many it saw."""
 
     def __init__(self, span: AnswerSpan) -> None:
         self._span = span

@@ -43,7 +43,7 @@ DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
 
 
 class Network:
-    """See the module's text. `sharing` lets a new query use running operators of equal recipe over equal inputs.
+    """Streams, running queries and what connects them. `sharing` lets a new query use running operators of equal recipe over equal inputs.
 
     `seed` decides which rows are shed; `sheds_when_full`: a class that may be shed also is when its own log fills up.
     """

@@ -52,7 +52,7 @@ class _Kept:
 
 
 class SharedAggregate(WindowAggregate):
-    """See the module's text."""
+    """GROUP BY over windows made of panes, for all queries that group the same rows by the same keys; an output a query."""
 
     sparse = True
     state_fields = (

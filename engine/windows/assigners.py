@@ -392,7 +392,7 @@ class EarlyPanes(Assigner):
         return self._below.has_gaps
 
     def panes(self, times: Int64Array) -> Int64Array:
-        """See the module's text."""
+        """Return the pane of each event time (µs), shape as given."""
         result: Int64Array = self._below.panes(times) + np.floor_divide(times, self._every)
         return result
 

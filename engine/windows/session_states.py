@@ -78,7 +78,7 @@ class ClosedStates:
 
 
 class SessionStates:
-    """See the module's text. Arrays are indexed by key id."""
+    """The open session of each key, as states. Arrays are indexed by key id."""
 
     def __init__(self, gap_us: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
         self.cells = CellStates(calls, inputs)

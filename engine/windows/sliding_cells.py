@@ -190,7 +190,7 @@ class SlidingCells(ABC):
 
 
 class FoldedCells(SlidingCells):
-    """See the module's text."""
+    """Cells of states that merge: a window is put together of the cells in it."""
 
     def __init__(self, width: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
         self._states = CellStates(calls, inputs)

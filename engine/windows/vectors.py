@@ -28,7 +28,10 @@ SHRINK_BELOW = 16  # an arena this many times larger than what lives in it is re
 
 
 class Vectors:
-    """See the module's text. `columns` are parallel arenas of the given dtypes; the first holds values that rise within a vector."""
+    """Many growing vectors, one an id, in common arenas.
+
+    `columns` are parallel arenas of the given dtypes; the first holds values that rise within a vector.
+    """
 
     def __init__(self, dtypes: Sequence[Any]) -> None:
         self.columns: list[npt.NDArray[Any]] = [np.zeros(ARENA_MIN, dtype=d) for d in dtypes]
