@@ -5,5 +5,5 @@ What it must not know: batches, columns, sockets, the protocol. Of the other fol
 `millstream.engine.data.work` only, both plain data.
 
 Start reading at `events` and `instructions` (the words), then `core` (the one door: events in, instructions out), then one file
-of `policies`. `live` drives the core with threads, `simulation.driver` drives the same core in virtual time.
+of `policies`. `drivers.live` drives the core with threads, `drivers.virtual` drives the same core in virtual time.
 """

@@ -13,8 +13,8 @@ import numpy as np
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.work import OrderId, WorkOrder
 from millstream.scheduler import catalog
-from millstream.scheduler.contracts import Ranking, Selector
-from millstream.scheduler.errors import PolicyError, SimulationError
+from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
     Arrived,
@@ -34,7 +34,6 @@ from millstream.scheduler.events import (
     WorkDone,
     WorkFailure,
 )
-from millstream.scheduler.express import DecisionCost, ExpressLane, PathForesight, check_policy, quick_selector
 from millstream.scheduler.instructions import Dispatch, Instruction, Report
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.limits import UNIT_COST_FALLS, UNIT_COST_RISES
@@ -210,40 +209,6 @@ class SchedulerCore:
             failures=counts["failures"],
             idle=self.idle,
         )
-
-    # ---- many decisions at once
-
-    def express_lane(self, outcomes: PathForesight, charge: DecisionCost | None = None) -> ExpressLane:
-        """Return a lane over the present cut (see `express`); raises `SimulationError` saying why where there can be none."""
-        policy = self._policy
-        if isinstance(policy.selector, ClassTurnsSelector) or self.load is not None:
-            raise SimulationError("what classes are given follows from receipts, which a lane does not make")
-        if policy.schedule != 1 or policy.train.count != 1 or policy.threshold or self.settings.orders_max != 1 or self._outstanding:
-            raise SimulationError(f"policy {policy.spec} does not run one tuple of one unit at a time")
-        self._units_version = -1
-        self._bring_up_to_date(self._now_ns)
-        check_policy(policy.turns, policy.ranking, self.estimates, self._units)
-        lane = ExpressLane(self.ledger, self.estimates, self._units, outcomes, charge)
-        if charge is None or charge.free:
-            policy.selector = quick_selector(policy.selector, policy.ranking, single=lane.single)
-            policy.selector.reset(self._view, self._now_ns)
-        return lane
-
-    def use_selector(self, selector: Selector) -> None:
-        """Find units with this selector until the policy changes: for experiments with what no policy can be."""
-        self._policy.selector = selector
-        selector.reset(self._view, self._now_ns)
-
-    def express(self, lane: ExpressLane, events: Sequence[Event], now_ns: int, until_ns: int) -> int:
-        """Apply the events, then decide and run until an order ends at or after `until_ns` or nothing waits; return the time then."""
-        self._now_ns = now_ns
-        for event in events:
-            self._take[type(event)](event, now_ns)
-        more = True
-        while more and now_ns < until_ns:
-            self._bring_up_to_date(now_ns)
-            now_ns, more = lane.run(self._view, self._policy.selector, now_ns, until_ns)
-        return now_ns
 
     @property
     def failed(self) -> Mapping[QueryId, str]:

@@ -45,12 +45,6 @@ class StoryError(SchedulerError):
     code = "story"
 
 
-class SimulationError(SchedulerError):
-    """A workload or trace that cannot be simulated."""
-
-    code = "simulation"
-
-
 class OrderFailed(SchedulerError):
     """Raised by an executor when a step fails: what was done before it, and the operator that failed.
 

@@ -12,6 +12,8 @@ from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
 from millstream.server.errors import ServerError, StorageError
 from millstream.server.host import running
+from millstream.server.results.subscriptions import Feed
+from millstream.server.watch.memory_watch import give_back
 
 if TYPE_CHECKING:
     from millstream.server.app import Application
@@ -74,12 +76,12 @@ class Sweep:
         self._round += 1
         now_ns = application.now_ns()
         application.each(application.sessions.values(), lambda session: session.is_overdue(now_ns))
-        application.each(application.feeds, lambda found: found.feed.check(now_ns))
+        application.each(application.feeds, lambda found: self._check_feed(found.feed, now_ns))
         self._pass_time()
         if application.host.unfed:
             application.host.feed_held()
-        if self._round % MEMORY_ROUNDS == 0:
-            application.memory.look()
+        if self._round % MEMORY_ROUNDS == 0 and application.memory.look() and not application.stopping:
+            application.loop.create_task(application.call(give_back))
         if self._round % RATE_ROUNDS == 0:
             self._note_rates(now_ns)
         if self._round % JOURNAL_ROUNDS == 0:
@@ -104,6 +106,11 @@ class Sweep:
             self._checkpoint_from_ns = self.application.now_ns() + CHECKPOINT_RETRY_NS
         finally:
             self._checkpointing = False
+
+    def _check_feed(self, feed: Feed, now_ns: int) -> None:
+        feed.check(now_ns)
+        if feed.tell_deserted() and not self.application.stopping:
+            self.application.loop.create_task(self.application.call(running.desert, self.application.host, feed.query))
 
     def _look_at_targets(self) -> None:
         """One look at a time, on the thread that executes statements."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Folding, StateKind
-from millstream.engine.aggregates.rules import same_ordered
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Folding, StateKind, same_ordered
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind

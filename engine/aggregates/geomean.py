@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, Folding
-from millstream.engine.aggregates.rules import in_double
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, Folding, in_double
 from millstream.engine.aggregates.sums import COUNTS
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import DataType

@@ -12,8 +12,7 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Int64Array, StateKind
-from millstream.engine.aggregates.rules import in_double
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Int64Array, StateKind, in_double
 from millstream.engine.data.arrays import grouped, running_fold
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
@@ -24,7 +23,7 @@ MOMENTS = np.dtype([("count", "f8"), ("first", "f8"), ("total", "f8"), ("spread"
 
 @dataclass(frozen=True, slots=True)
 class Moments(StateKind):
-    """Count, mean and spread of the values of a cell. Nothing is subtracted from `spread`; a NaN or an infinity makes it NaN."""
+    """See the module's text. Nothing is subtracted from `spread`; a NaN or an infinity makes it NaN."""
 
     @property
     def dtype(self) -> np.dtype[np.void]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, Int64Array
-from millstream.engine.aggregates.rules import number, ordered
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, Int64Array, number, ordered
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, null_column, with_nulls
 from millstream.engine.data.errors import TypeProblem

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Folding, StateKind
-from millstream.engine.aggregates.rules import number
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Folding, StateKind, number
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, DECIMAL_PRECISION_MAX, DOUBLE, DataType, Kind, decimal

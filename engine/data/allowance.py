@@ -77,7 +77,7 @@ class Allowance:
 
 
 def unbounded() -> tuple[int, str]:
-    """Say that nobody set a bound."""
+    """Return the bytes that are left where nobody set a bound."""
     return limits.COLUMN_BYTES_MAX, "what one column can hold"
 
 

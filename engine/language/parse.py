@@ -198,7 +198,7 @@ def parse_placed(text: str) -> tuple[Statement, Place]:
 
 
 def placed_in_script(problem: EngineError, place: Place) -> EngineError:
-    """Give an error that names no place that of its statement, where it stands below the first line of a script."""
+    """Return the error; one that names no place has that of its statement, where it stands below the first line of a script."""
     if problem.line is None and place.line > 1:
         problem.line, problem.column = place.line, place.column
     return problem

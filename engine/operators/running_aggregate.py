@@ -3,11 +3,6 @@
 State is one cell a group. EMIT CHANGES takes back and gives anew the answer of each group that a train touches. EMIT FINAL answers once, at
 the end of the stream. EMIT EVERY d answers whenever W crosses a multiple m of d, with the rows of times below m; rows wait for that, so
 at most those of the last d and the delay are kept as rows.
-
-Below ISTREAM, DSTREAM and RSTREAM (`InstantAggregate`) an aggregate without a window is a relation over time: what changes at each instant.
-Which of the values in between a change log shows depends on trains, its sum does not (K9); CQL's words look at the relation at every
-instant. So rows wait until W has passed their time and the rows of one instant, in order, are folded together. A row below W is late, as
-for a sliding window (K4).
 """
 
 from __future__ import annotations
@@ -213,25 +208,13 @@ class RunningAggregate(Operator):
         return self._keys.nbytes() + self._aggregates.nbytes() + self._waiting.nbytes()
 
 
-def as_train(rows: BufferedRows, schema: Schema) -> Train:
-    """Return kept rows as a train, for what reads columns by position."""
-    count = len(rows)
-    lo, hi = (int(rows.seq.min()), int(rows.seq.max()) + 1) if count else (0, 0)
-    return Train(
-        schema,
-        rows.columns,
-        rows=count,
-        lo=lo,
-        hi=hi,
-        seq=Numbers(count, array=rows.seq),
-        time=Numbers(count, array=rows.time),
-        arrival=Numbers(count, array=rows.arrival),
-        track=constant_track(lo, hi, TIME_MIN),
-    )
-
-
 class InstantAggregate(RunningAggregate):
-    """The aggregate as a relation over time. Uses the folding and the comparing of the RunningAggregate, one instant at a time."""
+    """An aggregate without a window as a relation over time, for ISTREAM, DSTREAM and RSTREAM: what changes at each instant.
+
+    The change log of a RunningAggregate takes a train's rows together, so which of the values in between it shows depends on trains; its
+    sum does not (K9). CQL's words look at the relation at every instant, so here rows wait until W has passed their time and the rows of
+    one instant, in order, are folded together. A row below W is late, as for a sliding window (K4).
+    """
 
     calls_late = True
     state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_intake")
@@ -274,3 +257,20 @@ class InstantAggregate(RunningAggregate):
     def state_bytes(self) -> int:
         """Return the bytes held."""
         return super().state_bytes() + self._intake.nbytes()
+
+
+def as_train(rows: BufferedRows, schema: Schema) -> Train:
+    """Return kept rows as a train, for what reads columns by position."""
+    count = len(rows)
+    lo, hi = (int(rows.seq.min()), int(rows.seq.max()) + 1) if count else (0, 0)
+    return Train(
+        schema,
+        rows.columns,
+        rows=count,
+        lo=lo,
+        hi=hi,
+        seq=Numbers(count, array=rows.seq),
+        time=Numbers(count, array=rows.time),
+        arrival=Numbers(count, array=rows.arrival),
+        track=constant_track(lo, hi, TIME_MIN),
+    )

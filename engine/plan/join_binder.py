@@ -57,7 +57,10 @@ def as_scan(node: Node) -> Node:
 
 
 def check_times(root: Node, timeless: frozenset[str]) -> None:
-    """Refuse windows and bounds in time over inputs whose rows have no event time; `timeless` names kept results that have none."""
+    """Refuse windows and bounds in time over inputs whose rows have no event time; `timeless` names kept results that have none.
+
+    Raises Unsupported.
+    """
     for node in walk_plan(root):
         bounded = isinstance(node, Join) and (node.lower_us is not None or node.upper_us is not None)
         if not bounded and not isinstance(node, Window | AsofJoin):

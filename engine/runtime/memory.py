@@ -74,6 +74,11 @@ class Memory:
         """Whether publishers wait, queries are about to go, or there is enough held to look again soon."""
         return bool(self.pressed or self._leaving) or self.total_bytes > BUSY_FROM * self.server_bytes_max
 
+    @property
+    def has_leaving(self) -> bool:
+        """Whether queries have ended that are not yet taken out."""
+        return bool(self._leaving)
+
     def bound_of(self, query: RunningQuery) -> int:
         """Return the most that a query may hold."""
         return self.query_bytes_max if query.bytes_max is None else query.bytes_max

@@ -1,5 +1,5 @@
-"""The same core in virtual time.
+"""The same core in virtual time, which `drivers.virtual` moves on from event to event.
 
-`driver` jumps from event to event and takes any executor; `executor` is the cost model of universal boxes; `arrivals` and `workloads`
-make input and networks. Nothing here reads a clock; what is random comes from a stated seed.
+`executor` is the cost model of universal boxes; `express` decides much at once where outcomes are foreseen, with `quick_selectors`;
+`arrivals` and `workloads` make input and networks. Nothing here reads a clock; what is random comes from a stated seed.
 """

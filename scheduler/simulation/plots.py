@@ -3,11 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millstream.scheduler.errors import SimulationError
-from millstream.scheduler.simulation.experiments import Panel
+from millstream.scheduler.simulation.errors import SimulationError
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve or bar group of a panel."""
+
+    label: str
+    x: Sequence[Any]
+    y: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes. `kind` is "line", "bar" or "step"."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+    kind: str = "line"
+    x_log: bool = False
+    y_log: bool = False
+
 
 # Colours that differ in lightness as well, with a marker each, so that curves can be told apart in print.
 _STYLES = (

@@ -9,15 +9,16 @@ import numpy as np
 from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.work import Emission, WorkReceipt
 from millstream.scheduler.contracts import Selector
-from millstream.scheduler.core import CoreSettings, SchedulerCore
-from millstream.scheduler.errors import SchedulerError, SimulationError
+from millstream.scheduler.core import CoreSettings
+from millstream.scheduler.drivers.virtual import DecisionCost, VirtualDriver
+from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import Arrived, QueryAdded
-from millstream.scheduler.express import DecisionCost, ExpressLane
 from millstream.scheduler.instructions import Instruction, Report
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
-from millstream.scheduler.simulation.driver import VirtualDriver
+from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.executor import BoxExecutor
+from millstream.scheduler.simulation.express import ExpressCore, ExpressLane
 from millstream.scheduler.simulation.outcome import RunOutcome, SimulatedQuery
 from millstream.scheduler.simulation.path_outcomes import PathOutcomes
 from millstream.scheduler.simulation.workloads import Workload
@@ -72,7 +73,7 @@ class _Run:
             aging=settings.aging,
             load=settings.load or work.load,
         )
-        self.core = SchedulerCore(policy, conditions)
+        self.core = ExpressCore(policy, conditions)
         self.executor = BoxExecutor(seed)
         self.emissions: list[Emission] = []
         self.problems: list[str] = []

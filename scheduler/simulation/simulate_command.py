@@ -120,7 +120,7 @@ def read_input(path: Path, seed: int) -> tuple[Workload, RunSettings]:
 
 def recorded_settings(about: Mapping[str, Any]) -> RunSettings:
     """Return the conditions that a recording's heading names; trains are then as long as live."""
-    from millstream.scheduler.express import DecisionCost
+    from millstream.scheduler.drivers.virtual import DecisionCost
     from millstream.scheduler.simulation.simulate import RunSettings
     from millstream.scheduler.trains import TrainShape
 
@@ -206,8 +206,7 @@ def _cell(value: Any) -> str:
 
 def _plot(work: Workload, outcomes: Sequence[Any], path: Path) -> None:
     import numpy as np
-    from millstream.scheduler.simulation.experiments import Line, Panel
-    from millstream.scheduler.simulation.plots import draw
+    from millstream.scheduler.simulation.plots import Line, Panel, draw
 
     shares = np.linspace(0.0, 100.0, 201)
     made = [one for one in outcomes if len(one.query)]

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from millstream.engine.data.graph import GraphDelta, OperatorId
 from millstream.engine.data.work import Emission, WorkReceipt
 from millstream.scheduler.core import CoreSettings, SchedulerCore
+from millstream.scheduler.drivers.virtual import DecisionCost, VirtualDriver
 from millstream.scheduler.events import Arrived, PolicyChanged, QueryAdded
-from millstream.scheduler.express import DecisionCost
 from millstream.scheduler.instructions import Instruction, Report
-from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.simulation.executor import BoxExecutor
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.spec import PolicySpec

@@ -16,12 +16,12 @@ from millstream.engine.ingest.coerce import coerce_batch
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
+from millstream.scheduler.drivers.workers import run_order
 from millstream.scheduler.events import Event, PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed, Spliced
 from millstream.scheduler.instructions import Dispatch, Report, Splice
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.sharing.names import DEFAULT, OFF
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.workers import run_order
 from millstream.server.assembly import assemble
 from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.queries import Query

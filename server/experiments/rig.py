@@ -21,8 +21,8 @@ from millstream.engine.operators.contract import Emitter
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerCore
+from millstream.scheduler.drivers.live import LiveScheduler
 from millstream.scheduler.events import QueryAdded
-from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble

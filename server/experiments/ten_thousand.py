@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from millstream.scheduler.simulation.experiments import (
-    Claim,
-    ExperimentCase,
-    Findings,
-    Line,
-    Panel,
-    Result,
-    Row,
-    Scale,
-    Scenario,
-    ordered,
-    percent,
-)  # fmt: skip
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario, ordered, percent
+from millstream.scheduler.simulation.plots import Line, Panel  # fmt: skip
 
 _SHARES = {"bucketing-push-through": 0.04, "fixed-priority-push-through": 0.075, "slope-slack-push-through": 0.16}
 _SIZE: dict[Scale, tuple[int, int]] = {"reduced": (100, 6), "medium": (300, 10), "full": (1_000, 10)}
@@ -26,7 +15,7 @@ _BOXES = 10
 def _case(scale: Scale, policy: str) -> ExperimentCase:
     applications, rounds = _SIZE[scale]
     parameters = {"policy": f"{policy}:schedule=10", "applications": applications, "boxes": _BOXES, "rounds": rounds}
-    return ExperimentCase("millstream.server.experiments.overhead_runs:applications", parameters)
+    return ExperimentCase("millstream.server.experiments.overhead:applications", parameters)
 
 
 def _cases(scale: Scale) -> Sequence[ExperimentCase]:

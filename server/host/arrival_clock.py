@@ -44,12 +44,27 @@ class ArrivalClock:
 
     def now_us(self) -> int:
         """Return the arrival time in microseconds since 1970; never less than before."""
+        news = None
         with self._lock:
-            news = self._advance()
+            at_ns = self._monotonic_ns()
+            offset_ns = self._system_ns() - at_ns
+            if self._jump is None and -JUMP_NS <= offset_ns - self._offset_ns <= JUMP_NS and not self._is_ahead:
+                self._offset_ns = offset_ns
+                self._go_on(at_ns)
+            else:
+                news = self._look_closer(at_ns, offset_ns)
             now_us = self._now_ns // NS_PER_US
         if news is not None:
             self._report(*news)
         return now_us
+
+    def _go_on(self, at_ns: int) -> None:
+        """Let time pass, and come nearer to the believed clock by a tenth of what passed."""
+        passed_ns = at_ns - self._at_ns
+        now_ns, slew_ns = self._now_ns + passed_ns, passed_ns // SLEW
+        behind_ns = at_ns + self._offset_ns - now_ns
+        self._at_ns = at_ns
+        self._now_ns = now_ns + (slew_ns if behind_ns > slew_ns else -slew_ns if behind_ns < -slew_ns else behind_ns)
 
     def begin_no_earlier(self, now_us: int) -> None:
         """Go on from a time that was given before, should the system's clock say less."""
@@ -64,32 +79,30 @@ class ArrivalClock:
                 "arrival time goes on from there, 10% slow until the clocks meet",
             )
 
-    def _advance(self) -> tuple[str, str] | None:
-        """Let arrival time go on to this moment; returns what is to be reported."""
-        at_ns = self._monotonic_ns()
-        passed_ns, self._at_ns = at_ns - self._at_ns, at_ns
-        news = self._look_at(self._system_ns() - at_ns)
-        target_ns, now_ns, slew_ns = at_ns + self._offset_ns, self._now_ns + passed_ns, passed_ns // SLEW
+    def _look_closer(self, at_ns: int, offset_ns: int) -> tuple[str, str] | None:
+        """Let time pass while something is odd about the system's clock; returns what is to be reported."""
+        news = self._look_at(at_ns, offset_ns)
+        self._go_on(at_ns)
+        target_ns = at_ns + self._offset_ns
         if news is not None and news[0] == "clock_followed":
-            slew_ns = max(slew_ns, target_ns - now_ns)
-        self._now_ns = now_ns + min(max(target_ns - now_ns, -slew_ns), slew_ns)
+            self._now_ns = max(self._now_ns, target_ns)
         if self._is_ahead and self._now_ns <= target_ns:
             self._is_ahead = False
             news = news or ("clocks_met", "arrival time is the system's time again")
         return news
 
-    def _look_at(self, offset_ns: int) -> tuple[str, str] | None:
+    def _look_at(self, at_ns: int, offset_ns: int) -> tuple[str, str] | None:
         """Follow a small change of the system's clock; hold a jump to be wrong until it has stood for long enough."""
         by_ns = offset_ns - self._offset_ns
         if abs(by_ns) <= JUMP_NS:
             was, self._jump, self._offset_ns = self._jump, None, offset_ns
             return None if was is None else ("clock_right_again", "the system's clock was set right; arrival time did not follow the jump")
         if self._jump is None or abs(offset_ns - self._jump[0]) > JUMP_NS:
-            self._jump = offset_ns, self._at_ns
+            self._jump = offset_ns, at_ns
             way = "forward" if by_ns > 0 else "back"
             wait = f"arrival time follows if that stands for {BELIEVED_AFTER_NS // NS_PER_S} s"
             return "clock_jumped", f"the system's clock jumped {way} by {_seconds(abs(by_ns))}; {wait}"
-        if self._at_ns - self._jump[1] < BELIEVED_AFTER_NS:
+        if at_ns - self._jump[1] < BELIEVED_AFTER_NS:
             return None
         self._jump, self._offset_ns = None, offset_ns
         if by_ns > 0:

@@ -13,10 +13,10 @@ from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerStatistics
+from millstream.scheduler.drivers.live import LiveScheduler
 from millstream.scheduler.events import QueryPaused, QueryResumed
 from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
-from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.arrival_clock import ArrivalClock

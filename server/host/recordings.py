@@ -18,9 +18,9 @@ from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerCore
+from millstream.scheduler.drivers.live import LiveScheduler
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
-from millstream.scheduler.live import LiveScheduler
 from millstream.scheduler.measured_graph import OperatorActivity, measured_deltas
 from millstream.scheduler.story import Story
 from millstream.scheduler.trace import chrome_trace

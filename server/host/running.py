@@ -258,6 +258,13 @@ def release(host: EngineHost, owner: object) -> int:
     return len(owned)
 
 
+def desert(host: EngineHost, name: str) -> None:
+    """Drop a temporary query that nobody reads any more."""
+    query = host.queries.find(name)
+    if query is not None and not query.is_durable:
+        strike(host, query, "its readers were too slow, and nobody reads it any more")
+
+
 def abandon(host: EngineHost, owner: object) -> None:
     """Do no more work for the temporary queries of a connection that is gone, until `release` takes them out; from any thread."""
     for query in host.queries.owned_by(owner):

@@ -23,7 +23,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
-    from millstream.scheduler.live import LiveScheduler
+    from millstream.scheduler.drivers.live import LiveScheduler
     from millstream.server.host.recordings import ArrivalRecording
 
 NS_PER_US = 1_000

@@ -10,10 +10,10 @@ from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
 from millstream.scheduler import catalog
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
+from millstream.scheduler.drivers.virtual import VirtualDriver
 from millstream.scheduler.events import PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed
 from millstream.scheduler.executor import InstructionHandler, OrderExecutor
 from millstream.scheduler.load.contract import ClassLoad
-from millstream.scheduler.simulation.driver import VirtualDriver
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import TrainShape
 from millstream.server.host.runtime import NS_PER_US, Measured, arrivals, splicer

@@ -338,8 +338,17 @@ class Journal:
         """Tell those who waited for what the disk did not take."""
         with self._changed:
             waiting, self._waiting, refusal = self._waiting, deque(), self._refusal()
+            self._forget_lost()
         self._call([w.safe for w in waiting if not self._is_lost(w.place)])
         self._call([partial(w.lost, refusal) for w in reversed(waiting) if self._is_lost(w.place)])
+
+    def _forget_lost(self) -> None:
+        """Cut what was written off out of the file, so that no kill brings it back; not where that would cost what was acked."""
+        segment, safe = self.segments[-1], self._safe
+        if not self._unsynced:
+            with suppress(OSError):
+                self.disk.truncate(self._file, safe.size)
+                segment.size, segment.check = safe.size, safe.check
 
     def _tell_failing(self, error: Exception) -> None:
         if not self._told_failing:

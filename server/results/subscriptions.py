@@ -163,6 +163,14 @@ class Feed:
         self.slow_total = 0
         self._hold_for_first = hold_for_first
         self._owner = owner
+        self._is_deserted = False
+
+    def tell_deserted(self) -> bool:
+        """Say, once, that the feed of an unnamed query has lost its readers for their slowness, so that nobody waits for what it does."""
+        if self._is_deserted or self._owner is None or self._hold_for_first or self.subscriptions:
+            return False
+        self._is_deserted = self.slow_total > 0 and self.end is None
+        return self._is_deserted
 
     def publish(self, batch: Any, meta: dict[str, Any], now_ns: int) -> None:
         """Take a result, send it to whoever can take it now, and deal with those who are too slow."""

@@ -20,7 +20,7 @@ from millstream.server.journal.store import POLICY_NOTE
 from millstream.server.results.outcome import Outcome, said, table
 
 if TYPE_CHECKING:
-    from millstream.scheduler.live import LiveScheduler
+    from millstream.scheduler.drivers.live import LiveScheduler
     from millstream.server.host.contract import Context
     from millstream.server.host.engine_host import EngineHost
 

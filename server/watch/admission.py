@@ -14,7 +14,7 @@ from millstream.server.host.queries import Query
 
 if TYPE_CHECKING:
     from millstream.engine.plan.plan import PlannedQuery
-    from millstream.scheduler.live import LiveScheduler
+    from millstream.scheduler.drivers.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
 
 NS_PER_S = 1_000_000_000

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 from millstream.engine.runtime.network import Network
 from millstream.server.config import Config
 
 SHARE_OF_MACHINE = 0.5  # what is counted is about half of what the process then takes: garbage, buffers of the network, what steps make
 SHARE_OF_SERVER = 0.5  # one query may be large on a machine of its own, and leaves room for others beside it
+GIVEN_BACK_FROM = 32 * 2**20  # bytes that all queries together hold less than before
 KEPT_PART = 4  # of a query's own bound: what of it results may be that are kept for resuming, so that most is left to its state
 MACHINE_BYTES_MIN = 512 * 2**20  # whatever a control group says: with less nothing runs at all
 _CONTROL_GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -39,17 +41,31 @@ def query_bytes_max(config: Config) -> int:
 
 
 class MemoryWatch:
-    """Looks when rows have come since the last look, or much is held."""
+    """Looks when rows or queries have come or gone since the last look, or much is held."""
 
     def __init__(self, network: Network, config: Config) -> None:
         self._network = network
-        self._seen = -1
+        self._seen = (-1, -1)
+        self._held = 0
+        self._ended = 0
         network.memory.server_bytes_max = server_bytes_max(config)
         network.memory.query_bytes_max = query_bytes_max(config)
 
-    def look(self) -> None:
-        """Look, if anything can have changed."""
-        memory, seen = self._network.memory, self._network.ingress.next_seq
-        if seen != self._seen or memory.is_busy:
-            self._seen = seen
-            memory.look()
+    def look(self) -> bool:
+        """Look, if anything can have changed; return whether much was let go of, so that the system should have it back."""
+        memory, seen = self._network.memory, (self._network.ingress.next_seq, self._network.version)
+        if seen == self._seen and not memory.is_busy:
+            return False
+        self._seen = seen
+        memory.look()
+        has_ended = memory.ended != self._ended and not memory.has_leaving
+        fell = has_ended or self._held - memory.total_bytes >= GIVEN_BACK_FROM
+        self._held = memory.total_bytes
+        if has_ended:
+            self._ended = memory.ended
+        return fell
+
+
+def give_back() -> None:
+    """Return to the system what Arrow's allocator keeps for later: it does not by itself, and a query may have had most of the machine."""
+    pa.default_memory_pool().release_unused()

@@ -37,7 +37,7 @@ from millstream.server.logs import logger
 from millstream.server.watch.replanning import change_plan
 
 if TYPE_CHECKING:
-    from millstream.scheduler.live import LiveScheduler
+    from millstream.scheduler.drivers.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
     from millstream.server.watch.watch import QosWatch
 

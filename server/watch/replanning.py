@@ -18,7 +18,7 @@ from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryKind
 
 if TYPE_CHECKING:
-    from millstream.scheduler.live import LiveScheduler
+    from millstream.scheduler.drivers.live import LiveScheduler
     from millstream.server.host.engine_host import EngineHost
 
 DRAIN_S = 5.0  # how long the old plan may take for what waits before it

@@ -21,7 +21,7 @@ from millstream.engine.chains import fused
 from millstream.protocol import messages
 from millstream.protocol.batches import BatchDecoder, BatchEncoder
 from millstream.protocol.plain_batches import PlainReader, width_of
-from millstream.scheduler import live
+from millstream.scheduler.drivers import live
 from millstream.scheduler.limits import ESTIMATE_CALLS_LIVE
 from millstream.scheduler.settings import CoreSettings
 from millstream.scheduler.spec import PolicySpec

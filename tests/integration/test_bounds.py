@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from millstream.server import sweep
 
 from tests.support.live_server import Harness, run, until
 
@@ -217,3 +218,38 @@ def test_a_query_with_a_small_bound_keeps_few_results() -> None:
         assert harness.server.application.feeds.of("q").feed.log.kept_bytes <= 100_000
 
     run(test, within_s=30.0)
+
+
+def test_what_the_allocator_keeps_goes_back_to_the_system_once_a_query_has_ended_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(sweep, "give_back", lambda: given_back.append(1))
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        await client.execute(CREATE)
+        await client.submit("SELECT t, COUNT(*) AS n FROM s GROUP BY t EMIT FINAL WITH (memory_bytes_max = 1000000)", name="groups")
+        await client.publish("s", rows(0, 4_000))
+        assert not given_back
+        for start in range(4_000, 40_000, 4_000):
+            await client.publish("s", rows(start, start + 4_000))
+        await until(lambda: len(given_back) == 1, "it was given back once")
+        assert not network_of(harness).queries
+
+    run(test, within_s=30.0)
+
+
+def test_an_unnamed_query_whose_reader_was_too_slow_is_dropped_and_a_named_one_goes_on() -> None:
+    async def test(harness: Harness) -> None:
+        publisher, reader = await harness.client(), await harness.client()
+        await publisher.execute(CREATE)
+        await publisher.submit("SELECT k FROM s", name="named")
+        submitted = await reader.submit("SELECT REPEAT(t, 100) AS t FROM s")
+        subscription = await reader.subscribe(submitted.name)
+        network = network_of(harness)
+        for start in range(0, 60_000, 2_000):
+            await publisher.publish("s", rows(start, start + 2_000))
+        await until(lambda: len(network.queries) == 1, "the one that nobody reads is gone")
+        assert [q.node.name for q in network.queries.values()] == ["named"]
+        assert (await ended(subscription)).reason == "slow"
+
+    run(test, within_s=30.0, subscriber_bytes_max=65_536)

@@ -6,11 +6,13 @@ import asyncio
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from millstream.client.errors import MillstreamError
+from millstream.server.durability.journaling import Journaling
 from millstream.server.errors import StorageError
 
 from tests.support.clocks import Clocks
@@ -208,3 +210,62 @@ def test_windows_of_other_streams_go_on_by_the_clock_while_the_journal_refuses_t
             assert batch.to_pylist() == [{"n": 1}]
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("wanted", [journal_syncs, everything], ids=lambda wanted: wanted.__name__)
+def test_retries_hold_no_file_open_and_a_server_stops_while_its_disk_fails(tmp_path: Path, wanted: Callable[[str, str], bool]) -> None:
+    disk = FailingDisk()
+
+    async def test() -> None:
+        async with running(disk=disk, data_dir=str(tmp_path)) as harness:
+            driver = await begin(harness)
+            assert await driver.publish("safe") is None
+            opened = len(list(Path("/proc/self/fd").iterdir()))
+            disk.breaks(errno.EIO, wanted=wanted)
+            for _ in range(3):
+                assert await driver.publish("safe") == "storage"
+            await until(lambda: len(disk.failed) > 40, "many tries")
+            assert len(list(Path("/proc/self/fd").iterdir())) <= opened + 1
+
+    asyncio.run(test())
+    assert asyncio.run(found(tmp_path, ("safe",))) == {"safe": [1]}
+
+
+def test_letting_go_of_old_segments_fails_at_each_point_in_turn_and_queries_over_them_answer_as_if_nothing_had(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    operations: set[str] = set()
+    totals = {stream: f"SELECT COUNT(*) AS n, SUM(v) AS total FROM {stream} EMIT FINAL" for stream in DURABLE}
+
+    async def test() -> dict[str, list[int]]:
+        nonlocal operations
+        async with running(disk=disk, data_dir=str(tmp_path)) as harness:
+            driver = await begin(harness)
+            journaling = harness.server.application.journaling
+            assert isinstance(journaling, Journaling)
+            journaling.bounds = replace(journaling.bounds, bytes_max=1)  # each checkpoint lets go of all before it
+            for stream, text in totals.items():
+                await driver.client.submit(text, name=f"total_{stream}")
+            for point in range(200):
+                for stream in DURABLE:
+                    assert await driver.publish(stream) is None
+                disk.breaks(FAULTS[point % len(FAULTS)], point, times=1)
+                with suppress(StorageError, OSError):
+                    await harness.server.application.call(journaling.checkpoint)
+                operations |= {operation for operation, _ in disk.failed}
+                done = not disk.failed
+                disk.is_mended()
+                await until(lambda: not journaling.is_failing, "the journal goes on")
+                if done:
+                    break
+            return driver.acked
+
+    acked = asyncio.run(test())
+    assert {"unlink", "sync_directory", "sql", "rename"} <= operations
+
+    async def answers() -> dict[str, list[dict[str, Any]]]:
+        async with running(data_dir=str(tmp_path)) as harness:
+            client = await harness.client()
+            return {stream: (await client.query(f"total_{stream}").fetch()).to_pylist() for stream in DURABLE}
+
+    expected = {stream: [{"n": len(acked[stream]), "total": sum(acked[stream])}] for stream in DURABLE}
+    assert {s: [{"n": r["n"], "total": int(r["total"])} for r in rows] for s, rows in asyncio.run(answers()).items()} == expected

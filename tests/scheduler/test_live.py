@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from millstream.engine.data.graph import EdgeId, LogId, OperatorId, QueryId
 from millstream.engine.data.work import WorkOrder, WorkReceipt
-from millstream.scheduler import live as live_module
 from millstream.scheduler.core import SchedulerCore
+from millstream.scheduler.drivers import live as live_module
+from millstream.scheduler.drivers.live import LiveScheduler
+from millstream.scheduler.drivers.mailbox import Mailbox
 from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, SchedulerError
 from millstream.scheduler.events import Arrived, QueryPaused, QueryResumed, Tick
 from millstream.scheduler.executor import ClockNs
 from millstream.scheduler.instructions import Instruction, Report, Splice
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import OFFERS_DUE_NS
-from millstream.scheduler.live import LiveScheduler
-from millstream.scheduler.mailbox import Mailbox
 from millstream.scheduler.simulation.executor import BoxExecutor
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.spec import PolicySpec

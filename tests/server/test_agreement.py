@@ -7,8 +7,7 @@ daemon's threads, the machine's clock and the tolerances that are claimed.
 from __future__ import annotations
 
 import pytest
-from millstream.server.experiments.agreement import disordered, errors, medians
-from millstream.server.experiments.agreement_runs import run
+from millstream.server.experiments.agreement import disordered, errors, medians, run
 
 POLICIES = ("fcfs", "hr")
 ATTEMPTS = 3  # a machine that stops for a while in a run can spoil it, a wrong model spoils all

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from millstream.engine.data.arrow import column_to_arrow
 from millstream.scheduler import catalog
-from millstream.scheduler.simulation import runner
-from millstream.scheduler.simulation.experiments import ExperimentCase, load, names
-from millstream.server.experiments import classes_runs, golab, golab_runs, overhead_runs, threads_runs
+from millstream.scheduler.experiments import runner
+from millstream.scheduler.experiments.frame import ExperimentCase, load, names
+from millstream.server.experiments import classes, golab, overhead, threads
 
 LIVE = (
     "agreement-live", "c-10000-live", "c-overhead-live", "c-threads",
@@ -22,7 +22,7 @@ LIVE = (
 
 
 def test_threads_and_scheduler_run_the_same_chains_to_the_end() -> None:
-    for told in (threads_runs.threaded(3, 2), threads_runs.scheduled(3, 2, 1), threads_runs.scheduled(3, 2, 2)):
+    for told in (threads.threaded(3, 2), threads.scheduled(3, 2, 1), threads.scheduled(3, 2, 2)):
         assert told["operators"] == 15
         assert told["call_us"] > 0
 
@@ -32,35 +32,35 @@ def test_thread_per_operator_is_no_policy_and_the_daemon_does_not_even_load_it()
     code = "import sys, millstream.server.app, millstream.server.live; print([m for m in sys.modules if 'experiments' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-    root = Path(threads_runs.__file__).parent.parent
-    users = [p.name for p in root.rglob("*.py") if "threads_runs" in p.read_text() and p.name != "threads_runs.py"]
+    root = Path(threads.__file__).parent.parent
+    users = [p.name for p in root.rglob("*.py") if "experiments.threads" in p.read_text()]
     assert users == ["threads.py"]
 
 
 @pytest.mark.parametrize("policy", ["round-robin:train=1,schedule=1", "superbox:traversal=min-cost,train=all,schedule=1"])
 def test_trees_put_out_every_row_by_every_leaf(policy: str) -> None:
-    told = overhead_runs.trees(policy, 1, 2, 2, 3)
+    told = overhead.trees(policy, 1, 2, 2, 3)
     assert told["deciding_ns"] > 0
     assert told["running_ns"] > 0
-    assert overhead_runs.applications("bucketing-push-through:schedule=10", 10, 2, 1)["operators"] == 10 * (2 + 1)
+    assert overhead.applications("bucketing-push-through:schedule=10", 10, 2, 1)["operators"] == 10 * (2 + 1)
 
 
 @pytest.mark.parametrize("policy", golab.POLICIES)
 def test_golab_s_queries_run_over_real_synopses_under_every_policy(policy: str) -> None:
-    told = golab_runs.run(policy, 16, 50, 0.01, 1, 6, every_ns=20_000_000)
+    told = golab.run(policy, 16, 50, 0.01, 1, 6, every_ns=20_000_000)
     assert told["throughput"] > 0
     assert told["latency"] >= 0
     assert 1 <= told["tasks"] <= 16
 
 
 def test_one_pass_over_a_synopsis_answers_as_windows_one_by_one_do() -> None:
-    machine = golab_runs.Machine(16, 40, 0.01, 3)
+    machine = golab.Machine(16, 40, 0.01, 3)
     synopsis, (query, other, *_) = machine.synopses[0], machine.groups[0]
     slots = [synopsis._aggregates.table.slots[pane] for pane in synopsis._panes]
     for name in (query.name, other.name):
         accumulator = machine._accumulators[name]
-        together = accumulator.answers(slots, [(w, golab_runs._NOBODY) for w in (20, 35, 100)])
-        apart = [accumulator.combine(slots[:w][::-1], golab_runs._NOBODY) for w in (20, 35, 100)]
+        together = accumulator.answers(slots, [(w, golab._NOBODY) for w in (20, 35, 100)])
+        apart = [accumulator.combine(slots[:w][::-1], golab._NOBODY) for w in (20, 35, 100)]
         for one, two in zip(together, apart, strict=True):
             assert column_to_arrow(one).equals(column_to_arrow(two))
 
@@ -111,7 +111,7 @@ def test_live_experiments_are_listed_and_are_run_one_at_a_time_and_never_from_a_
 
 
 def test_three_classes_run_on_the_engine_and_only_processor_time_counts() -> None:
-    told = classes_runs.classes("dilos", [[0.2], [0.2], [0.2]], 1.0, stepped=True)
+    told = classes.classes("dilos", [[0.2], [0.2], [0.2]], 1.0, stepped=True)
     assert told["capacity"] > 1.0
     for one in told["classes"]:
         assert one["response_ms"] > 0.0

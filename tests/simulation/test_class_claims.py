@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from millstream.scheduler.simulation.scenarios.pham_claims import CLAIMS, findings
-from millstream.scheduler.simulation.scenarios.pham_runs import LOAD, classes, unit_cost_ns
+from millstream.scheduler.experiments.scenarios.pham_claims import CLAIMS, findings
+from millstream.scheduler.experiments.scenarios.pham_runs import LOAD, classes, unit_cost_ns
 
 
 def told(response_ms: float, loss: float, *, grows: bool = False) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from millstream.scheduler.core import CoreSettings, SchedulerCore
-from millstream.scheduler.simulation.random_networks import random_network
+from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
@@ -21,7 +21,7 @@ PROGRAM = """
 import io, sys
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
-from millstream.scheduler.simulation.random_networks import random_network
+from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.trains import TrainShape
 for policy in CATALOG:
@@ -38,7 +38,7 @@ for policy in CATALOG:
 
 EXPERIMENTS = """
 import json
-from millstream.scheduler.simulation.experiments import ExperimentCase
+from millstream.scheduler.experiments.frame import (ExperimentCase)
 network = {"applications": 6, "depth": 3, "cost_us": 100.0, "deadlines_ms": [10.0, 2000.0], "rate": 2500.0, "tuples": 200, "seed": 1}
 cases = [
     ExperimentCase("sharaf_runs:grid", {"policy": "bsd-log", "load": 0.9, "seed": 1, "queries": 20, "tuples": 100, "traffic": "on-off"}),

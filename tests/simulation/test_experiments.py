@@ -8,24 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from millstream.scheduler.errors import SimulationError
+from millstream.scheduler.experiments import frame as experiments
+from millstream.scheduler.experiments import report, runner
+from millstream.scheduler.experiments.experiment_command import experiment
+from millstream.scheduler.experiments.frame import NAMES, Claim, ExperimentCase, Findings, at_least_half, load, names, ordered, within
+from millstream.scheduler.experiments.scenarios import carney_runs
 from millstream.scheduler.policies.highest_normalized_rate import HighestNormalizedRate
 from millstream.scheduler.policies.memory_release import MemoryRelease
-from millstream.scheduler.simulation import experiments, report, runner
-from millstream.scheduler.simulation.experiment_command import experiment
-from millstream.scheduler.simulation.experiments import (
-    NAMES,
-    Claim,
-    ExperimentCase,
-    Findings,
-    Panel,
-    at_least_half,
-    load,
-    names,
-    ordered,
-    within,
-)
-from millstream.scheduler.simulation.scenarios import carney_runs
+from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.simulation.plots import Panel
 
 STORE = runner.ResultStore()
 """Kept over the tests of this file: the experiments of chapter 3 share their runs."""

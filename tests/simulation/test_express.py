@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from millstream.scheduler.errors import SimulationError
-from millstream.scheduler.express import DecisionCost
-from millstream.scheduler.selectors.marked_turns import MarkedTurnsSelector
+from millstream.scheduler.drivers.virtual import DecisionCost
 from millstream.scheduler.simulation import arrivals, generators
+from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
+from millstream.scheduler.simulation.quick_selectors import MarkedTurnsSelector
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workloads import Workload, utilisation, workload
 

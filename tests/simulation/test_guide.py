@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from millstream.scheduler.experiments import guide, overload_guide
+from millstream.scheduler.experiments.experiment_command import experiment
 from millstream.scheduler.load.names import NAMES
-from millstream.scheduler.simulation import guide, overload_guide
-from millstream.scheduler.simulation.experiment_command import experiment
 from millstream.scheduler.simulation.workloads import utilisation
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from millstream.scheduler.simulation.experiments import ExperimentCase
-from millstream.scheduler.simulation.runner import ResultStore, run_cases
+from millstream.scheduler.experiments.frame import ExperimentCase
+from millstream.scheduler.experiments.runner import ResultStore, run_cases
 
 CASES = [
     ExperimentCase(
@@ -34,7 +34,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from tests.simulation.test_resuming import CASES
-from millstream.scheduler.simulation.runner import ResultStore, run_cases
+from millstream.scheduler.experiments.runner import ResultStore, run_cases
 
 if __name__ == "__main__":
     run_cases(CASES, ResultStore(Path(sys.argv[1])), processes=2)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from millstream.scheduler.simulation.experiments import Line, Panel
-from millstream.scheduler.simulation.plots import draw
+from millstream.scheduler.simulation.plots import Line, Panel, draw
 from millstream.scheduler.simulation.simulate_command import simulate
 
 from tests.simulation.test_workload_files import EXAMPLE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder
-from millstream.scheduler.simulation.random_networks import random_network
 from millstream.scheduler.simulation.world import World
 
 S = 1_000_000_000

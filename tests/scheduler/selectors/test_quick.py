@@ -5,8 +5,7 @@ SRPT: 1/4 and 1/2, so B, A. BRT at 10: 1.5 and 1.25, so A; at 2: 0 and 0.25, so 
 
 from millstream.scheduler.policies.balance_response_time import BalanceResponseTime
 from millstream.scheduler.policies.shortest_remaining_processing_time import ShortestRemainingProcessingTime
-from millstream.scheduler.selectors.factored import FactoredSelector
-from millstream.scheduler.selectors.order import OrderSelector
+from millstream.scheduler.simulation.quick_selectors import FactoredSelector, OrderSelector
 
 from tests.support.scheduler_worlds import two_queries
 

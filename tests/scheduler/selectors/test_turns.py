@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from millstream.scheduler.selectors.marked_turns import MarkedTurnsSelector
 from millstream.scheduler.selectors.turns import TurnsSelector
+from millstream.scheduler.simulation.quick_selectors import MarkedTurnsSelector
 
 
 @pytest.mark.parametrize("selector", [TurnsSelector(), MarkedTurnsSelector()], ids=["turns", "marked"])

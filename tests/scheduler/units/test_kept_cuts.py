@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.scheduler.core import CoreSettings
-from millstream.scheduler.simulation.random_networks import random_network
+from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.units.segments import Segment, SegmentUnits, is_inside, prune

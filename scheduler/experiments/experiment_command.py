@@ -1,0 +1,132 @@
+"""The command `millstream experiment`. Nothing heavy is imported before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.scheduler.experiments.frame import ExperimentCase, Scale
+
+
+@click.group("experiment")
+def experiment() -> None:
+    """List and run the experiments.
+
+    Each repeats a figure or table of a paper on the shipped scheduler and gives a verdict on what the paper claims.
+    """
+
+
+@experiment.command("list")
+def list_experiments() -> None:
+    """List the experiments with their sources."""
+    from millstream.scheduler.experiments.frame import load, names
+
+    for name in names():
+        scenario = load(name)
+        click.echo(f"{name:15} {scenario.source:36} {scenario.title}")
+
+
+@experiment.command("run")
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Run every experiment.")
+@click.option("--scale", type=click.Choice(["reduced", "medium", "full"]), default="reduced", show_default=True, help="How large.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("experiments"),
+    show_default=True,
+    help="Folder for data, plots and verdicts; runs kept there are not repeated.",
+)
+@click.option("--processes", default=2, show_default=True, type=click.IntRange(1), help="Runs at a time.")
+@click.option("--no-plot", is_flag=True, help="Draw nothing.")
+def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Path, processes: int, no_plot: bool) -> None:
+    """Run experiments by NAME, or all of them.
+
+    Exits with 0 whether claims hold or not: a claim that does not hold is a finding.
+    """
+    from millstream.scheduler.errors import SchedulerError
+    from millstream.scheduler.experiments.frame import load
+    from millstream.scheduler.experiments.frame import names as known
+    from millstream.scheduler.experiments.report import verdict_lines, write_findings
+    from millstream.scheduler.experiments.runner import ResultStore, run_cases
+
+    if not names and not everything:
+        raise click.UsageError("name an experiment or give --all; `millstream experiment list` shows them")
+    size: Scale = scale  # type: ignore[assignment]
+    try:
+        scenarios = [load(name) for name in (known() if everything else names)]
+        store = ResultStore(out / "runs")
+        run_cases([case for one in scenarios for case in one.cases(size)], store, processes=processes, progress=_progress)
+        for scenario in scenarios:
+            findings = scenario.judge(size, store.result)
+            verdict = write_findings(scenario, findings, size, out / scenario.name, plot=not no_plot)
+            click.echo("\n".join(verdict_lines(verdict)))
+    except SchedulerError as problem:
+        raise click.ClickException(str(problem)) from problem
+
+
+def _progress(done: int, total: int, case: ExperimentCase) -> None:
+    click.echo(f"{done}/{total} {case.key[:160]}", err=True)
+
+
+@experiment.command("document")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--page", type=click.Path(dir_okay=False, path_type=Path), default=Path("docs/experiments.md"), show_default=True)
+@click.option("--add", is_flag=True, help="Keep the page, and put in or replace only the experiments of FOLDER.")
+def document_experiments(folder: Path, page: Path, add: bool) -> None:
+    """Write the page on the experiments from the verdicts in FOLDER, with the plots beside it."""
+    import shutil
+
+    from millstream.scheduler.experiments.report import added, document, read_verdicts
+
+    verdicts = read_verdicts(folder)
+    if not verdicts:
+        raise click.ClickException(f"no verdict in '{folder}'; run `millstream experiment run --all --out {folder}` first")
+    pictures = page.parent / page.stem
+    plots = {}
+    for verdict in verdicts:
+        drawn = folder / verdict["name"] / "plot.svg"
+        if drawn.is_file():
+            pictures.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(drawn, pictures / f"{verdict['name']}.svg")
+            plots[verdict["name"]] = f"{page.stem}/{verdict['name']}.svg"
+    page.write_text(added(page.read_text("utf-8"), verdicts, plots) if add else document(verdicts, plots), "utf-8")
+    click.echo(f"{page}: {len(verdicts)} experiments")
+
+
+@experiment.command("guide")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("docs/policies"))
+@click.option("--policy", "policies", help="Only these, separated by commas; the grey band then spans them alone.")
+def draw_guide(folder: Path, policies: str | None) -> None:
+    """Draw a small picture of every policy into FOLDER: the measure it is for, over the load."""
+    from millstream.scheduler.errors import SchedulerError
+    from millstream.scheduler.experiments.guide import MEASURES, draw_all, known_policies, run_all
+
+    chosen = known_policies() if policies is None else policies.split(",")
+    unknown = [one for one in chosen if one not in MEASURES]
+    if unknown:
+        raise click.ClickException(f"there is no picture of {', '.join(unknown)}")
+    try:
+        drawn = list(draw_all(run_all(chosen, lambda policy: click.echo(policy, err=True)), folder))
+    except SchedulerError as problem:
+        raise click.ClickException(str(problem)) from problem
+    click.echo(f"{folder}: {len(drawn)} pictures")
+
+
+@experiment.command("overload-guide")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("docs/overload"))
+def draw_overload_guide(folder: Path) -> None:
+    """Draw a picture of every load manager into FOLDER: response times and drops of three classes through an overload."""
+    from millstream.scheduler.errors import SchedulerError
+    from millstream.scheduler.experiments.overload_guide import draw_modes, run_modes
+
+    try:
+        drawn = list(draw_modes(run_modes(lambda name: click.echo(name, err=True)), folder))
+    except SchedulerError as problem:
+        raise click.ClickException(str(problem)) from problem
+    click.echo(f"{folder}: {len(drawn)} pictures")

@@ -1,0 +1,186 @@
+"""The frame of the papers' experiments: cases that are run and cached, claims that are judged, figures that are drawn.
+
+A scenario lists cases (a function by name and plain parameters), and judges their results. Two scenarios that list the same case share
+its run. A claim is judged by a rule fixed before the runs: `at_least_half` for effects that the paper gives a size for (the direction
+must be right and at least half of the size must show), plain comparison for orders.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.simulation.plots import Panel
+
+Scale = Literal["reduced", "medium", "full"]
+Result = Mapping[str, Any]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ExperimentCase:
+    """One run: `function` is "module:name" within `experiments.scenarios`, or with the module's full name for a live one; `parameters`
+    are plain values.
+    """
+
+    function: str
+    parameters: Mapping[str, Any]
+
+    @cached_property
+    def key(self) -> str:
+        """A text that is equal for equal cases."""
+        return json.dumps([self.function, dict(sorted(self.parameters.items()))], sort_keys=True)
+
+    @property
+    def live(self) -> bool:
+        """Whether it runs the real engine on the machine's clock: then nothing else may run beside it, and its result is not kept."""
+        return "." in self.function
+
+    def run(self) -> Result:
+        """Run it in this process."""
+        module, _, name = self.function.partition(":")
+        function = getattr(import_module(module if self.live else f"millstream.scheduler.experiments.scenarios.{module}"), name)
+        result: Result = function(**self.parameters)
+        return result
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, its number and ours, and whether it holds here. `note` explains, above all what does not hold."""
+
+    text: str
+    paper: str
+    ours: str
+    holds: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a scenario makes of its results."""
+
+    rows: Sequence[Row]
+    claims: Sequence[Claim]
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row of the papers' experiments."""
+
+    name: str
+    source: str
+    title: str
+    setup: str
+    cases: Callable[[Scale], Sequence[ExperimentCase]]
+    judge: Callable[[Scale, Callable[[ExperimentCase], Result]], Findings]
+    substitutions: Sequence[str] = field(default=())
+
+
+# Every row of the papers, by name; the module is the name with underscores.
+NAMES: tuple[str, ...] = (
+    "p-latency",
+    "p-memory",
+    "p-throughput",
+    "p-burst",
+    "c-superbox",
+    "c-traversal",
+    "c-train",
+    "c-overhead",
+    "c-qos",
+    "c-size",
+    "c-bucket",
+    "c-push",
+    "c-10000",
+    "c-sustained",
+    "c-burst",
+    "c-fanout",
+    "s-slowdown",
+    "s-response",
+    "s-max",
+    "s-tradeoff",
+    "s-l2",
+    "s-class",
+    "s-selectivity",
+    "s-oracle",
+    "s-joins",
+    "s-tardiness",
+    "s-memory",
+    "s-clusters",
+    "s-sharing",
+    "s-adaptive",
+    "s-fresh",
+    "g-low",
+    "g-high",
+    "d-none",
+    "d-common",
+    "d-class",
+    "d-dilos",
+    "d-steps",
+)
+
+
+GROUP = "millstream.experiments"
+"""The entry points of live experiments: other folders have them, which this one does not know."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all experiments, the live ones last."""
+    return (*NAMES, *sorted(entry.name for entry in entry_points(group=GROUP)))
+
+
+def load(name: str) -> Scenario:
+    """Return a scenario by name; raises `SimulationError` naming the known ones."""
+    if name not in NAMES:
+        for entry in entry_points(group=GROUP, name=name):
+            found: Scenario = entry.load()
+            return found
+        raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
+    if name.startswith("d-"):
+        by_manager: Mapping[str, Scenario] = import_module("millstream.scheduler.experiments.scenarios.pham_simulated").SCENARIOS
+        return by_manager[name]
+    scenario: Scenario = import_module(f"millstream.scheduler.experiments.scenarios.{name.replace('-', '_')}").SCENARIO
+    return scenario
+
+
+# ---- judging
+
+
+def reduction(ours: float, other: float) -> float:
+    """Return by what share of `other` `ours` is smaller; negative when it is greater."""
+    return 1.0 - ours / other if other else 0.0
+
+
+def percent(share: float) -> str:
+    """Return a share as whole percent."""
+    return f"{100.0 * share:.0f}%"
+
+
+def at_least_half(text: str, paper: float, ours: float, note: str = "") -> Claim:
+    """Judge a reduction that the paper states: right direction and at least half of its size."""
+    return Claim(text, percent(paper), percent(ours), ours >= 0.5 * paper, note)
+
+
+def within(text: str, paper: float, ours: float, *, factor: float = 2.0, note: str = "") -> Claim:
+    """Judge a number that should be near the paper's: no further off than a factor."""
+    return Claim(text, f"{paper:g}", f"{ours:.3g}", paper / factor <= ours <= paper * factor, note)
+
+
+def ordered(text: str, names: Sequence[str], values: Sequence[float], *, tolerance: float = 0.0, paper: str = "", note: str = "") -> Claim:
+    """Judge that the values ascend strictly in the order of the names; with a tolerance, that none falls by more than this share."""
+    pairs = list(itertools.pairwise(values))
+    holds = all(after >= before * (1.0 - tolerance) if tolerance else after > before for before, after in pairs)
+    ours = " < ".join(f"{name} {value:.4g}" for name, value in sorted(zip(names, values, strict=True), key=lambda pair: pair[1]))
+    return Claim(text, paper or " < ".join(names), ours, holds, note)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the plain average."""
+    return sum(values) / len(values) if values else 0.0

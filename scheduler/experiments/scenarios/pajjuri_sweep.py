@@ -1,0 +1,109 @@
+"""What the experiments of Pajjuri 2004 share: policies, rates, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millstream.scheduler.experiments.frame import ExperimentCase, Result, Row, Scale, mean
+from millstream.scheduler.simulation.plots import Line, Panel
+
+Results = Callable[[ExperimentCase], Result]
+
+POLICIES = {
+    "path-capacity": "path capacity",
+    "simplified-segment": "simplified segment",
+    "segment": "segment",
+    "round-robin": "round-robin",
+}
+RATES: dict[Scale, tuple[float, ...]] = {
+    "reduced": (100.0, 500.0, 900.0),
+    "medium": (100.0, 500.0, 900.0),
+    "full": (100.0, 300.0, 500.0, 700.0, 900.0),
+}
+SIZES: dict[Scale, tuple[int, int, tuple[int, ...]]] = {"reduced": (40, 10, (1,)), "medium": (1_000, 2, (1,)), "full": (1_000, 5, (1,))}
+TRAFFIC = {"poisson": "Poisson", "mavpad": "MavPad"}
+
+SETUP = (
+    "One query of six operators over two streams: select and project on each, a join over a window of 1000 tuples, a projection; "
+    "5 windows; a quantum of time for every operator; selectivities are measured."
+)
+QUERY = (
+    "the query, which the thesis does not give: six operators, two paths that meet in a join, selects of low selectivity below; sizes and "
+    "costs such that a tuple is buffered twice under simplified segments and more often under segments, as the thesis says of it"
+)
+SUBSTITUTED = (
+    QUERY,
+    "its costs: capacity is 60 tuples a second on each stream. The thesis gives none, but its memory rises while tuples come, at 40 a "
+    "second with windows of 2000, and falls after; and outputs that vary by 237 a second at 100 tuples a second come of no machine "
+    "that keeps pace",
+    "the quantum, a time in the thesis: 1 s, as bursts of round-robin show in outputs counted by the second",
+    "beside Poisson gaps the day of 12 February 2005 of MavPad, scaled to the rate, as arrivals of the smart home itself",
+)
+
+
+def case(scale: Scale, policy: str, rate: float, seed: int, traffic: str) -> ExperimentCase:
+    """Return one run."""
+    window, windows, _ = SIZES[scale]
+    parameters = {"policy": policy, "rate": rate, "window": window, "windows": windows, "seed": seed, "traffic": traffic}
+    return ExperimentCase("pajjuri_runs:steady", parameters)
+
+
+PACE_RATE = 855.0
+"""A rate at which a machine whose capacity is 900 a second keeps pace: what the notes compare with."""
+
+
+def keeping_pace(scale: Scale, policy: str) -> ExperimentCase:
+    """Return a run on a machine that keeps pace, with a quantum of 10 ms."""
+    window, windows, _ = SIZES[scale]
+    parameters = {"policy": policy, "rate": PACE_RATE, "window": window, "windows": windows, "seed": 1, "traffic": "poisson"}
+    return ExperimentCase("pajjuri_runs:steady", {**parameters, "quantum_ms": 10.0, "capacity": 900.0})
+
+
+def pace_note(results: Results, scale: Scale, measure: str, unit: str) -> str:
+    """Return what a machine that keeps pace shows."""
+    found = {policy: float(results(keeping_pace(scale, policy))[measure]) for policy in POLICIES}
+    listed = ", ".join(f"{POLICIES[policy]} {number:.4g}" for policy, number in sorted(found.items(), key=lambda pair: pair[1]))
+    return f"with a machine at 95% of its capacity and a quantum of 10 ms: {listed} {unit}"
+
+
+def cases(scale: Scale) -> Sequence[ExperimentCase]:
+    """Return all runs."""
+    return [keeping_pace(scale, policy) for policy in POLICIES] + [
+        case(scale, policy, rate, seed, traffic)
+        for traffic in TRAFFIC
+        for rate in RATES[scale]
+        for policy in POLICIES
+        for seed in SIZES[scale][2]
+    ]
+
+
+def value(results: Results, scale: Scale, policy: str, rate: float, measure: str, traffic: str = "poisson") -> float:
+    """Return a measure averaged over seeds."""
+    return mean([float(results(case(scale, policy, rate, seed, traffic))[measure]) for seed in SIZES[scale][2]])
+
+
+def rows(results: Results, scale: Scale, measure: str) -> list[Row]:
+    """Return the data."""
+    return [
+        {"traffic": traffic, "policy": POLICIES[policy], "rate": rate, measure: value(results, scale, policy, rate, measure, traffic)}
+        for traffic in TRAFFIC
+        for policy in POLICIES
+        for rate in RATES[scale]
+    ]
+
+
+def panels(results: Results, scale: Scale, measure: str, y_label: str) -> list[Panel]:
+    """Return a panel for each kind of traffic."""
+    rates = RATES[scale]
+    return [
+        Panel(
+            title,
+            "tuples a second",
+            y_label,
+            [
+                Line(POLICIES[policy], rates, [value(results, scale, policy, rate, measure, traffic) for rate in rates])
+                for policy in POLICIES
+            ],
+        )
+        for traffic, title in TRAFFIC.items()
+    ]
