@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 from millstream.feeder.errors import RateError
-from millstream.feeder.gaps import UNIT, sum_of_gaps, unit_gaps
-from millstream.feeder.rates import Profile
+from millstream.feeder.rates import UNIT, Profile, sum_of_gaps, unit_gaps
 from numpy.typing import NDArray
 
 Kind = Literal["poisson", "fixed", "original", "max"]

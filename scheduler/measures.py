@@ -27,8 +27,8 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import RUN_FIELDS, ChainRuns, Emission
 from millstream.scheduler import outputs
 from millstream.scheduler.histogram import Histogram
+from millstream.scheduler.outputs import Staleness
 from millstream.scheduler.qos import late_from_ns, utilities
-from millstream.scheduler.staleness import Staleness
 from numpy.typing import NDArray
 
 _WAITING_MAX: Final = 256

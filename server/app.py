@@ -28,7 +28,7 @@ from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble, open_journal, restore
 from millstream.server.config import Config, policy_at_start
-from millstream.server.errors import ServerError, StorageError
+from millstream.server.errors import GivenUp, ServerError, StorageError
 from millstream.server.functions.process import Confinement
 from millstream.server.host import running
 from millstream.server.host.arrival_clock import ArrivalClock, Report
@@ -43,12 +43,12 @@ from millstream.server.net import handlers
 from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.pacing import Pacer
 from millstream.server.net.peer_memory import PeerMemory
-from millstream.server.net.security import Role, require
+from millstream.server.net.security import AccessRole, require
 from millstream.server.net.session import Handlers, Running, Session
 from millstream.server.net.turn import Turn
 from millstream.server.results.feeds import Feeds, KeptBounds, RunOfResults
 from millstream.server.results.outcome import Outcome
-from millstream.server.results.subscriptions import Bounds
+from millstream.server.results.subscriptions import ReaderBounds
 from millstream.server.results.trains import ResultRows, pieces_of
 from millstream.server.version import program
 from millstream.server.watch.memory_watch import KEPT_PART, MemoryWatch
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from millstream.engine.runtime.network import Network
     from millstream.scheduler.executor import InstructionHandler, OrderExecutor
     from millstream.server.durability.journaling import Journaling
-    from millstream.server.net.publishing import Channel
+    from millstream.server.net.publishing import PublishingChannel
     from millstream.server.once.fetches import Fetches
     from millstream.server.once.question import Question
 
@@ -92,10 +92,10 @@ class Application:
         self.program = program()
         self.sessions: dict[int, Session] = {}
         self._greeting: dict[int, Session] = {}  # those that have not been let in yet, oldest first
-        readers = Bounds(config.subscriber_bytes_max, config.slow_subscriber)
+        readers = ReaderBounds(config.subscriber_bytes_max, config.slow_subscriber)
         kept = KeptBounds(config.results_kept_bytes_max, config.results_kept_total_bytes_max, int(config.results_kept_s * NS_PER_S))
         self.feeds = Feeds(readers, kept, self.now_ns, lambda delay_s, look: self.loop.call_later(delay_s, look), self._press)
-        self.held: dict[Channel, None] = {}
+        self.held: dict[PublishingChannel, None] = {}
         self.outbox = Outbox()
         self.turn = Turn(self)
         self.handlers: Handlers = handlers
@@ -226,10 +226,10 @@ class Application:
 
     # --- sessions ---
 
-    def is_full(self, role: Role) -> bool:
+    def is_full(self, role: AccessRole) -> bool:
         """Whether there are as many connections as the settings allow to a role: readers cannot take the last places from the others."""
         most = self.config.connections_max
-        if role is Role.READER:
+        if role is AccessRole.READER:
             most -= most // PLACES_KEPT_PART
         return len(self.sessions) - len(self._greeting) >= most
 
@@ -294,6 +294,7 @@ class Application:
                 return await self._fetched(session, statement)
             preparing = language.preparing_of(self.host, statement)
             prepared = None if preparing is None else await self._prepared(session, preparing)
+            _check_there(session)
             return await self.call(self.host.execute, statement, Context(owner=session, text=text, prepared=prepared))
         except EngineError as problem:
             raise language.placed_in_script(problem, place) from None
@@ -355,10 +356,11 @@ class Application:
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session: a durable one needs the admin role."""
         named = message.name is not None or bool(message.plan and message.plan.get("name"))
-        require(session.role, Role.ADMIN if named else Role.READER, "submitting a named query" if named else "submitting")
+        require(session.role, AccessRole.ADMIN if named else AccessRole.READER, "submitting a named query" if named else "submitting")
         await self.load_language()
         from millstream.server.statements import language
 
+        _check_there(session)
         options = dict(message.options)
         submission = language.Submission(message.sql, message.plan, message.name, message.start_at_us, message.lifetime_us, options)
         return await self.call(language.submit, self.host, submission, session)
@@ -394,7 +396,7 @@ class Application:
 
     # --- credit held back ---
 
-    def hold(self, channel: Channel) -> None:
+    def hold(self, channel: PublishingChannel) -> None:
         """Note a channel whose credit is held back; it is asked again soon."""
         if not self.held:
             self.loop.call_later(0.001, self._release_held)
@@ -500,7 +502,13 @@ class Application:
         self.each(channels, lambda channel: channel.revoke(f"stream {name} was dropped"))
 
 
-def _role_for(statement: Statement) -> Role:
+def _check_there(session: Session) -> None:
+    """Begin nothing for a peer that has left meanwhile: what it owned is released already, or is in line to be."""
+    if session.closed:
+        raise GivenUp("whoever asked has left")
+
+
+def _role_for(statement: Statement) -> AccessRole:
     if isinstance(statement, _READER_STATEMENTS):
-        return Role.READER
-    return Role.WRITER if isinstance(statement, InsertValues) else Role.ADMIN
+        return AccessRole.READER
+    return AccessRole.WRITER if isinstance(statement, InsertValues) else AccessRole.ADMIN

@@ -75,8 +75,7 @@ class Peer:
 
     def say(self, *messages: Message) -> None:
         """Say messages, without waiting for anything."""
-        for message in messages:
-            self._writer.writelines(self._connection.send(message))
+        self._writer.writelines([piece for message in messages for piece in self._connection.send(message)])
 
     def raw(self, data: bytes) -> None:
         """Send bytes as they are."""
@@ -87,8 +86,9 @@ class Peer:
         self.say(*[Statement(self.number, text) for text in texts])
 
     async def push(self) -> None:
-        """Wait until the network has taken what was said."""
+        """Wait until the network has taken what was said, and let the round's time run out even if it always has."""
         await self._writer.drain()
+        await asyncio.sleep(0)
 
     async def hear(self, *kinds: type[Any], count: int = 1) -> Any:
         """Read until so many messages of these kinds have come; returns the last. ConnectionError when the server has closed."""

@@ -41,7 +41,7 @@ def command(name: str | None, quick: bool, format_: str, list_: bool, compare: P
         raise click.UsageError(f"there is no benchmark {name}; there are {', '.join(e.name for e in found)}")
     lines = _run(chosen, quick, format_, compare, record)
     if plot is not None:
-        from millstream.client.benchmarks.plots import draw
+        from millstream.client.benchmarks.figures import draw
 
         draw(lines, plot)
 

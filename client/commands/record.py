@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 from millstream.client.commands.common import Seconds, connection_options, courtesy, warn
-from millstream.client.files import check_writable, write_whole
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client
@@ -53,3 +52,20 @@ def wait(seconds: float | None) -> None:
             time.sleep(3600)
     except KeyboardInterrupt:
         return
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError naming the file if it cannot be written, before work is done for it."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.touch()
+        part.unlink()
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from error
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file beside its place and move it there."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

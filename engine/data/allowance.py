@@ -21,6 +21,10 @@ BytesLeft = Callable[[], tuple[int, str]]
 """Return the bytes that may still be made, and the name and mend of the bound that says so."""
 
 
+Bounds = tuple[Callable[[], int] | None, int]
+"""What reads a thread's processor time, None where that is not bounded, and how much of it a step may have, in ns."""
+
+
 class CutAt(Exception):
     """A call is too much at once: it has changed nothing, and wants only what lies below the arrival number `seq` first."""
 
@@ -39,14 +43,15 @@ class Allowance:
     `processor_ns` is the thread's own processor time: a busy machine ends no query.
     """
 
-    __slots__ = ("_clock_ns", "_ns_max", "_started_ns", "claimed", "left")
+    __slots__ = ("_clock_ns", "_ns_max", "_started_ns", "active", "bounds", "claimed", "left")
 
-    def __init__(self, processor_ns: Callable[[], int] | None, ns_max: int) -> None:
-        self._clock_ns = processor_ns
-        self._ns_max = ns_max
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self._clock_ns, self._ns_max = bounds
         self._started_ns = 0
         self.left: BytesLeft = unbounded
         self.claimed = 0
+        self.active = False  # whether an order runs on this thread
 
     def start(self) -> None:
         """Begin to count processor time."""
@@ -84,8 +89,11 @@ def unbounded() -> tuple[int, str]:
 _here: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
-enter = _here.set
-"""Lets this thread's calls be under an allowance from now on; None for none."""
+own = _here.get
+"""Returns this thread's allowance, None where it has none yet."""
+
+give = _here.set
+"""Gives this thread an allowance of its own, which it keeps; it counts while it is active."""
 
 
 def claim(size_bytes: int, what: str) -> None:
@@ -95,7 +103,7 @@ def claim(size_bytes: int, what: str) -> None:
     if size_bytes > limits.COLUMN_BYTES_MAX:
         raise TooMuchAtOnce(f"{what} needs {size_bytes} bytes in one column, which can hold {limits.COLUMN_BYTES_MAX}")
     allowance = _here.get()
-    if allowance is not None:
+    if allowance is not None and allowance.active:
         allowance.claim(size_bytes, what)
 
 
@@ -106,7 +114,7 @@ def claim_grown(before: int, size_bytes: int, what: str) -> None:
 
 def cut_rows(train: Train, rows: int) -> None:
     """Want only about the first `rows` rows of a train, before anything was done with it. Raises CutAt where it can be cut so."""
-    if 0 < rows < train.rows and _here.get() is not None:
+    if 0 < rows < train.rows and can_cut():
         seqs = train.seq.array()
         seq = int(seqs[rows - 1]) + 1
         if seq <= int(seqs[-1]):
@@ -115,11 +123,12 @@ def cut_rows(train: Train, rows: int) -> None:
 
 def can_cut() -> bool:
     """Whether whoever runs the call can cut it."""
-    return _here.get() is not None
+    allowance = _here.get()
+    return allowance is not None and allowance.active
 
 
 def pause() -> None:
     """Say that a step is still at work, between two parts of it that take some ms. BoundReached where it has had its time."""
     allowance = _here.get()
-    if allowance is not None:
+    if allowance is not None and allowance.active:
         allowance.pause()

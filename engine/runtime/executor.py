@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from millstream.engine.chains.fused import ChainCache, ChainOutcome, FusedChain
 from millstream.engine.data import limits
-from millstream.engine.data.allowance import Allowance, CutAt, TooMuchAtOnce, enter
+from millstream.engine.data.allowance import Allowance, CutAt, TooMuchAtOnce, give, own, unbounded
 from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
@@ -35,15 +35,14 @@ class Executor:
         self._network = network
         self._chains = ChainCache(network) if fuse else None
         self._bounds = processor_ns, step_ns_max
-        self._free: list[Allowance] = []  # one is in use a thread that runs an order
 
     def run(self, order: WorkOrder, clock_ns: Clock) -> WorkReceipt:
         """Do the steps in order until they are done or the budget is used up; at least one step is done."""
-        try:
-            allowance = self._free.pop()
-        except IndexError:
-            allowance = Allowance(*self._bounds)
-        enter(allowance)
+        allowance = own()
+        if allowance is None or allowance.bounds is not self._bounds:
+            allowance = Allowance(self._bounds)
+            give(allowance)
+        allowance.active = True
         try:
             chain = self._chains.find(order.steps, 0) if self._chains is not None and order.steps else None
             if chain is not None and chain.ends_in_sink and chain.length == len(order.steps):
@@ -54,8 +53,7 @@ class Executor:
             with np.errstate(all="ignore"):  # infinities and NaN are values (K7); what is an error is found by looking (K8)
                 return self._run(order, clock_ns, allowance)
         finally:
-            enter(None)
-            self._free.append(allowance)
+            allowance.active, allowance.left = False, unbounded  # the thread keeps it, and must not keep what it was for
 
     def _run_alone(self, chain: FusedChain, order: WorkOrder, clock_ns: Clock, allowance: Allowance) -> WorkReceipt | None:
         """Run an order that is one chain up to its sink, whose kernels see to warnings themselves; None when it must go step by step."""

@@ -129,8 +129,10 @@ class Memory:
     def passed(self, operator: RunningOperator) -> None:
         """Ask an operator that much has reached, between two of its calls, and end the queries that it has brought over their bound."""
         self._ask(operator)
-        for query in list(self._network.queries_served(operator.id)):
-            self._judge(query, operator.id)
+        served = list(self._network.queries_served(operator.id))
+        for query in served:
+            if len(served) == 1 or self._held_at_most(query) > self.bound_of(query):
+                self._judge(query, operator.id)
 
     def _ask(self, operator: RunningOperator) -> None:
         before = operator.state_bytes
@@ -144,7 +146,7 @@ class Memory:
     def _judge(self, query: RunningQuery, operator: OperatorId) -> None:
         """End a query that holds more than it may; what has only passed its operators may have gone again, so they are asked first."""
         bound = self.bound_of(query)
-        if self._held_at_most(query) <= bound or self.use_of(query).held <= bound or query.node.id in self._leaving:
+        if self.use_of(query).held <= bound or query.node.id in self._leaving:
             return
         for running in query.blueprint.operators:
             self._ask(running)

@@ -24,7 +24,7 @@ from millstream.engine.windows.pane_states import Batch, Int64Array, PaneStates,
 from millstream.engine.windows.pane_values import Accumulator, Collected, PaneFrequencies, Sketched, ValueTallies, by_frequency
 from millstream.engine.windows.sliding_cells import StatePart, argument_type, counts_part, state_parts
 
-PREPARED = frozenset(("_folding", "_ready"))
+PREPARED = frozenset(("_folding", "_beside", "_ready"))
 
 Part = StatePart | tuple[str, int | None, int | None] | AggregateCall
 
@@ -116,7 +116,8 @@ class Aggregates:
         kept = [one for one in self._states.values() if not (isinstance(one, ValueCounts) and one.are_always_row_counts)]
         kept.sort(key=lambda one: not isinstance(one, UpperHalves))  # they look at the sums before these go on
         own = [accumulator for accumulator in self._accumulators if accumulator.folds]
-        self._folding: list[PaneStates | ValueTallies | Accumulator] = [*kept, *self._tallies.values(), *own]
+        self._beside: list[ValueTallies | Accumulator] = [*self._tallies.values(), *own]  # what holds more than grids
+        self._folding: list[PaneStates | ValueTallies | Accumulator] = [*kept, *self._beside]
         self._ready: dict[int, FullPane] = {}  # by slot
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,16 +178,13 @@ class Aggregates:
         """Free a pane."""
         slot = self.table.slots[pane]
         self.rows.clear(slot)
-        for tallies in self._tallies.values():
-            tallies.clear(slot)
-        for accumulator in self._accumulators:
-            accumulator.clear(slot)
+        for one in self._beside:
+            one.clear(slot)
         self.table.close(pane)
 
     def nbytes(self) -> int:
         """Return the bytes of all panes."""
-        held = sum(t.nbytes() for t in self._tallies.values()) + sum(a.nbytes() for a in self._accumulators)
-        return self.table.nbytes() + held
+        return self.table.nbytes() + sum([one.nbytes() for one in self._beside])
 
     def include(self, call: AggregateCall) -> Accumulator:
         """Keep one more aggregate from now on; panes that exist already know nothing of it."""

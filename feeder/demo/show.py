@@ -1,8 +1,8 @@
-"""The demo in order: daemon, streams, queries, Spark, feed, end, comparison."""
+"""The demo in order: daemon, streams, queries, Spark, feed, end, comparison; and what it shows meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +11,10 @@ from millstream.client import connect
 from millstream.feeder import feed as feeding
 from millstream.feeder import flights
 from millstream.feeder.arrivals import ArrivalRule
-from millstream.feeder.demo.check import Oracle, compare, settle
+from millstream.feeder.demo.check import Oracle, Verdict, compare, settle
 from millstream.feeder.demo.daemon import daemon
 from millstream.feeder.demo.queries import AIRLINES, STREAMS, DemoQuery
-from millstream.feeder.demo.screen import Outcome, final_table, is_conserved, live_table
-from millstream.feeder.demo.watch import PublishTimes, Watch
+from millstream.feeder.demo.watch import Followed, PublishTimes, Watch
 from millstream.feeder.errors import FeederError
 from millstream.feeder.job import FeedPlan
 from millstream.feeder.pace import Tally
@@ -26,6 +25,7 @@ from millstream.feeder.stopping import stop_on_signal
 from millstream.feeder.targets import describe
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 
 ANSWER_SECONDS_MAX = 60  # after the last row; a query that has not ended by then never will
 _FILES = {"departures": flights.DEPARTURES, "arrivals": flights.ARRIVALS, "weather": flights.WEATHER}
@@ -151,3 +151,45 @@ def _judge(console: Console, watch: Watch, times: PublishTimes, policy: str) -> 
         f"{sum(times.rows.values()):,} rows accepted; " + ("every answer equals DuckDB's" if right else "NOT every answer is right")
     )
     return right
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one query: rows in by the server's count, whether its counts add up, and whether the answer is right."""
+
+    followed: Followed
+    rows_in: int
+    conserved: bool
+    verdict: Verdict
+
+
+def live_table(followed: Sequence[Followed], sent: int, total: int, policy: str) -> Table:
+    """Return the table shown while rows flow."""
+    table = Table(title=f"{sent:,} of {total:,} rows, policy {policy}", title_justify="left", expand=True)
+    table.add_column("query", no_wrap=True)
+    table.add_column("asks for", no_wrap=True, ratio=2)
+    table.add_column("results", justify="right")
+    table.add_column("newest", no_wrap=True, ratio=3)
+    for one in followed:
+        table.add_row(one.query.name, one.query.title, f"{one.rows:,}", one.last())
+    return table
+
+
+def final_table(outcomes: Sequence[Outcome], times: PublishTimes, policy: str) -> Table:
+    """Return the closing table."""
+    table = Table(title=f"policy {policy}", title_justify="left")
+    for name in ("query", "rows in", "rows out", "p50 ms", "p99 ms", "conserved", "DuckDB"):
+        table.add_column(name, justify="left" if name in {"query", "DuckDB"} else "right")
+    for outcome in outcomes:
+        latency = outcome.followed.latency_ms(times)
+        middle, tail = ("-", "-") if latency is None else (f"{latency[0]:,.2f}", f"{latency[1]:,.2f}")
+        verdict = "equal" if outcome.verdict.equal else "DIFFERENT"
+        conserved = "yes" if outcome.conserved else "NO"
+        table.add_row(outcome.followed.query.name, f"{outcome.rows_in:,}", f"{outcome.followed.rows:,}", middle, tail, conserved, verdict)
+    return table
+
+
+def is_conserved(counts: dict[str, Any]) -> bool:
+    """Return whether accepted = processed + late + shed + failed + queued, by the server's final counts (K10)."""
+    settled = sum(int(counts.get(name, 0)) for name in ("processed", "late", "shed", "failed", "queued"))
+    return int(counts.get("accepted", -1)) == settled

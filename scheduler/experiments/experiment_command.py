@@ -123,7 +123,7 @@ def draw_guide(folder: Path, policies: str | None) -> None:
 def draw_overload_guide(folder: Path) -> None:
     """Draw a picture of every load manager into FOLDER: response times and drops of three classes through an overload."""
     from millstream.scheduler.errors import SchedulerError
-    from millstream.scheduler.experiments.overload_guide import draw_modes, run_modes
+    from millstream.scheduler.experiments.guide import draw_modes, run_modes
 
     try:
         drawn = list(draw_modes(run_modes(lambda name: click.echo(name, err=True)), folder))

@@ -144,7 +144,7 @@ def load(name: str) -> Scenario:
             return found
         raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
     if name.startswith("d-"):
-        by_manager: Mapping[str, Scenario] = import_module("millstream.scheduler.experiments.scenarios.pham_simulated").SCENARIOS
+        by_manager: Mapping[str, Scenario] = import_module("millstream.scheduler.experiments.scenarios.pham").SCENARIOS
         return by_manager[name]
     scenario: Scenario = import_module(f"millstream.scheduler.experiments.scenarios.{name.replace('-', '_')}").SCENARIO
     return scenario

@@ -1,7 +1,11 @@
-"""A small picture of each policy for who must choose one: the measure it is for, over the load, between the best and the worst of all.
+"""The pictures of the documents: one of each policy, and one of each way to manage load.
 
-One workload for all: queries of a select, a join with a stored relation and a projection on bursty traffic, cheap and dear ones, each with
-a deadline; every policy meets the same tuples and the same fates.
+Policies: the measure that a policy is for, over the load, between the best and the worst of all. One workload for all: queries of a
+select, a join with a stored relation and a projection on bursty traffic, cheap and dear ones, each with a deadline; every policy meets
+the same tuples and the same fates.
+
+Load managers: the set-up of the experiments on Pham 2013, eleven queries a class under `cqc`. Class 3 rises from 600 to 3,000 tuples a
+second on each of its streams through the middle third.
 """
 
 from __future__ import annotations
@@ -13,6 +17,9 @@ from typing import Any
 
 from millstream.engine.data.graph import QueryNode
 from millstream.scheduler import catalog
+from millstream.scheduler.experiments.scenarios.pham import TARGETS_MS
+from millstream.scheduler.experiments.scenarios.pham_runs import classes
+from millstream.scheduler.load.names import NAMES
 from millstream.scheduler.simulation.arrivals import on_off
 from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.generators import select_join_project
@@ -132,3 +139,71 @@ def _picture(axis: Any, policy: str, found: Summaries) -> None:
 def known_policies() -> list[str]:
     """Return the names that have a picture: all but one's own."""
     return [name for name in catalog.CATALOG if name != "user"]
+
+
+SECONDS = 30.0
+SLOW = 8.0
+"""Divides the rates and multiplies the costs, so that a picture takes seconds to compute."""
+
+RATES = ((600.0, 600.0, 600.0), (600.0, 600.0, 600.0), (600.0, 3_000.0, 600.0))
+_COLOURS = ("#1f5fa8", "#2f8f5b", "#c8452f")
+
+Told = Sequence[Mapping[str, Any]]
+"""What `pham_runs.classes` tells of each class."""
+
+
+def run_modes(progress: Callable[[str], None], seconds: float = SECONDS, slow: float = SLOW) -> dict[str, Told]:
+    """Run every load manager."""
+    found: dict[str, Told] = {}
+    for name in NAMES:
+        progress(name)
+        found[name] = classes(name, RATES, seconds, slow)["classes"]
+    return found
+
+
+def draw_modes(found: Mapping[str, Told], folder: Path) -> Iterator[Path]:
+    """Draw a picture a load manager: response time and what is dropped, over the time of arrival."""
+    try:
+        import matplotlib as mpl
+
+        mpl.use("Agg")
+        from matplotlib import pyplot
+    except ImportError as problem:
+        raise SimulationError("a plot needs matplotlib", hint="install millstream[experiments]") from problem
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, told in found.items():
+        with mpl.rc_context({"font.size": 7}):
+            figure, axes = pyplot.subplots(1, 2, figsize=(5.4, 1.9), layout="constrained")
+            _responses(axes[0], told)
+            _drops(axes[1], told)
+            path = folder / f"{name}.png"
+            figure.savefig(path, dpi=96, metadata={"Software": None})
+            pyplot.close(figure)
+        yield path
+
+
+def _responses(axis: Any, told: Told) -> None:
+    for place, one in enumerate(told):
+        points = [(second, value) for second, value in enumerate(one["by_second"]["response_ms"]) if value]
+        label = f"class {place + 1}, target {TARGETS_MS[place]:.0f} ms"
+        axis.step([second for second, _ in points], [value for _, value in points], color=_COLOURS[place], linewidth=1.0, label=label)
+    axis.set_yscale("log")
+    axis.set_title("response time, ms", fontsize=7)
+    axis.legend(fontsize=5.5)
+    _finish(axis)
+
+
+def _drops(axis: Any, told: Told) -> None:
+    for place, one in enumerate(told):
+        values = [100.0 * value for value in one["by_second"]["drop"]]
+        label = f"class {place + 1}: {100.0 * one['loss']:.1f}% in all"
+        axis.step(range(len(values)), values, color=_COLOURS[place], linewidth=1.0, label=label)
+    axis.set_ylim(-3, 103)
+    axis.set_title("dropped, % of input", fontsize=7)
+    axis.legend(fontsize=5.5)
+    _finish(axis)
+
+
+def _finish(axis: Any) -> None:
+    axis.set_xlabel("time of arrival, s", fontsize=7)
+    axis.grid(visible=True, alpha=0.3)

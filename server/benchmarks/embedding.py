@@ -25,7 +25,7 @@ from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble
 from millstream.server.host.contract import Context, KeptResults
 from millstream.server.host.queries import Query
-from millstream.server.host.runtime import NS_PER_US, Measured, arrivals, splicer
+from millstream.server.host.runtime import NS_PER_US, MeasuresSnapshot, arrivals, splicer
 from millstream.server.journal.store import Store
 from millstream.server.statements.selects import Submission, submit
 
@@ -95,7 +95,7 @@ class DirectRuntime:
         """Return nothing: no load is managed here."""
         return {}
 
-    def measures(self) -> Measured | None:
+    def measures(self) -> MeasuresSnapshot | None:
         """Nobody asks here."""
         return None
 

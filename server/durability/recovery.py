@@ -38,7 +38,7 @@ STEP_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class _Fed:
+class _FedRows:
     stream: str
     order: int
     seqs: Int64Array
@@ -54,7 +54,7 @@ class Recovery:
         self.problems: list[str] = []
         self._deferred: list[Query] = []
         self._paused: list[Query] = []
-        self._fed: list[_Fed] = []
+        self._fed: list[_FedRows] = []
         self._fed_upto: dict[str, int] = {}
 
     def defer(self, query: Query) -> None:
@@ -74,7 +74,7 @@ class Recovery:
         new = np.asarray(seqs) > self._fed_upto.get(found.name, -1)
         if new.any():
             index = np.flatnonzero(new)
-            self._fed.append(_Fed(stream, order, np.asarray(seqs)[index], [c.take(index) for c in columns]))
+            self._fed.append(_FedRows(stream, order, np.asarray(seqs)[index], [c.take(index) for c in columns]))
 
     def run(self) -> list[str]:
         """Replay."""

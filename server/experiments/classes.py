@@ -19,7 +19,7 @@ from millstream.engine.data.graph import ClassId
 from millstream.engine.flow.running import RunningOperator
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.experiments.frame import ExperimentCase, Findings, Result, Scale, Scenario
-from millstream.scheduler.experiments.scenarios.pham_claims import CLAIMS, FIGURES, SOURCE, STEPS, TITLES, findings, settled, setup
+from millstream.scheduler.experiments.scenarios.pham import CLAIMS, FIGURES, SOURCE, STEPS, TITLES, findings, settled, setup
 from millstream.scheduler.load.contract import CYCLE_NS, ClassLoad
 from millstream.server.experiments.rig import LiveEngine, SteppedEngine, quick_switching
 

@@ -17,7 +17,7 @@ class Overdue(Exception):
     """The other side did not read or write in time."""
 
 
-class Gone(Exception):
+class PeerGone(Exception):
     """The other side has closed its end."""
 
 
@@ -32,14 +32,14 @@ def write_frame(descriptor: int, payload: bytes, deadline_s: float) -> None:
             except BlockingIOError:
                 continue
             except BrokenPipeError as error:
-                raise Gone from error
+                raise PeerGone from error
 
 
 def read_frame(descriptor: int, deadline_s: float) -> bytes:
     """Read a frame from a non-blocking descriptor until a moment of the monotonic clock. Raises Overdue and Gone."""
     (length,) = HEADER.unpack(_read(descriptor, HEADER.size, deadline_s))
     if length > FRAME_BYTES_MAX:
-        raise Gone
+        raise PeerGone
     return _read(descriptor, length, deadline_s)
 
 
@@ -52,7 +52,7 @@ def _read(descriptor: int, size: int, deadline_s: float) -> bytes:
         except BlockingIOError:
             continue
         if not part:
-            raise Gone
+            raise PeerGone
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

@@ -26,7 +26,7 @@ from millstream.engine.expressions.user_functions import FunctionFailed
 from millstream.engine.language.statements import FunctionDefinition
 from millstream.protocol.errors import RemoteProtocolError
 from millstream.server.functions.child import DONE, REASON_MAX
-from millstream.server.functions.frames import NUMBER, Gone, Overdue, read_frame, write_frame
+from millstream.server.functions.frames import NUMBER, Overdue, PeerGone, read_frame, write_frame
 from millstream.server.functions.processes import cpu_used_s, kill_whole
 
 START_S = 20.0  # for the interpreter, its imports and those of the user's file
@@ -195,7 +195,7 @@ class FunctionProcess:
         assert self._process.stdin is not None
         try:
             write_frame(self._process.stdin.fileno(), payload, time.monotonic() + TRANSPORT_S)
-        except (Overdue, Gone):
+        except (Overdue, PeerGone):
             self._fail_ended("it did not take its arguments")
 
     def _receive(self, limit_s: float, overdue: str) -> Any:
@@ -207,7 +207,7 @@ class FunctionProcess:
         except Overdue:
             self._replace()
             raise FunctionFailed(overdue) from None
-        except Gone:
+        except PeerGone:
             self._fail_ended("its process ended")
         if answer[1:FRONT] != NUMBER.pack(self.calls if self._is_ready else 0):
             self._replace()

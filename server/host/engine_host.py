@@ -255,7 +255,7 @@ class EngineHost:
             raise refused
 
     def end_stream(self, name: str) -> int | None:
-        """End a stream; returns the arrival number of the end, None when it had ended before."""
+        """End a stream; returns the arrival number of the end, None when it had ended before. UnknownName when there is none such."""
         self.intake(name)
         ingested = self.network.end(name, arrival_ns=self.runtime.arrival_ns())
         if ingested is None:
@@ -301,7 +301,7 @@ class EngineHost:
     # --- durability ---
 
     def check_durable(self, what: str, level: str) -> None:
-        """Refuse what is to be durable when nothing is kept."""
+        """Raise InvalidDefinition for what is to be durable when nothing is kept."""
         if level != "none" and self.is_durable and self.journaling is None:
             raise InvalidDefinition(f"{what} says DURABILITY {level} and the server keeps nothing", hint="start it with --data-dir DIR")
 

@@ -25,7 +25,7 @@ REFUSALS_REMEMBERED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class InputBlock:
     """Accepted rows: columns, their number, and each row's number among all rows of the file, from 1."""
 
     columns: list[Column]
@@ -53,7 +53,7 @@ class InputFile:
         """Sentences about the file as a whole, once it has been read."""
         return [*self._reader.notes, *self._warnings]
 
-    def chunks(self) -> Iterator[Block]:
+    def chunks(self) -> Iterator[InputBlock]:
         """Yield blocks of accepted rows. BadInput at the first bad row of a stream that says ON ERROR FAIL."""
         for coerced in self._reader.chunks():
             before = self.rows
@@ -70,7 +70,7 @@ class InputFile:
                 self.intake.note_refused(coerced.rejected, 0)
             if coerced.rows:
                 index = coerced.index if coerced.index is not None else np.arange(before, before + coerced.rows, dtype=np.int64)
-                yield Block(coerced.columns, coerced.rows, index + 1)
+                yield InputBlock(coerced.columns, coerced.rows, index + 1)
 
     def told(self) -> list[str]:
         """Return what is to be said of the file once it has been read: notes, and how many rows were refused and why."""
@@ -83,15 +83,15 @@ class InputFile:
             )
         return messages
 
-    def read_all(self) -> Block:
+    def read_all(self) -> InputBlock:
         """Return all accepted rows as one block."""
         blocks = list(self.chunks())
         if not blocks:
-            return Block([], 0, np.empty(0, dtype=np.int64))
+            return InputBlock([], 0, np.empty(0, dtype=np.int64))
         columns = [concat_columns([block.columns[i] for block in blocks]) for i in range(len(blocks[0].columns))]
-        return Block(columns, sum(block.rows for block in blocks), np.concatenate([block.places for block in blocks]))
+        return InputBlock(columns, sum(block.rows for block in blocks), np.concatenate([block.places for block in blocks]))
 
-    def event_times(self, block: Block, now_us: int) -> Int64Array:
+    def event_times(self, block: InputBlock, now_us: int) -> Int64Array:
         """Return the event times of rows; a stream by ARRIVAL has the present."""
         position = time_position(self.intake.definition)
         if position is None or not block.rows:

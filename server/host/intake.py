@@ -47,7 +47,7 @@ Fed = tuple[str, int] | None
 
 
 @dataclass(slots=True)
-class Taken:
+class PublishOutcome:
     """What became of a publish: rows accepted and refused, (index, reason) of those refused, the last accepted row's arrival number.
 
     `shed` are rows that were accepted but dropped before the queries of a class, by the class's name; where rows wait for the disk it is
@@ -114,7 +114,7 @@ class StreamIntake:
         self.fed: Fed = None  # while a query feeds rows: which query, and from which row; under the ingress lock
         self.is_gone = False  # it was dropped
         self.is_ending = False  # its end was asked for; set under the ingress lock
-        self._places = Places() if definition.errors_into is not None else None
+        self._places = RowPlaces() if definition.errors_into is not None else None
         self._totals: deque[tuple[int, int]] = deque(maxlen=RATE_NOTES_MAX)  # (time, rows accepted) at the last moments that were noted
 
     def note_rate(self, now_ns: int) -> None:
@@ -134,7 +134,7 @@ class StreamIntake:
         """What an ack means."""
         return self.definition.durability
 
-    def take_batch(self, batch: Any) -> Taken:
+    def take_batch(self, batch: Any) -> PublishOutcome:
         """Take an Arrow record batch whose columns are matched by name; one that no row of could fit is refused whole."""
         try:
             return self._take(self._coercer.arrow(batch))
@@ -145,14 +145,14 @@ class StreamIntake:
         """Return the short way for batches of an Arrow schema, for which `take_good` is meant; None where there is none."""
         return None if self.table is not None else self._coercer.plain(schema)
 
-    def take_good(self, columns: Sequence[Column], rows: int) -> Taken:
+    def take_good(self, columns: Sequence[Column], rows: int) -> PublishOutcome:
         """Take columns that have been checked."""
         try:
             return self._let_in(columns, None)
         except EngineError as error:
             return self._refused_whole(rows, str(error))
 
-    def take_rows(self, rows: Sequence[Any]) -> Taken:
+    def take_rows(self, rows: Sequence[Any]) -> PublishOutcome:
         """Take rows, each a list in the order of the stream's columns or a map by column name."""
         try:
             return self._take(self._coercer.rows(rows if self.table is None else self._with_op(rows)))
@@ -164,9 +164,9 @@ class StreamIntake:
         width = len(self.offered.schema)
         return [[*row, None] if isinstance(row, list | tuple) and len(row) == width - 1 else row for row in rows]
 
-    def _refused_whole(self, rows: int, reason: str) -> Taken:
+    def _refused_whole(self, rows: int, reason: str) -> PublishOutcome:
         self.refused_total += rows
-        return Taken(0, [(i, reason) for i in range(min(rows, REJECTIONS_LISTED_MAX))], rows)
+        return PublishOutcome(0, [(i, reason) for i in range(min(rows, REJECTIONS_LISTED_MAX))], rows)
 
     def take_columns(self, columns: Sequence[Column], places: Int64Array | None = None) -> int:
         """Let in columns that are known to be good; returns the arrival number of the last row.
@@ -185,7 +185,7 @@ class StreamIntake:
         assert taken.position is not None
         return taken.position
 
-    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> Taken:
+    def _let_in(self, columns: Sequence[Column], places: Int64Array | None) -> PublishOutcome:
         """Let rows in; what of them is shed is not known yet while they wait for the disk. StorageError when that refuses them."""
         host = self.host
         if self.is_gone:  # and perhaps made anew with other columns
@@ -199,7 +199,7 @@ class StreamIntake:
             else:
                 self.note_accepted(np.arange(ingested.lo, ingested.hi, dtype=np.int64), places)
         host.runtime.arrived(ingested)
-        return Taken(ingested.hi - ingested.lo, position=ingested.hi - 1, shed=self.host.shed_by_class(self.name, ingested))
+        return PublishOutcome(ingested.hi - ingested.lo, position=ingested.hi - 1, shed=self.host.shed_by_class(self.name, ingested))
 
     @property
     def sheds(self) -> bool:
@@ -212,7 +212,7 @@ class StreamIntake:
         """Whether rows enter, and are acked, only once the disk has them."""
         return self.definition.durability == "sync" and self.host.journaling is not None
 
-    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None) -> Taken:
+    def _take_sync(self, columns: Sequence[Column], places: Int64Array | None) -> PublishOutcome:
         assert self.host.journaling is not None
         shed: dict[str, int] = {}
         with self.host.network.ingress.lock:
@@ -221,7 +221,7 @@ class StreamIntake:
             lost = partial(self._lost, columns, self._is_feeding, self.fed)
             lo, hi, place = self.host.journaling.take_sync(self.name, columns, shed, lost)
             self.note_accepted(np.arange(lo, hi, dtype=np.int64), places)
-        return Taken(hi - lo, position=hi - 1, shed=shed, place=place)
+        return PublishOutcome(hi - lo, position=hi - 1, shed=shed, place=place)
 
     def _lost(self, columns: Sequence[Column], was_fed: bool, fed: Fed, error: StorageError) -> None:
         """Take back that rows were accepted, as the disk did not keep them; the server's own wait. Under the ingress lock."""
@@ -288,13 +288,13 @@ class StreamIntake:
         """Return which rows of an INSERT the stream can take; `reasons` has those that are known to be bad."""
         return finish(columns, reasons.rows, self.table or self.definition, reasons, lambda i: _shown(columns, i))
 
-    def _take(self, coerced: Coerced) -> Taken:
+    def _take(self, coerced: Coerced) -> PublishOutcome:
         if self.table is not None and coerced.rows:
             refuse_unknown_op(coerced)
         if not coerced.rejected and coerced.rows:
             return self._let_in(coerced.columns, None)
         rejections = [(r.index, r.reason) for r in coerced.rejected]
-        entered = Taken(0)
+        entered = PublishOutcome(0)
         offered = self.accepted_total + self.refused_total
         places = None
         if coerced.rejected:
@@ -306,7 +306,7 @@ class StreamIntake:
             entered = self._let_in(coerced.columns, places)
         if coerced.rejected:
             self.note_refused(coerced.rejected, offered)
-        return Taken(coerced.rows, rejections, len(rejections), entered.position, entered.shed, entered.place)
+        return PublishOutcome(coerced.rows, rejections, len(rejections), entered.position, entered.shed, entered.place)
 
     def note_refused(self, rejected: Sequence[Rejection], offered: int) -> None:
         """Count refused rows and pass them to the error output; `offered` rows were offered before the block they are of."""
@@ -316,15 +316,15 @@ class StreamIntake:
             positions = [offered + r.index + 1 for r in rejected]
             target.feed(error_columns(None, positions, [r.reason for r in rejected], [_text(r.raw) for r in rejected]))
 
-    def _refuse_all(self, coerced: Coerced) -> Taken:
+    def _refuse_all(self, coerced: Coerced) -> PublishOutcome:
         first = coerced.rejected[0]
         total = coerced.rows + len(coerced.rejected)
         self.refused_total += coerced.rows
         bad = {r.index: r.reason for r in coerced.rejected}
         others = f"row {first.index} was bad and the stream says ON ERROR FAIL"
-        return Taken(0, [(i, bad.get(i, others)) for i in range(min(total, REJECTIONS_LISTED_MAX))], total)
+        return PublishOutcome(0, [(i, bad.get(i, others)) for i in range(min(total, REJECTIONS_LISTED_MAX))], total)
 
-    def check_failed(self, taken: Taken, places: Sequence[str]) -> None:
+    def check_failed(self, taken: PublishOutcome, places: Sequence[str]) -> None:
         """Raise BadInput when ON ERROR FAIL refused everything, naming the place of the first bad row."""
         if self.definition.on_error is OnError.FAIL and taken.rejected:
             index, reason = next((i, r) for i, r in taken.rejections if "ON ERROR FAIL" not in r)
@@ -386,7 +386,7 @@ class _Push:
     places: Int64Array
 
 
-class Places:
+class RowPlaces:
     """The last pushes of one stream."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.host.arrival_clock import ArrivalClock
-from millstream.server.host.runtime import Measured, arrivals, splicer
+from millstream.server.host.runtime import MeasuresSnapshot, arrivals, splicer
 
 if TYPE_CHECKING:
     from millstream.server.host.recordings import ArrivalRecording
@@ -124,10 +124,10 @@ class LiveRuntime:
         self._scheduler.set_policy(spec)
         self._scheduler.ask(lambda core: core.policy)
 
-    def measures(self) -> Measured | None:
+    def measures(self) -> MeasuresSnapshot | None:
         """Return what was measured up to now."""
         measures = self._scheduler.measures()
-        return None if measures is None else Measured(measures, self.clock_ns())
+        return None if measures is None else MeasuresSnapshot(measures, self.clock_ns())
 
     def loads(self) -> Mapping[ClassId, ClassLoad]:
         """Return how the classes stood at the end of the last cycle."""

@@ -18,7 +18,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.language.names import did_you_mean, validate_name
 from millstream.server.errors import TooMany
 from millstream.server.host.lifecycle import QueryState
-from millstream.server.host.side_streams import Assignment
+from millstream.server.host.side_streams import ColumnAssignment
 from millstream.server.results.trains import ResultShape, WaitingResults
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Query:
     run: int = 0
     shape: ResultShape | None = None
     ended_run: int = 0
-    assignment: Assignment | None = None
+    assignment: ColumnAssignment | None = None
     start_at_us: int | None = None
     lifetime_us: int | None = None
     created_us: int = 0

@@ -22,8 +22,7 @@ from millstream.scheduler.drivers.live import LiveScheduler
 from millstream.scheduler.events import Arrived, Event
 from millstream.scheduler.limits import ORDER_BUDGET_NS, SCHEDULE_UNITS_LIVE
 from millstream.scheduler.measured_graph import OperatorActivity, measured_deltas
-from millstream.scheduler.story import Story
-from millstream.scheduler.trace import chrome_trace
+from millstream.scheduler.story import Story, chrome_trace
 from millstream.server.version import program
 
 ROWS_MAX = 2_000_000
@@ -31,7 +30,7 @@ ROWS_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RecordingText:
     """What a recording gave: the lines of a file, how long it was, and whether it was cut."""
 
     lines: list[str]
@@ -97,7 +96,7 @@ class ArrivalRecording:
                     return
                 self._noted.extend((event.log, event.arrival_ns, event.rows, event.bytes))
 
-    def end(self, now_ns: int) -> Told:
+    def end(self, now_ns: int) -> RecordingText:
         """Return the recording as the lines of a file."""
         ended_ns = self.cut_ns if self.cut_ns is not None else now_ns
         span_ns = max(1, ended_ns - self.began_ns)
@@ -116,7 +115,7 @@ class ArrivalRecording:
         known = {log for delta in recording.deltas for node in delta.operators for log in node.outputs}
         recording.arrivals = {log: times for log, times in recording.arrivals.items() if log in known}
         texts = [json.dumps(line, separators=(",", ":")) for line in lines(recording)]
-        return Told(texts, span_ns / 1e9, self.cut_ns is not None)
+        return RecordingText(texts, span_ns / 1e9, self.cut_ns is not None)
 
     def _about(self, span_ns: int) -> dict[str, Any]:
         """What simulate needs to put policies into the same place: see `simulation.recording`."""
@@ -153,8 +152,8 @@ class DecisionRecording:
                 labels.setdefault(operator, f"{query.name}: {node.label or node.kind} {operator}")
         return labels
 
-    def end(self, now_ns: int) -> Told:
+    def end(self, now_ns: int) -> RecordingText:
         """Return the trace as one line of JSON."""
         labels = self._scheduler.ask(self._end)
         text = json.dumps(chrome_trace(self._story, labels), separators=(",", ":"))
-        return Told([text], (now_ns - self.began_ns) / 1e9, self._story.cut)
+        return RecordingText([text], (now_ns - self.began_ns) / 1e9, self._story.cut)

@@ -33,7 +33,7 @@ END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetim
 
 
 def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None) -> PlannedQuery:
-    """Plan a query against the catalogue, with options from outside its text."""
+    """Plan a query against the catalogue, with options from outside its text. Raises the engine's errors, with their place in the text."""
     # The planner comes with the language, which the server loads when it listens already.
     from millstream.engine.language.statements import Option
     from millstream.engine.plan.plan import PlanOptions, plan_select
@@ -43,7 +43,10 @@ def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | 
 
 
 def enter(host: EngineHost, query: Query, *, start: bool = True) -> None:
-    """Enter a new query in catalogue and book, and start it if its time has come. Nothing stays behind when that fails."""
+    """Enter a new query in catalogue and book, and start it if its time has come. Nothing stays behind when that fails.
+
+    Raises UnknownName for its class, and what `begin` raises.
+    """
     host.class_node(query.planned.physical.options)
     query.created_us = host.runtime.now_us()
     host.catalog.add(NamedQuery(query.name, query.planned.physical.schema, query.shown_text, query.reads))
@@ -73,7 +76,8 @@ def begin_or_defer(host: EngineHost, query: Query) -> None:
 def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
     """Start a run: plan anew when it has run before (the catalogue may have changed), splice in, return once in force.
 
-    `recovering`: it goes on with a run from before the server's restart, if there was one that can be rebuilt.
+    `recovering`: it goes on with a run from before the server's restart, if there was one that can be rebuilt. Raises Refused where a class
+    would miss its target, Unsupported for what cannot be run here, and the errors of engine and scheduler; nothing runs then.
     """
     if query.run:
         source = query.plan if query.plan is not None else query.planned.text
@@ -112,7 +116,7 @@ def begin(host: EngineHost, query: Query, *, recovering: bool = False) -> None:
 
 
 def deliverer(host: EngineHost, query: Query) -> Deliver:
-    """Return what takes the results of a query's present run."""
+    """Return what takes the results of a query's present run: a function of a result train, called by whoever runs its sink."""
     run = query.run
     if query.kind is QueryKind.INSERT:
         return partial(_forward, host, query, run)
@@ -295,7 +299,7 @@ def _due(host: EngineHost, query: Query, now_us: int) -> None:
 
 
 def next_due_us(host: EngineHost) -> int | None:
-    """Return when `due` will next have something to do."""
+    """Return when `due` will next have something to do, in µs since 1970; None when nothing is due."""
     times = [q.start_at_us for q in host.queries if q.state is QueryState.SUBMITTED and q.start_at_us is not None]
     times += [
         q.started_us + q.lifetime_us

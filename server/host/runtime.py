@@ -85,7 +85,7 @@ class Runtime(Protocol):
         """Return how each class stood when its load was last looked at; empty where nobody looks."""
         ...
 
-    def measures(self) -> Measured | None:
+    def measures(self) -> MeasuresSnapshot | None:
         """Return what was measured up to now, None where nothing is."""
         ...
 
@@ -110,7 +110,7 @@ def arrivals(ingested: Ingested) -> list[Event]:
 RuntimeFactory = Callable[[OrderExecutor, Network, InstructionHandler], Runtime]
 
 
-class Measured:
+class MeasuresSnapshot:
     """A copy of the scheduler's measures and the moment it was made; reports are made on the thread that asks."""
 
     def __init__(self, measures: Measures, now_ns: int) -> None:

@@ -110,7 +110,7 @@ class DirectFeeder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _WaitingRows:
     order: int
     seqs: Int64Array
     columns: Sequence[Column]
@@ -121,11 +121,11 @@ class DeferredFeeder:
 
     def __init__(self, push: Push) -> None:
         self._push = push
-        self._held: dict[str, list[_Held]] = {}
+        self._held: dict[str, list[_WaitingRows]] = {}
 
     def feed(self, stream: str, order: int, seqs: Int64Array, columns: Sequence[Column]) -> None:
         """Hold the rows."""
-        self._held.setdefault(stream, []).append(_Held(order, seqs, columns))
+        self._held.setdefault(stream, []).append(_WaitingRows(order, seqs, columns))
 
     def flush(self) -> bool:
         """Let in what is held; returns whether there was anything."""
@@ -135,7 +135,7 @@ class DeferredFeeder:
         return bool(held)
 
 
-def _in_order(parts: list[_Held]) -> list[Column]:
+def _in_order(parts: list[_WaitingRows]) -> list[Column]:
     columns = [concat_columns([p.columns[i] for p in parts]) for i in range(len(parts[0].columns))]
     seqs = np.concatenate([p.seqs for p in parts])
     orders = np.concatenate([np.full(len(p.seqs), p.order, dtype=np.int64) for p in parts])
@@ -145,7 +145,7 @@ def _in_order(parts: list[_Held]) -> list[Column]:
     return [column.take(index) for column in columns]
 
 
-class Assignment:
+class ColumnAssignment:
     """How a SELECT's columns become a stream's. TypeProblem or InvalidDefinition when they cannot."""
 
     def __init__(self, target: StreamDefinition | TableDefinition, names: Sequence[str], given: Schema) -> None:

@@ -16,7 +16,7 @@ from millstream.scheduler.executor import InstructionHandler, OrderExecutor
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import TrainShape
-from millstream.server.host.runtime import NS_PER_US, Measured, arrivals, splicer
+from millstream.server.host.runtime import NS_PER_US, MeasuresSnapshot, arrivals, splicer
 
 
 class VirtualRuntime:
@@ -105,6 +105,6 @@ class VirtualRuntime:
         """Return nothing: no load is managed where time stands still."""
         return {}
 
-    def measures(self) -> Measured | None:
+    def measures(self) -> MeasuresSnapshot | None:
         """Nothing is: no time passes but what a timeline says."""
         return None

@@ -95,25 +95,26 @@ class JournalFiles:
     def readings(self) -> Iterator[Reading]:
         """Read the files one after the other; what is missing between two of them is a hole of the later one."""
         before: Reading | None = None
+        end = 0
         for base in self.bases:
             reading = self._read(base)
             if before is not None:
-                reading.holes[:0] = self._between(before, reading)
-            before = reading
+                reading.holes[:0] = self._between(before, end, reading)
+            before, end = reading, reading.end  # whoever reads along may let go of the records
             yield reading
 
-    def _between(self, before: Reading, reading: Reading) -> list[Hole]:
-        """Return what is missing before a file, by what its head says of the one before it."""
+    def _between(self, before: Reading, end: int, reading: Reading) -> list[Hole]:
+        """Return what is missing before a file, by what its head says of the one before it, whose records ended at `end`."""
         if before.is_missing:
             return [Hole(before.path, 0, before.base, reading.base, text="the file is missing")]
         if reading.header is None:
             return []
         named = reading.header.previous
         if named.base >= 0 and named.base not in self.bases:
-            return [Hole(segment_path(self.directory, named.base), 0, before.end, reading.base, text="the file is missing")]
+            return [Hole(segment_path(self.directory, named.base), 0, end, reading.base, text="the file is missing")]
         if named.base == before.base and named.size > before.bytes:
             text = f"the file ends here, and {reading.path.name} says that it had {named.size} bytes"
-            return [Hole(before.path, before.bytes, before.end, reading.base, text=text)]
+            return [Hole(before.path, before.bytes, end, reading.base, text=text)]
         return []
 
     def _read(self, base: int) -> Reading:

@@ -115,7 +115,7 @@ class _Salvage:
     def _learn(self, own: Mapping[int, dict[str, str]]) -> None:
         """Take definitions from the journal where the catalogue lacks them or has others; of two of one name the later one stands."""
         known = self.definitions
-        for number in own.keys() & known.keys():
+        for number in sorted(own.keys() & known.keys()):
             if known[number] != own[number]:
                 self.made.notes.append(f"the catalogue's definition of {own[number]['name']} is not the journal's, which is taken")
                 known[number] = own[number]

@@ -255,15 +255,16 @@ class _Surveyor:
         durable_upto = behind.durable_upto
         if durable is not None and durable.base == found.header.base:
             durable_upto = max(durable_upto, durable.size)
-        rows = "" if lost is None else f"; it and what is behind it have {lost} rows at most"
+        damaged = behind.lo - found.end if behind.records else lost
+        rows = "" if damaged is None else f"; what is damaged has {damaged} row{'' if damaged == 1 else 's'} at most"
         if not is_last:
-            self._say(Verdict.REFUSED, found.path, f"a record is damaged{rows}", at, lost)
+            self._say(Verdict.REFUSED, found.path, f"a record is damaged{rows}", at, damaged)
         elif at < durable_upto:
-            self._say(Verdict.REFUSED, found.path, f"a record is damaged that the disk had (up to byte {durable_upto}){rows}", at, lost)
+            self._say(Verdict.REFUSED, found.path, f"a record is damaged that the disk had (up to byte {durable_upto}){rows}", at, damaged)
         elif (isinstance(found.damage, Torn) and not behind.records) or _is_unwritten(content, at, behind.at):
             self._say(Verdict.CUT, found.path, _told_of_cut(found, lost), at, lost)
         else:
-            self._say(Verdict.REFUSED, found.path, f"a record is damaged, it is not torn by a crash{rows}", at, lost)
+            self._say(Verdict.REFUSED, found.path, f"a record is damaged, it is not torn by a crash{rows}", at, damaged)
 
     def _check_state(self) -> None:
         """Compare with the catalogue: numbers of streams, and the checkpoint from which a restart begins."""
@@ -285,11 +286,12 @@ class _Surveyor:
 
 @dataclass(frozen=True, slots=True)
 class _Behind:
-    """The whole records behind a damaged place: the first stands at `at`, the last one's rows end at `hi`."""
+    """The whole records behind a damaged place: the first stands at `at` and begins with `lo`, the last one's rows end at `hi`."""
 
     records: int
     at: int
     stop: int
+    lo: int
     hi: int
     durable_upto: int
 
@@ -307,12 +309,14 @@ def _rows_lost_max(found: Scan, behind: _Behind) -> int | None:
 
 def _behind(content: bytes, found: Scan, seed: int) -> _Behind:
     assert found.damage is not None
-    records, first, stop, hi, durable_upto = 0, len(content), found.size, found.end, 0
+    records, first, stop, durable_upto = 0, len(content), found.size, 0
+    lo = hi = found.end
     for record in find_behind(content, found.size + 1, seed):
-        first = first if records else record.at
+        if not records:
+            first, lo = record.at, max(record.head.lo, lo)
         records, stop, hi = records + 1, record.stop, max(hi, record.head.hi)
         durable_upto = max(durable_upto, record.at - record.head.unsynced)
-    return _Behind(records, first, stop, hi, durable_upto)
+    return _Behind(records, first, stop, lo, hi, durable_upto)
 
 
 def _is_unwritten(content: bytes, start: int, stop: int) -> bool:

@@ -18,8 +18,8 @@ from millstream.protocol.batches import decode_schema, encode_table
 from millstream.protocol.connection import RowsChunk
 from millstream.protocol.states import State
 from millstream.server.net.limits import LOGGED_NAME_MAX
-from millstream.server.net.publishing import Channel
-from millstream.server.net.security import Role, require, role_of
+from millstream.server.net.publishing import PublishingChannel
+from millstream.server.net.security import AccessRole, require, role_of
 from millstream.server.net.session import Session
 from millstream.server.results.outcome import Outcome, spell
 from millstream.server.results.subscriptions import ResultEncoder, Subscription
@@ -39,14 +39,14 @@ def handle_hello(session: Session, message: say.Hello) -> None:
         session.break_off("unauthorized", "the token is missing or unknown")
         return
     if application.is_full(role):
-        kept = " for readers" if role is Role.READER else ""
+        kept = " for readers" if role is AccessRole.READER else ""
         session.break_off("overloaded", f"as many connections are open as there may be{kept} (connections_max)")
         return
     application.session_greeted(session)
     session.role = role
     # A name belongs to the role that uses it: else whoever may read could have an admin's connection replaced by its own.
     session.client_id = None if message.client_id is None else f"{role.word}:{message.client_id}"
-    if role is Role.READER:
+    if role is AccessRole.READER:
         config = application.config
         session.connection.accept_no_rows(min(config.frame_bytes_max, config.reader_frame_bytes_max))
     session.send(say.Welcome(agreed, application.program, application.server_id, role.word, _limits(session)))
@@ -124,10 +124,10 @@ async def answer_submit(session: Session, message: say.Submit) -> None:
 
 async def answer_open_channel(session: Session, message: say.OpenChannel) -> None:
     """Answer with the columns to send and the first credit."""
-    require(session.role, Role.WRITER, "publishing")
+    require(session.role, AccessRole.WRITER, "publishing")
     intake = session.application.intake_of(message.stream)
     number = session.next_number()
-    channel = Channel(session, session.application, number, intake)
+    channel = PublishingChannel(session, session.application, number, intake)
     session.channels[number] = channel
     rows, bytes_ = channel.first_credit
     session.send(say.ChannelOpened(message.request, number, intake.spelled_schema, rows, bytes_, intake.durability))
@@ -164,7 +164,7 @@ def handle_rows_chunk(session: Session, chunk: RowsChunk) -> None:
 
 async def answer_finish(session: Session, message: say.Finish) -> None:
     """Answer once the queries that read the stream have seen its end."""
-    require(session.role, Role.WRITER, "ending a stream")
+    require(session.role, AccessRole.WRITER, "ending a stream")
     await session.application.finish_stream(message.stream)
     session.send(say.Reply(message.request))
 
@@ -178,7 +178,7 @@ def handle_close_channel(session: Session, message: say.CloseChannel) -> None:
 
 async def answer_subscribe(session: Session, message: say.Subscribe) -> None:
     """Answer with the columns, then with what is kept and was asked for, then with results as they come."""
-    require(session.role, Role.READER, "subscribing")
+    require(session.role, AccessRole.READER, "subscribing")
     application = session.application
     query = application.feeds.of(message.query)
     try:
@@ -187,7 +187,7 @@ async def answer_subscribe(session: Session, message: say.Subscribe) -> None:
         raise InvalidDefinition(str(error), hint="subscribe without a token, or FROM START") from error
     encoder = ResultEncoder(query.schema, message.format)
     number = session.next_number()
-    presses = session.role is not Role.READER
+    presses = session.role is not AccessRole.READER
     subscription = Subscription(query.feed, session, number, cursor, encoder.encode, application.now_ns(), presses=presses)
     subscription.skip_rows = query.feed.rows_to_skip(message.resume_token, cursor)
     token = query.feed.log.token_before(cursor)

@@ -15,7 +15,7 @@ from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import OutputReport
 from millstream.scheduler.optimiser.contract import DecisionOutcome, TargetState
 from millstream.server.host.engine_host import EngineHost
-from millstream.server.host.runtime import Measured
+from millstream.server.host.runtime import MeasuresSnapshot
 from millstream.server.net.loop import Bridge
 from millstream.server.net.pacing import Pacer
 from millstream.server.net.peer_memory import PeerMemory
@@ -73,7 +73,7 @@ class ServerCollector:
 
     def __init__(self, server: ServerFigures) -> None:
         self.server = server
-        self._measured: Measured | None = None
+        self._measured: MeasuresSnapshot | None = None
         self._loads: Mapping[ClassId, ClassLoad] = {}
 
     async def measure(self) -> None:
@@ -184,7 +184,7 @@ def _target_families(host: EngineHost) -> Iterator[Any]:
         yield decisions
 
 
-def _measured_families(host: EngineHost, measured: Measured) -> Iterator[Any]:
+def _measured_families(host: EngineHost, measured: MeasuresSnapshot) -> Iterator[Any]:
     """Yield the families of every query, of every class, and of the scheduler as a whole."""
     queries = [(q.name, report) for q in host.queries if (report := measured.of_query(q)) is not None and report.outputs]
     yield from _outputs("query", queries)

@@ -77,7 +77,7 @@ class Pacer:
         self._make_due()
 
 
-class Allowance:
+class MessageAllowance:
     """What one peer may say at once."""
 
     def __init__(self, pacer: Pacer, peer: Waiting, now_ns: int) -> None:

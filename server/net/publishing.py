@@ -23,8 +23,8 @@ from millstream.protocol.messages import Ack, ChannelClosed, Credit, Notice, Row
 from millstream.protocol.plain_batches import PlainReader, width_of
 from millstream.server.config import Config
 from millstream.server.errors import StorageError
-from millstream.server.host.intake import StreamIntake, Taken
-from millstream.server.net.turn import LoopServices, Run, Turn
+from millstream.server.host.intake import PublishOutcome, StreamIntake
+from millstream.server.net.turn import LoopServices, TrainRun, Turn
 
 SHED_EVERY_NS = 1_000_000_000  # at most so often, the first time at once
 SLOWED_AFTER_NS = 1_000_000_000  # a shorter wait is how flow control works, and no news
@@ -35,7 +35,7 @@ class Publisher(Protocol):
     """What a channel needs of the connection it belongs to."""
 
     closed: bool
-    channels: dict[int, Channel]
+    channels: dict[int, PublishingChannel]
     waiting_bytes: Callable[[], int]
 
     @property
@@ -62,12 +62,12 @@ class PublishingServices(LoopServices, Protocol):
         """Return the loop's monotonic clock."""
         ...
 
-    def hold(self, channel: Channel) -> None:
+    def hold(self, channel: PublishingChannel) -> None:
         """Note a channel whose credit is held back, to ask it again soon."""
         ...
 
 
-class Channel:
+class PublishingChannel:
     """An open channel of one session into one stream or table."""
 
     def __init__(self, session: Publisher, server: PublishingServices, number: int, intake: StreamIntake) -> None:
@@ -133,7 +133,7 @@ class Channel:
         buffers = self._reader.read(payload, rows)
         return None if buffers is None else self._plain.columns(payload, buffers, rows)
 
-    def count_run(self, run: Run, taken: Taken) -> None:
+    def count_run(self, run: TrainRun, taken: PublishOutcome) -> None:
         """Count trains that were let in with those of others, or refused with them."""
         refused = run.refused(taken.rejections[0][1]) if taken.rejected else []
         self._count(run.frames[-1][0], run.rows, run.frame_bytes, taken, refused)
@@ -144,7 +144,7 @@ class Channel:
         if taken is not None:
             self._note(message.number, len(message.values), frame_bytes, taken)
 
-    def _take(self, take: Callable[[], Taken]) -> Taken | None:
+    def _take(self, take: Callable[[], PublishOutcome]) -> PublishOutcome | None:
         """Take rows in; None when the disk does not take them, which ends the channel and nothing else."""
         try:
             self._check_kept()
@@ -177,10 +177,10 @@ class Channel:
         rejections = [(chunk.first + index, 0, reason) for index, reason in taken.rejections] if taken.rejections else ()
         self._count(chunk.through, len(chunk.values), chunk.frame_bytes, taken, rejections)
 
-    def _note(self, number: int, rows: int, frame_bytes: int, taken: Taken) -> None:
+    def _note(self, number: int, rows: int, frame_bytes: int, taken: PublishOutcome) -> None:
         self._count(number, rows, frame_bytes, taken, [(number, index, reason) for index, reason in taken.rejections])
 
-    def _count(self, through: int, rows: int, frame_bytes: int, taken: Taken, rejections: Sequence[tuple[int, int, str]]) -> None:
+    def _count(self, through: int, rows: int, frame_bytes: int, taken: PublishOutcome, rejections: Sequence[tuple[int, int, str]]) -> None:
         if self._place is not None and taken.place not in (None, self._place):
             self.settle()  # of what was written together all is kept, or nothing
         self._place = taken.place or self._place

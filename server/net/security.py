@@ -10,7 +10,7 @@ from millstream.server.config import Config
 from millstream.server.errors import ConfigError, Denied
 
 
-class Role(IntEnum):
+class AccessRole(IntEnum):
     """What a token grants; a greater one may do all that a lesser one may."""
 
     READER = 1
@@ -23,20 +23,20 @@ class Role(IntEnum):
         return self.name.lower()
 
 
-def role_of(config: Config, token: str | None) -> Role | None:
+def role_of(config: Config, token: str | None) -> AccessRole | None:
     """Return the role that a token grants, None for an unknown one. Without any token configured everybody is admin."""
-    known = [(Role.ADMIN, config.admin_token), (Role.WRITER, config.writer_token), (Role.READER, config.reader_token)]
+    known = [(AccessRole.ADMIN, config.admin_token), (AccessRole.WRITER, config.writer_token), (AccessRole.READER, config.reader_token)]
     if not any(secret for _, secret in known):
-        return Role.ADMIN
+        return AccessRole.ADMIN
     given = (token or "").encode()
-    granted: Role | None = None
+    granted: AccessRole | None = None
     for role, secret in known:
         if secret and hmac.compare_digest(given, secret.encode()) and granted is None:
             granted = role
     return granted
 
 
-def require(role: Role | None, least: Role, what: str) -> None:
+def require(role: AccessRole | None, least: AccessRole, what: str) -> None:
     """Raise Denied when `role` is below `least`."""
     if role is None or role < least:
         raise Denied(

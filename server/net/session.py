@@ -21,10 +21,10 @@ from millstream.server.errors import GivenUp, to_wire
 from millstream.server.host.intake import StreamIntake
 from millstream.server.net.inflow import Hold, Inflow
 from millstream.server.net.limits import REQUEST_BYTES_WAITING_MAX
-from millstream.server.net.pacing import Allowance, Pacer
+from millstream.server.net.pacing import MessageAllowance, Pacer
 from millstream.server.net.peer_memory import PeerMemory
-from millstream.server.net.publishing import Channel, PublishingServices
-from millstream.server.net.security import Role
+from millstream.server.net.publishing import PublishingChannel, PublishingServices
+from millstream.server.net.security import AccessRole
 from millstream.server.net.turn import waiting_bytes_of
 from millstream.server.results.feeds import Feeds
 from millstream.server.results.outcome import Outcome
@@ -59,7 +59,7 @@ class SessionServices(PublishingServices, Protocol):
     pacer: Pacer
     peer_memory: PeerMemory
 
-    def is_full(self, role: Role) -> bool:
+    def is_full(self, role: AccessRole) -> bool:
         """Whether there are as many connections as the settings allow to a role."""
         ...
 
@@ -138,9 +138,9 @@ class Session:
         self.connection = Connection(Side.SERVER, application.config.frame_bytes_max)
         self.number = application.next_connection_number()
         self.log = application.log.bind(connection=self.number)
-        self.role: Role | None = None
+        self.role: AccessRole | None = None
         self.client_id: str | None = None
-        self.channels: dict[int, Channel] = {}
+        self.channels: dict[int, PublishingChannel] = {}
         self.subscriptions: dict[int, Subscription] = {}
         self.queries: set[str] = set()
         self.requests: deque[Any] = deque()
@@ -162,7 +162,7 @@ class Session:
         self._requested_bytes = 0  # their sum
         self._unread_bytes = 0  # unsent, when last looked at
         self._inflow = Inflow(transport, self._read_on)
-        self._allowance = Allowance(application.pacer, self, self.began_ns)
+        self._allowance = MessageAllowance(application.pacer, self, self.began_ns)
         self._last_number = 0
         self.waiting_bytes = waiting_bytes_of(transport)
 

@@ -24,7 +24,7 @@ from millstream.engine.ingest.quick import joined
 from millstream.protocol.limits import REJECTIONS_LISTED_MAX
 from millstream.protocol.messages import ChannelSchema, Credit, Ping, Pong, Train
 from millstream.server.errors import StorageError
-from millstream.server.host.intake import StreamIntake, Taken
+from millstream.server.host.intake import PublishOutcome, StreamIntake
 from millstream.server.net.loop import Bridge, Outbox
 
 PASSED_BY = frozenset((Train, ChannelSchema, Credit, Ping, Pong))  # a train sees for itself whether it can wait with the others
@@ -32,7 +32,7 @@ JOINED_ROWS_MAX = 65_536  # one call of an operator takes no more
 JOINED_BYTES_MAX = 8 * 1024 * 1024
 
 
-class Peer(Protocol):
+class TrainSender(Protocol):
     """Whose trains they are."""
 
     waiting_bytes: Callable[[], int]
@@ -54,11 +54,11 @@ class TrainChannel(Protocol):
     intake: StreamIntake
 
     @property
-    def session(self) -> Peer:
+    def session(self) -> TrainSender:
         """Whose it is."""
         ...
 
-    def count_run(self, run: Run, taken: Taken) -> None:
+    def count_run(self, run: TrainRun, taken: PublishOutcome) -> None:
         """Count trains that were let in with those of others, or refused with them."""
         ...
 
@@ -80,7 +80,7 @@ class LoopServices(Protocol):
 
 
 @dataclass(slots=True)
-class Run:
+class TrainRun:
     """Trains of one channel that were read one after the other. `frames` are (number, rows) of each, `frame_bytes` what all were."""
 
     channel: TrainChannel
@@ -102,13 +102,13 @@ class WaitingTrains:
 
     def __init__(self, intake: StreamIntake) -> None:
         self.intake = intake
-        self.runs: list[Run] = []
+        self.runs: list[TrainRun] = []
         self.frame_bytes = self.rows = 0
 
     def add(self, channel: TrainChannel, columns: list[Column], number: int, rows: int, frame_bytes: int) -> None:
         """Add a train."""
         if not self.runs or self.runs[-1].channel is not channel:
-            self.runs.append(Run(channel))
+            self.runs.append(TrainRun(channel))
         run = self.runs[-1]
         run.parts.append(columns)
         run.frames.append((number, rows))
@@ -144,16 +144,16 @@ class WaitingTrains:
                 continue
             for run, position in zip(runs, _positions(runs, taken), strict=True):
                 # Should a class begin to shed while rows wait for the disk, what is shed of all is told once.
-                mine = Taken(run.rows, position=position, shed=taken.shed if run is runs[-1] else None, place=taken.place)
-                run.channel.count_run(run, mine if not taken.rejected else Taken(0, taken.rejections, run.rows))
+                mine = PublishOutcome(run.rows, position=position, shed=taken.shed if run is runs[-1] else None, place=taken.place)
+                run.channel.count_run(run, mine if not taken.rejected else PublishOutcome(0, taken.rejections, run.rows))
 
 
-def _joined(runs: list[Run]) -> list[Column]:
+def _joined(runs: list[TrainRun]) -> list[Column]:
     parts = [part for run in runs for part in run.parts]
     return [joined(same) for same in zip(*parts, strict=True)]
 
 
-def _positions(runs: list[Run], taken: Taken) -> Iterator[int | None]:
+def _positions(runs: list[TrainRun], taken: PublishOutcome) -> Iterator[int | None]:
     """Yield the arrival number of each run's last row; rows that are let in together have numbers one behind the other."""
     left = sum([run.rows for run in runs])
     for run in runs:
@@ -206,12 +206,12 @@ class Turn:
             waiting = self.waiting = WaitingTrains(channel.intake)
         waiting.add(channel, columns, number, rows, frame_bytes)
 
-    def before(self, event: Any, session: Peer) -> None:
+    def before(self, event: Any, session: TrainSender) -> None:
         """Take in what was read before an event, unless the event can be read past it."""
         if self.waiting is not None and type(event) not in PASSED_BY:
             self.take(session)
 
-    def read(self, session: Peer) -> None:
+    def read(self, session: TrainSender) -> None:
         """A read of a session is done: decide how long what waits is held."""
         waiting = self.waiting
         if waiting is None:
@@ -231,7 +231,7 @@ class Turn:
         session = waiting.runs[0].channel.session
         return not session.is_held_back and session.waiting_bytes() > 0
 
-    def let_in_of(self, session: Peer) -> None:
+    def let_in_of(self, session: TrainSender) -> None:
         """A session is not read from any more: what is held of it until more comes is let in by the loop's next turn."""
         if self.waiting is not None and not self._is_due and self.waiting.runs[-1].channel.session is session:
             self._is_due = True
@@ -245,7 +245,7 @@ class Turn:
             self.take()
             self._server.bridge.drain()  # results that were made at once
 
-    def take(self, reading: Peer | None = None) -> None:
+    def take(self, reading: TrainSender | None = None) -> None:
         """Take in what waits, and ack it; the session whose read is being handled acks when that is done."""
         waiting, self.waiting = self.waiting, None
         if waiting is None:

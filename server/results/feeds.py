@@ -18,7 +18,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.language.names import NAME_LENGTH_MAX, did_you_mean
 from millstream.server.results.results import ResultLog
-from millstream.server.results.subscriptions import Bounds, Feed
+from millstream.server.results.subscriptions import Feed, ReaderBounds
 from millstream.server.results.trains import LOOKED_AT_FROM, ResultRows, WaitingResults, are_too_many
 
 LOOK_S = 0.01
@@ -63,7 +63,7 @@ class Feeds:
 
     def __init__(
         self,
-        reader_bounds: Bounds,
+        reader_bounds: ReaderBounds,
         kept: KeptBounds,
         now_ns: Callable[[], int],
         later: Callable[[float, Callable[[], None]], object],

@@ -42,7 +42,7 @@ def read_token(token: str) -> ResumePoint | None:
     return None if match is None else ResumePoint(match[1], int(match[2]), int(match[3]))
 
 
-class Entry:
+class ResultEntry:
     """One result: rows (`trains.ResultRows`), or none where only `meta` is news. The last three say what came before it."""
 
     __slots__ = ("batch", "bytes_before", "meta", "number", "recorded_ns", "rows", "rows_before")
@@ -61,10 +61,10 @@ class Entry:
         if type(self.batch) is ResultRows:
             self.batch.forget_made()
 
-    def without(self, rows: int) -> Entry:
+    def without(self, rows: int) -> ResultEntry:
         """Return the result less its first rows."""
         rest = self.batch.slice(rows)
-        return Entry(
+        return ResultEntry(
             rest, cut_receipts(self.meta, rows, rest.num_rows), self.number, self.rows_before + rows, self.bytes_before, self.recorded_ns
         )
 
@@ -101,16 +101,16 @@ class ResultLog:
         """Bytes of the results that are kept."""
         return self.bytes_total - self.bytes_before(self.first_number)
 
-    def append(self, batch: Any, meta: dict[str, Any], now_ns: int) -> Entry:
+    def append(self, batch: Any, meta: dict[str, Any], now_ns: int) -> ResultEntry:
         """Add a result and return its entry."""
-        entry = Entry(batch, meta, self.next_number, self.rows_total, self.bytes_total, now_ns)
+        entry = ResultEntry(batch, meta, self.next_number, self.rows_total, self.bytes_total, now_ns)
         self._entries.append((self.rows_total, self.bytes_total, now_ns, entry))
         self.next_number += 1
         self.rows_total += entry.rows
         self.bytes_total += ENTRY_BYTES if batch is None else batch.nbytes + ENTRY_BYTES
         return entry
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: ResultEntry) -> None:
         """Let go of what was made of the newest result for those who read along, and keep it as little as can be."""
         rows = entry.batch
         if type(rows) is not ResultRows:
@@ -124,13 +124,13 @@ class ResultLog:
             self._entries[-1] = flat
             self.bytes_total -= ENTRY_BYTES - FLAT_BYTES
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> ResultEntry:
         """Return a result that is kept."""
         kept = self._kept(number)
-        found: Entry = kept[3]
-        return found if type(found) is Entry else self._unfolded(number, kept)
+        found: ResultEntry = kept[3]
+        return found if type(found) is ResultEntry else self._unfolded(number, kept)
 
-    def _unfolded(self, number: int, kept: tuple[Any, ...]) -> Entry:
+    def _unfolded(self, number: int, kept: tuple[Any, ...]) -> ResultEntry:
         """Return the entry that a flat tuple was made of."""
         assert self._shape is not None
         rows_before, bytes_before, recorded_ns, said, *rest = kept
@@ -138,9 +138,9 @@ class ResultLog:
         cells = rest[2 * said :]
         columns: list[Column] = [CellColumn(type_, tuple(cells[i * rows : (i + 1) * rows])) for i, type_ in enumerate(types)]
         meta = dict(zip(rest[: 2 * said : 2], rest[1 : 2 * said : 2], strict=True))
-        return Entry(ResultRows(self._shape, columns, rows), meta, number, rows_before, bytes_before, recorded_ns)
+        return ResultEntry(ResultRows(self._shape, columns, rows), meta, number, rows_before, bytes_before, recorded_ns)
 
-    def kept(self) -> list[Entry]:
+    def kept(self) -> list[ResultEntry]:
         """Return the results that are kept, oldest first."""
         return [self.entry(number) for number in range(self.first_number, self.next_number)]
 
@@ -196,7 +196,7 @@ class ResultLog:
         self._dropped = 0
 
 
-def _flat(entry: Entry, rows: ResultRows) -> tuple[Any, ...] | None:
+def _flat(entry: ResultEntry, rows: ResultRows) -> tuple[Any, ...] | None:
     """Return an entry as one tuple of plain values, None where it has others.
 
     Rows and bytes before it, when it came, how many things are said of it, these by name and value, then the values column by column.

@@ -23,13 +23,13 @@ from millstream.protocol.batches import BatchEncoder, encode_schema
 from millstream.protocol.errors import LocalProtocolError
 from millstream.protocol.messages import End, Gap, Result
 from millstream.server.results.outcome import spell
-from millstream.server.results.results import Entry, ResultLog, ResumePoint, read_token
+from millstream.server.results.results import ResultEntry, ResultLog, ResumePoint, read_token
 from millstream.server.results.trains import ResultRows
 
 STALLED_NS = 1_000_000_000
 
 
-class Reader(Protocol):
+class ResultReader(Protocol):
     """What a subscription needs of the connection it belongs to. `client_id` is that of its role: two roles never have the same."""
 
     client_id: str | None
@@ -56,7 +56,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReaderBounds:
     """What one subscriber may hold up, and what happens then: `disconnect` or `gap`."""
 
     bytes_max: int
@@ -71,10 +71,10 @@ class Subscription:
     def __init__(
         self,
         feed: Feed,
-        reader: Reader,
+        reader: ResultReader,
         number: int,
         cursor: int,
-        encode: Callable[[Entry], dict[str, Any]],
+        encode: Callable[[ResultEntry], dict[str, Any]],
         now_ns: int,
         *,
         presses: bool = True,
@@ -95,7 +95,7 @@ class Subscription:
         log = self.feed.log
         return 0 if self.cursor == log.next_number else log.bytes_total - log.bytes_before(self.cursor)
 
-    def pump(self, now_ns: int, *, shared: Entry | None = None) -> None:
+    def pump(self, now_ns: int, *, shared: ResultEntry | None = None) -> None:
         """Send what can be sent; the last message when the feed has ended and all is sent.
 
         What is made of a result for sending is let go of again, save that of `shared`, which others are about to send too.
@@ -123,7 +123,7 @@ class Subscription:
             reason, message, counts = self.feed.end
             self.finish(reason, message, counts)
 
-    def _unsendable(self, entry: Entry, error: Exception) -> None:
+    def _unsendable(self, entry: ResultEntry, error: Exception) -> None:
         what = f"a result of {entry.rows} rows cannot be sent to this reader"
         if isinstance(error, LocalProtocolError):  # larger than a frame of this reader's
             self.finish("failed", f"{what}: {error.message}")
@@ -154,7 +154,7 @@ class Feed:
     `hold_for_first`: results wait for the first reader; if there is an `owner`, for that one, whoever else reads meanwhile.
     """
 
-    def __init__(self, query: str, log: ResultLog, bounds: Bounds, *, hold_for_first: bool, owner: object | None = None) -> None:
+    def __init__(self, query: str, log: ResultLog, bounds: ReaderBounds, *, hold_for_first: bool, owner: object | None = None) -> None:
         self.query = query
         self.log = log
         self.bounds = bounds
@@ -312,7 +312,7 @@ class ResultEncoder:
         self._batches = BatchEncoder(arrow) if format_ == "arrow" else None
         self.schema_payload = encode_schema(arrow) if format_ == "arrow" else None
 
-    def encode(self, entry: Entry) -> dict[str, Any]:
+    def encode(self, entry: ResultEntry) -> dict[str, Any]:
         """Return the members that carry the rows."""
         result: ResultRows | None = entry.batch
         if result is None:

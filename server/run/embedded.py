@@ -61,7 +61,7 @@ class Replay:
 
 
 @dataclass(slots=True)
-class Outcomes:
+class ReplayOutcome:
     """What came of it: results in script order, sentences for standard error, and what went wrong, if anything did."""
 
     results: list[NamedResult] = field(default_factory=list)
@@ -69,9 +69,9 @@ class Outcomes:
     failure: str | None = None
 
 
-def run_replay(replay: Replay) -> Outcomes:
+def run_replay(replay: Replay) -> ReplayOutcome:
     """Run a script. What is wrong with the script, the inputs or the rows is in `failure`; nothing is raised for it."""
-    outcomes = Outcomes()
+    outcomes = ReplayOutcome()
     try:
         _Run(replay, outcomes).run()
     except (EngineError, SchedulerError, ServerError) as error:
@@ -82,7 +82,7 @@ def run_replay(replay: Replay) -> Outcomes:
 class _Run:
     """One run: host, virtual runtime, collector."""
 
-    def __init__(self, replay: Replay, outcomes: Outcomes) -> None:
+    def __init__(self, replay: Replay, outcomes: ReplayOutcome) -> None:
         self.replay = replay
         self.outcomes = outcomes
         self.collector = Collector()

@@ -53,7 +53,7 @@ def _list_segments(made: Checked, disk: Disk, directory: Path, catalogue: Catalo
     defined = {d.position: d.content for d in catalogue.definitions}
     judged = catalogue.format != first_format.FORMAT_VERSION and files.identity is not None
     for reading in files.readings():
-        state = "whole" if not reading.holes else f"{len(reading.holes)} damaged places"
+        state = "whole" if not reading.holes else f"{len(reading.holes)} damaged place{'' if len(reading.holes) == 1 else 's'}"
         rows = sum(reading.rows.values())
         made.lines.append(f"{reading.path.name}: {reading.bytes} bytes, {len(reading.records)} records, {rows} rows, {state}")
         for hole in reading.holes if not judged else ():

@@ -68,9 +68,10 @@ def check(directory: Path) -> None:
 @click.option("--arrival", is_flag=True, help="Begin each row with its arrival number and the time at which it came.")
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="Rows of each stream at most, the first ones.")
 def show(directory: Path, streams: tuple[str, ...], format_: str, arrival: bool, limit: int | None) -> None:
-    """Print the rows that the journal in DIR keeps, of all streams and tables or of those named.
+    """Print the rows that DIR keeps.
 
-    Rows that are damaged are left out; standard error tells of them, and the exit code is 1.
+    Of all streams and tables of the journal, or of those named. Rows that are damaged are left out; standard error tells of them, and
+    the exit code is 1.
     """
     from millstream.server.journal.catalogue_copy import read_catalogue
     from millstream.server.journal.disk import SystemDisk
@@ -165,11 +166,11 @@ class _Rows:
 @click.argument("directory", metavar="DIR", type=_DIRECTORY)
 @click.argument("new_directory", metavar="NEW_DIR", type=click.Path(path_type=Path))
 def salvage(directory: Path, new_directory: Path) -> None:
-    """Copy what is readable of DIR into NEW_DIR, which a server opens then.
+    """Copy what is readable of DIR into NEW_DIR.
 
-    Prints the rows recovered and lost of each stream, and each damaged place. Streams, tables and durable queries come along where the
-    catalogue is readable; streams and tables also where only the journal is. Subscribers begin anew: tokens of DIR are not good for
-    NEW_DIR.
+    A server opens NEW_DIR then. Prints the rows recovered and lost of each stream, and each damaged place. Streams, tables and durable
+    queries come along where the catalogue is readable; streams and tables also where only the journal is. Subscribers begin anew: tokens
+    of DIR are not good for NEW_DIR.
 
     Exit code 0 when nothing was lost, 1 when something was.
     """

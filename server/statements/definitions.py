@@ -12,7 +12,7 @@ from millstream.engine.language.statements import CreateClass, CreateDerivedStre
 from millstream.engine.plan.plan import derived_stream
 from millstream.server.errors import BadInput, GivenUp
 from millstream.server.host import running, side_streams
-from millstream.server.host.inputs import Block, read_input
+from millstream.server.host.inputs import InputBlock, read_input
 from millstream.server.host.intake import StreamIntake
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.queries import Query, QueryKind
@@ -86,7 +86,7 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
 class TableRows:
     """What a table's file holds: accepted rows, how many were refused, and what is to be said of it."""
 
-    blocks: list[Block]
+    blocks: list[InputBlock]
     refused: int
     notices: list[str]
 
@@ -96,7 +96,7 @@ def read_table_file(host: EngineHost, definition: TableDefinition, given_up: Ask
     assert definition.file is not None
     path, rules = Path(definition.file), host.file_rules
     stream = StreamDefinition(definition.name, change_schema(definition.schema), durability=definition.durability)
-    blocks: list[Block] = []
+    blocks: list[InputBlock] = []
     held_bytes = 0
     with read_input(StreamIntake(host, stream, definition), path, lambda: open_bounded(path, rules, given_up)) as file:
         for block in file.chunks():

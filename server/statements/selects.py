@@ -15,7 +15,7 @@ from millstream.engine.plan.plan import PlannedQuery
 from millstream.server.host import running
 from millstream.server.host.lifecycle import Verb
 from millstream.server.host.queries import Query, QueryKind
-from millstream.server.host.side_streams import Assignment
+from millstream.server.host.side_streams import ColumnAssignment
 from millstream.server.journal.store import StoredQuery
 from millstream.server.results.outcome import Outcome, said
 
@@ -64,7 +64,7 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     target = host.intake(statement.name.text)
     planned = running.plan(host, statement.query, {}, statement.text)
     _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
-    assignment = Assignment(target.table or target.definition, [c.text for c in statement.columns], planned.physical.schema)
+    assignment = ColumnAssignment(target.table or target.definition, [c.text for c in statement.columns], planned.physical.schema)
     name = context.name or host.queries.next_name("insert")
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, target=target.name, assignment=assignment)
     if not context.restoring:

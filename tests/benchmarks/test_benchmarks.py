@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 import pytest
-from millstream.client.benchmarks import chain_workload, figures, plots
+from millstream.client.benchmarks import chain_workload, figures
 from millstream.client.benchmarks.kit import Kit, WrongAnswer
 from millstream.client.cli import run
 
@@ -42,11 +42,11 @@ def test_a_benchmark_gives_figures_and_its_answer_is_right(name: str, capsys: py
 
 def test_growth_curves_are_drawn_from_figures_and_nothing_from_others(tmp_path: Path) -> None:
     lines = [{"name": "growth-queries", "queries": n, "ns_each": 20.0} for n in (100, 1)]
-    assert plots.points_of(lines, plots.CURVES[0]) == [(1.0, 20.0), (100.0, 20.0)]
-    plots.draw(lines, tmp_path / "growth.svg")
+    assert figures.points_of(lines, figures.CURVES[0]) == [(1.0, 20.0), (100.0, 20.0)]
+    figures.draw(lines, tmp_path / "growth.svg")
     assert "a row and query" in (tmp_path / "growth.svg").read_text()
     with pytest.raises(click.ClickException, match="no growth curves"):
-        plots.draw([{"name": "chain", "ns_each": 1.0}], tmp_path / "none.svg")
+        figures.draw([{"name": "chain", "ns_each": 1.0}], tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from millstream.feeder.arrivals import ArrivalRule, Int64Array
 from millstream.feeder.errors import RateError
-from millstream.feeder.gaps import UNIT, unit_gaps
-from millstream.feeder.rates import NS_PER_S, constant, parse_profile
+from millstream.feeder.rates import NS_PER_S, UNIT, constant, parse_profile, unit_gaps
 
 
 def all_at_once(rule: ArrivalRule, stream: int, rows: int) -> list[int]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from millstream.feeder.gaps import UNIT, stream_key, sum_of_gaps, uniforms, unit_gaps
+from millstream.feeder.rates import UNIT, stream_key, sum_of_gaps, uniforms, unit_gaps
 
 GAPS = 100_000
 

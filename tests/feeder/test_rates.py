@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millstream.feeder.errors import RateError
-from millstream.feeder.gaps import UNIT
-from millstream.feeder.rates import NS_PER_S, Profile, Step, constant, parse_duration_ns, parse_profile, parse_rate
+from millstream.feeder.rates import NS_PER_S, UNIT, Profile, Step, constant, parse_duration_ns, parse_profile, parse_rate
 
 
 @pytest.mark.parametrize(

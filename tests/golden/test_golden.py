@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from millstream.scheduler.catalog import CATALOG
-from millstream.server.run.embedded import Outcomes, Replay, run_replay
+from millstream.server.run.embedded import Replay, ReplayOutcome, run_replay
 from millstream.server.run.output import write_results
 
 CASES = Path(__file__).parent / "cases"
@@ -37,17 +37,17 @@ def load(name: str) -> Case:
     return Case(name, script, inputs, timeline if timeline.exists() else None, fails[1] if fails else None, says)
 
 
-def run(case: Case, train: int | None = None, workers: int = 1, policy: str = "hnr") -> Outcomes:
+def run(case: Case, train: int | None = None, workers: int = 1, policy: str = "hnr") -> ReplayOutcome:
     return run_replay(Replay(case.script, f"{case.name}.sql", case.inputs, case.timeline, policy, workers, train))
 
 
-def text_of(outcomes: Outcomes) -> str:
+def text_of(outcomes: ReplayOutcome) -> str:
     out = io.BytesIO()
     write_results(outcomes.results, "json", out)
     return out.getvalue().decode()
 
 
-def check(case: Case, outcomes: Outcomes) -> None:
+def check(case: Case, outcomes: ReplayOutcome) -> None:
     if case.fails is not None:
         assert outcomes.failure is not None
         assert case.fails in outcomes.failure

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 from tests.support.live_server import Harness, rows_of, run, until
 
 ROUNDS = 200
@@ -61,5 +64,24 @@ def test_rows_published_before_the_first_query_do_not_hold_it_up() -> None:
         subscription = await client.subscribe("q")
         await client.publish("s", [{"ts": 1, "k": 1}])
         assert await rows_of(subscription, 1) == [{"k": 1}]
+
+    run(test)
+
+
+def test_a_query_whose_owner_leaves_before_it_is_parsed_is_never_begun() -> None:
+    async def test(harness: Harness) -> None:
+        client, other = await harness.client(), await harness.client()
+        await other.execute("CREATE STREAM s (ts BIGINT, k BIGINT) TIMESTAMP BY ts UNIT s")
+        application = harness.server.application
+        blocked = threading.Event()
+        blocking = asyncio.ensure_future(application.call(blocked.wait))
+        asking = asyncio.ensure_future(client.execute("SELECT k FROM s"))
+        session = next(iter(application.sessions.values()))
+        await until(lambda: session.answered is not None, "it waits to be parsed")
+        client._wire.abort()
+        await until(lambda: session.closed, "its owner has left")
+        blocked.set()
+        await asyncio.gather(blocking, asking, return_exceptions=True)
+        assert list(await other.execute("SHOW QUERIES")) == []
 
     run(test)

@@ -8,7 +8,7 @@ import pytest
 from millstream.client.errors import MillstreamError
 from millstream.protocol.messages import CancelRequest, Failure, Reply, Statement, Unsubscribe
 from millstream.server.results.results import ResultLog, read_token
-from millstream.server.results.subscriptions import Bounds, Feed, Subscription
+from millstream.server.results.subscriptions import Feed, ReaderBounds, Subscription
 
 from tests.server.test_subscriptions import FakeReader
 from tests.support.live_server import Harness, rows_of, run
@@ -103,7 +103,7 @@ def test_a_forged_resume_token_is_refused_and_hurts_nobody(token: str) -> None:
 
 def test_no_publisher_waits_for_a_reader_that_may_not_publish() -> None:
     for presses in (True, False):
-        feed = Feed("q", ResultLog("a", 0, 0), Bounds(1_000), hold_for_first=False)
+        feed = Feed("q", ResultLog("a", 0, 0), ReaderBounds(1_000), hold_for_first=False)
         reader = FakeReader(credit=0)
         subscription = Subscription(feed, reader, 1, 1, lambda entry: {}, 0, presses=presses)
         feed.join(subscription, 0, 0)

@@ -12,7 +12,7 @@ from millstream.protocol import limits as limits_of_protocol
 from millstream.protocol.messages import CancelRequest, Credit, Failure, Ping, Pong, Reply, Statement
 from millstream.server.net import limits
 from millstream.server.net.inflow import Hold
-from millstream.server.net.pacing import Allowance, Pacer
+from millstream.server.net.pacing import MessageAllowance, Pacer
 from millstream.server.net.peer_memory import PeerMemory
 
 from tests.support.live_server import Harness, run, until
@@ -345,7 +345,7 @@ class Flooding:
     def __init__(self, pacer: Pacer, clock: Clock) -> None:
         self.said = 0
         self._clock = clock
-        self._allowance = Allowance(pacer, self, 0)
+        self._allowance = MessageAllowance(pacer, self, 0)
 
     def go_on(self, messages: int) -> None:
         self._allowance.add(messages)

@@ -10,10 +10,9 @@ from millstream.engine.data.graph import ClassId, OperatorId, QueryId, QueryNode
 from millstream.engine.data.work import Emission
 from millstream.scheduler.histogram import Histogram
 from millstream.scheduler.measures import Measures
-from millstream.scheduler.outputs import unions
+from millstream.scheduler.outputs import Staleness, unions
 from millstream.scheduler.qos import critical_points_ns, first_critical_ns, gradient, last_useful_ns, late_from_ns, utilities, utility
 from millstream.scheduler.simulation.outcome import RunOutcome, SimulatedQuery
-from millstream.scheduler.staleness import Staleness
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -13,8 +13,7 @@ from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryPaused, QueryResumed
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.story import Story
-from millstream.scheduler.trace import chrome_trace
+from millstream.scheduler.story import Story, chrome_trace
 
 from tests.scheduler.test_live import Rig
 

@@ -10,7 +10,7 @@ import pytest
 from millstream.scheduler.sharing.catalog import SHARING
 from millstream.scheduler.sharing.names import NAMES, OFF
 from millstream.server.host.sharing import late_rule
-from millstream.server.run.embedded import Outcomes, Replay, run_replay
+from millstream.server.run.embedded import Replay, ReplayOutcome, run_replay
 
 STREAM = "CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s;"
 QUERIES = """
@@ -20,7 +20,7 @@ CREATE QUERY five AS SELECT window_end, MAX(v) AS high FROM s [RANGE 30 SECONDS 
 """
 
 
-def replayed(tmp_path: Path, script: str, sharing: str = "hybrid", rows: int = 60) -> Outcomes:
+def replayed(tmp_path: Path, script: str, sharing: str = "hybrid", rows: int = 60) -> ReplayOutcome:
     data = tmp_path / "s.csv"
     data.write_text("ts,v\n" + "".join(f"{second},{second * 7 % 31}\n" for second in range(rows)))
     outcomes = run_replay(Replay(script, inputs=(("s", data),), sharing=sharing))
@@ -28,13 +28,13 @@ def replayed(tmp_path: Path, script: str, sharing: str = "hybrid", rows: int = 6
     return outcomes
 
 
-def rows_of(outcomes: Outcomes, name: str) -> list[dict[str, Any]]:
+def rows_of(outcomes: ReplayOutcome, name: str) -> list[dict[str, Any]]:
     (found,) = [r for r in outcomes.results if r.name == name]
     rows: list[dict[str, Any]] = [row for batch in found.batches for row in batch.to_pylist()]
     return rows
 
 
-def gaps_s(outcomes: Outcomes, name: str) -> set[float]:
+def gaps_s(outcomes: ReplayOutcome, name: str) -> set[float]:
     ends = [row["window_end"] for row in rows_of(outcomes, name)]
     return {(b - a).total_seconds() for a, b in pairwise(ends)}
 

@@ -20,18 +20,18 @@ from millstream.engine.data.types import BIGINT, TEXT
 from millstream.server.app import Application
 from millstream.server.config import Config
 from millstream.server.errors import Denied
-from millstream.server.host.intake import Places
+from millstream.server.host.intake import RowPlaces
 from millstream.server.host.side_streams import DeferredFeeder
 from millstream.server.journal.records import ROWS, Record, encode, find, record_of, rows_data
 from millstream.server.journal.store import Store
 from millstream.server.logs import LOG_BYTES_MAX, LogLines, configure_logs, finish_logs, logger
 from millstream.server.net.loop import Bridge, Outbox
 from millstream.server.net.metrics import answer
-from millstream.server.net.security import Role, require, role_of
+from millstream.server.net.security import AccessRole, require, role_of
 from millstream.server.net.session import Session
 from millstream.server.results.feeds import QueryFeed
 from millstream.server.results.results import ResultLog
-from millstream.server.results.subscriptions import Bounds, Feed
+from millstream.server.results.subscriptions import Feed, ReaderBounds
 from millstream.server.results.trains import LOOKED_AT_FROM, WAITING_BYTES_MAX, WAITING_TRAINS_MAX, WaitingResults
 
 WAIT_S = 60.0
@@ -115,12 +115,12 @@ def test_a_log_whose_reader_stalls_holds_nobody_up_and_what_does_not_fit_is_coun
 
 
 def test_without_tokens_everybody_is_admin_and_with_them_only_their_holders() -> None:
-    assert role_of(Config(), None) is Role.ADMIN
+    assert role_of(Config(), None) is AccessRole.ADMIN
     config = Config(admin_token="a", reader_token="r")
-    assert [role_of(config, t) for t in ("a", "r", "x", "", None)] == [Role.ADMIN, Role.READER, None, None, None]
-    require(Role.ADMIN, Role.WRITER, "publishing")
+    assert [role_of(config, t) for t in ("a", "r", "x", "", None)] == [AccessRole.ADMIN, AccessRole.READER, None, None, None]
+    require(AccessRole.ADMIN, AccessRole.WRITER, "publishing")
     with pytest.raises(Denied, match="publishing needs the writer role and this connection has reader"):
-        require(Role.READER, Role.WRITER, "publishing")
+        require(AccessRole.READER, AccessRole.WRITER, "publishing")
 
 
 def test_everything_posted_to_the_bridge_arrives_in_order_with_few_wake_ups() -> None:
@@ -263,7 +263,7 @@ def test_the_bridge_delivers_early_only_what_is_wanted_and_tells_of_what_cannot_
 
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=6), st.integers(0, 3))
 def test_a_rows_place_is_its_number_among_all_that_were_offered(pushes: list[list[bool]], between: int) -> None:
-    places, expected, offered, seq = Places(), {}, 0, 0
+    places, expected, offered, seq = RowPlaces(), {}, 0, 0
     for push in pushes:
         accepted = [i for i, good in enumerate(push) if good]
         if accepted:
@@ -295,7 +295,7 @@ def test_results_that_wait_hold_the_publishers_of_their_own_stream_alone() -> No
         application.bridge = Bridge(application.loop, lambda item: item(), application.fault)
         busy, calm = WaitingResults(), WaitingResults()
         for name, waiting in (("busy", busy), ("calm", calm)):
-            feed = Feed(name, ResultLog("a", 0, 0), Bounds(1), hold_for_first=False)
+            feed = Feed(name, ResultLog("a", 0, 0), ReaderBounds(1), hold_for_first=False)
             application.feeds.by_query[name] = QueryFeed(feed, Schema(()), (f"s_{name}", "s_both"), waiting, None, 1 << 20)
         for _ in range(WAITING_TRAINS_MAX + 1):
             application.bridge.post(lambda: busy.take(8))

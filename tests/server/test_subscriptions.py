@@ -18,8 +18,8 @@ from millstream.engine.data.train import Numbers, Train
 from millstream.engine.data.types import BIGINT, DOUBLE, TEXT, TIMESTAMP
 from millstream.engine.data.watermarks import RowTrack
 from millstream.protocol.messages import End, Gap, Result
-from millstream.server.results.results import ENTRY_BYTES, FLAT_BYTES, Entry, ResultLog
-from millstream.server.results.subscriptions import STALLED_NS, Bounds, Feed, Subscription
+from millstream.server.results.results import ENTRY_BYTES, FLAT_BYTES, ResultEntry, ResultLog
+from millstream.server.results.subscriptions import STALLED_NS, Feed, ReaderBounds, Subscription
 from millstream.server.results.trains import ResultRows, ResultShape, pieces_of
 
 ROW_BYTES = 8 + ENTRY_BYTES  # each row is a result of its own
@@ -67,12 +67,12 @@ class FakeReader:
         return sum(m.rows_lost for m in self.told if isinstance(m, Gap))
 
 
-def encode(entry: Entry) -> dict[str, Any]:
+def encode(entry: ResultEntry) -> dict[str, Any]:
     return {"values": entry.batch.column(0).to_pylist()}
 
 
 def new_feed(bytes_max: int = 10**9, slow: str = "disconnect", kept: int = 0, *, hold: bool = False) -> Feed:
-    return Feed("q", ResultLog("a1", kept, 10**18), Bounds(bytes_max, slow), hold_for_first=hold)
+    return Feed("q", ResultLog("a1", kept, 10**18), ReaderBounds(bytes_max, slow), hold_for_first=hold)
 
 
 def subscribe(feed: Feed, reader: FakeReader, number: int = 1, now_ns: int = 0, **where: Any) -> Subscription:
@@ -163,7 +163,7 @@ def test_a_reader_that_stands_still_is_cut_off_with_a_token_and_others_do_not_no
 
 
 def test_a_result_that_cannot_be_made_for_one_reader_ends_its_subscription_alone() -> None:
-    def fails(entry: Entry) -> dict[str, Any]:
+    def fails(entry: ResultEntry) -> dict[str, Any]:
         raise ValueError("cannot be told")
 
     feed, broken, well = new_feed(kept=2 * ROW_BYTES), FakeReader(), FakeReader()
@@ -205,7 +205,7 @@ def test_what_was_made_of_a_result_for_a_late_reader_is_let_go_of() -> None:
     plain, arrow = ResultRows(shape, columns, 3), ResultRows(shape, columns, 3)
     early, late = FakeReader(), FakeReader(credit=0)
 
-    def encode_rows(entry: Entry) -> dict[str, Any]:
+    def encode_rows(entry: ResultEntry) -> dict[str, Any]:
         assert entry.batch.payload() is not None
         return {"values": entry.batch.to_arrow().column(0).to_pylist()}
 
@@ -330,7 +330,7 @@ def few(numbers: Sequence[int]) -> ResultRows:
     return ResultRows(KEPT, cells, len(numbers))
 
 
-def keep(log: ResultLog, rows: ResultRows | None, meta: dict[str, Any], now_ns: int = 0) -> Entry:
+def keep(log: ResultLog, rows: ResultRows | None, meta: dict[str, Any], now_ns: int = 0) -> ResultEntry:
     entry = log.append(rows, meta, now_ns)
     log.settle(entry)
     return entry

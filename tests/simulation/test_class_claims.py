@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from millstream.scheduler.experiments.scenarios.pham_claims import CLAIMS, findings
+from millstream.scheduler.experiments.scenarios.pham import CLAIMS, findings
 from millstream.scheduler.experiments.scenarios.pham_runs import LOAD, classes, unit_cost_ns
 
 

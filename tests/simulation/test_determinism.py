@@ -13,8 +13,7 @@ from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.story import Story
-from millstream.scheduler.trace import chrome_trace
+from millstream.scheduler.story import Story, chrome_trace
 from millstream.scheduler.trains import TrainShape
 
 PROGRAM = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from millstream.scheduler.experiments import guide, overload_guide
+from millstream.scheduler.experiments import guide
 from millstream.scheduler.experiments.experiment_command import experiment
 from millstream.scheduler.load.names import NAMES
 from millstream.scheduler.simulation.workloads import utilisation
@@ -46,7 +46,7 @@ def test_every_load_manager_has_its_picture_and_words() -> None:
 
 
 def test_the_command_draws_the_pictures_of_load_managers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overload_guide.run_modes, "__defaults__", (3.0, 60.0))
+    monkeypatch.setattr(guide.run_modes, "__defaults__", (3.0, 60.0))
     ran = CliRunner().invoke(experiment, ["overload-guide", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
     assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(NAMES)

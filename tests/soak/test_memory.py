@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from millstream.client import connect
 from millstream.feeder.demo.daemon import daemon
-from millstream.feeder.demo.screen import is_conserved
+from millstream.feeder.demo.show import is_conserved
 
 from tests.support.leaks import child_processes
 

@@ -84,6 +84,8 @@ class MemoryDisk:
         self.directories.add(new)
 
     def unlink(self, path: Path) -> None:
+        if path not in self.files:
+            raise FileNotFoundError(path)
         del self.files[path]
 
     def remove_directory(self, directory: Path) -> None:

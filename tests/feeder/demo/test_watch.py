@@ -9,7 +9,7 @@ import pytest
 from millstream.feeder.demo.check import Verdict
 from millstream.feeder.demo.daemon import port_in
 from millstream.feeder.demo.queries import QUERIES, DemoQuery
-from millstream.feeder.demo.screen import Outcome, final_table, is_conserved, live_table
+from millstream.feeder.demo.show import Outcome, final_table, is_conserved, live_table
 from millstream.feeder.demo.watch import NS_PER_MS, POSITION, Followed, PublishTimes, Watch
 from rich.console import Console
 

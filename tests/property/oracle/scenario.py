@@ -13,7 +13,7 @@ from typing import Any
 from millstream.engine.plan.plan import RULES
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.sharing.names import DEFAULT, OFF
-from millstream.server.run.embedded import Outcomes, Replay, run_replay
+from millstream.server.run.embedded import Replay, ReplayOutcome, run_replay
 
 from tests.property.oracle import values
 from tests.property.oracle.aggregates import Near, matches
@@ -73,7 +73,7 @@ class Scenario:
             lines.append(json.dumps({"stream": stream, "row": {k: values.as_json(v, kinds.get(k, "TEXT")) for k, v in row.items()}}))
         return "".join(line + "\n" for line in lines)
 
-    def run(self, way: Way, script: str | None = None) -> Outcomes:
+    def run(self, way: Way, script: str | None = None) -> ReplayOutcome:
         """Run the script in a way; whatever fails is in the answer."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "arrivals.jsonl"
@@ -110,13 +110,13 @@ def random_way(choice: random.Random, *, rewrites: bool) -> Way:
     return Way(choice.choice([1, 7, 4096]), choice.choice([1, 3]), choice.choice(POLICIES), off, sharing)
 
 
-def rows_of(outcomes: Outcomes, name: str) -> list[list[Any]]:
+def rows_of(outcomes: ReplayOutcome, name: str) -> list[list[Any]]:
     """The rows of a result, as `values.shown` gives them."""
     (result,) = [r for r in outcomes.results if r.name == name]
     return [[values.shown(v) for v in row] for batch in result.batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
 
 
-def late_of(outcomes: Outcomes, name: str) -> int | None:
+def late_of(outcomes: ReplayOutcome, name: str) -> int | None:
     """How many rows a query called late; None when some failed, as a row that is both counts as failed."""
     words = [w for m in outcomes.messages if m.startswith(f"{name}: ") for w in m.split(": ", 1)[1].split(", ")]
     if any(w.endswith("failed") for w in words):

@@ -19,8 +19,7 @@ from millstream.scheduler.simulation.hashing import uniform
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
-from millstream.scheduler.story import Story
-from millstream.scheduler.trace import chrome_trace
+from millstream.scheduler.story import Story, chrome_trace
 from millstream.scheduler.trains import TrainShape
 
 MS = 1_000_000

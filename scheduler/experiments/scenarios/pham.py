@@ -1,11 +1,11 @@
-"""What the five experiments of Pham 2013 have in common, live and simulated: claims and curves of three classes."""
+"""The experiments of Pham 2013: scenarios of four load managers and of steps, and the claims and curves they share with the live ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from millstream.scheduler.experiments.frame import Claim, Findings, Row, Scale, mean, percent, within
+from millstream.scheduler.experiments.frame import Claim, ExperimentCase, Findings, Result, Row, Scale, Scenario, mean, percent, within
 from millstream.scheduler.simulation.plots import Line, Panel
 
 SOURCE: Final = "Pham 2013"
@@ -182,3 +182,47 @@ def seconds_of(scale: Scale, kind: str) -> float:
     if kind == "steps":
         return {"reduced": 12.0, "medium": 48.0, "full": 300.0}[scale]
     return {"reduced": 8.0, "medium": 24.0, "full": 120.0}[scale]
+
+
+_CONSTANT = [[1_300.0], [1_300.0], [1_300.0]]
+
+
+def scenario(kind: str) -> Scenario:
+    """Return the scenario of a load manager (none, common, class, dilos) or of steps."""
+    steps = kind == "steps"
+
+    def cases(scale: Scale) -> list[ExperimentCase]:
+        rates = [list(STEPS), [1_500.0], [900.0]] if steps else _CONSTANT
+        slow = {"reduced": 20.0, "medium": 10.0, "full": 1.0}[scale]
+        return [
+            ExperimentCase(
+                "pham_runs:classes",
+                {"load": "dilos" if steps else kind, "rates": rates, "seconds": seconds_of(scale, kind), "slow": slow, "seed": 1},
+            )
+        ]
+
+    def judge(scale: Scale, result: Callable[[ExperimentCase], Result]) -> Findings:
+        (case,) = cases(scale)
+        found = result(case)["classes"]
+        return findings(found, CLAIMS[kind](found))
+
+    load = (
+        "Two streams a class: 1,500 and 900 tuples a second for classes 2 and 3, for class 1 in turn "
+        + ", ".join(f"{rate:,.0f}" for rate in STEPS)
+        + "."
+        if steps
+        else "1,300 tuples a second on two streams for each class."
+    )
+    smaller = "at less than full scale rates are divided, and costs and the round of CQC multiplied, by 10 (medium) or 20 (reduced)"
+    return Scenario(
+        f"d-{kind}",
+        f"{SOURCE}, {FIGURES[kind]}",
+        TITLES[kind],
+        setup(load),
+        cases,
+        judge,
+        (*SUBSTITUTED, *settled(kind), *(("the rates of class 1, which the paper shows in a figure only",) if steps else ()), smaller),
+    )
+
+
+SCENARIOS = {f"d-{kind}": scenario(kind) for kind in ("none", "common", "class", "dilos", "steps")}
