@@ -15,7 +15,7 @@ from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.runtime.fork import Fork
 from millstream.server.host.contract import HeldBlock, HeldRows
 from millstream.server.once.answering import PrivateEngine
-from millstream.server.results.net_rows import net_rows
+from millstream.server.once.held import net_rows
 from millstream.server.results.outcome import NamedResult, Outcome
 from millstream.server.results.trains import ResultShape
 

@@ -7,7 +7,7 @@ import pytest
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import BIGINT, DOUBLE
-from millstream.server.results.net_rows import net_rows
+from millstream.server.once.held import net_rows
 
 SCHEMA = Schema((Field("k", BIGINT), Field("v", DOUBLE)))
 
