@@ -33,7 +33,7 @@ class Hello:
 
     `versions` are the protocol versions the client speaks; `role` says what kind of peer it is (`client`); `client_id`
     names the client over reconnections (the same id subscribing to the same query again replaces its old subscription);
-    `token` is what grants a role; `agent` is free text for the server's log.
+    `token` grants a role; `agent` is free text for the server's log.
     """
 
     versions: list[int]

@@ -47,147 +47,161 @@ def setting(
 class Config:
     """All settings of `millstream serve`."""
 
-    host: str = setting("127.0.0.1", "server", "Address to listen on. Loopback unless you say otherwise; beyond it a token is required.")
+    host: str = setting("127.0.0.1", "server", "Address to listen on. Any address beyond loopback requires a token.")
     port: int = setting(
-        7415, "server", "TCP port to listen on; 0 lets the system choose one, which is then logged.", least=0, most=PORT_MAX
+        7415, "server", "TCP port to listen on. With 0 the system chooses a port, and the server logs it.", least=0, most=PORT_MAX
     )
-    data_dir: str = setting("", "server", "Directory of the catalogue and journals. Empty: nothing is kept over a restart.")
-    workers: int = setting(1, "server", "Worker threads that run operators, beside the scheduler's own.", least=0)
+    data_dir: str = setting("", "server", "Directory of the catalogue and the journal. If empty, nothing survives a restart.")
+    workers: int = setting(1, "server", "Worker threads that run operators, in addition to the scheduler's thread.", least=0)
     policy: str = setting(
         "auto",
         "server",
-        "Scheduling policy at start: `auto` is fcfs, and cqc with a load manager; SHOW POLICIES lists the names, SET POLICY changes it.",
+        "Scheduling policy at start. `auto` means fcfs, or cqc with a load manager. SHOW POLICIES lists the names; SET POLICY "
+        "changes the policy.",
     )
     load: str = setting(
         LOADS_DEFAULT,
         "server",
-        "Who sheds when more comes than can be worked off: `none`, `common` (one for all), `class` (one per class) or `dilos` "
-        "(docs/overload.md).",
+        "Load manager, which sheds rows under overload: `none`, `common` (one for all classes), `class` (one per class) or "
+        "`dilos` (docs/overload.md).",
         choices=LOADS,
     )
-    policy_dir: str = setting("", "server", "Directory of policy files of one's own; SET POLICY takes such files from there alone.")
-    estimate_rows: int = setting(100, "server", "Rows an operator takes between two moves of its estimated cost and selectivity.", least=1)
-    estimate_aging: float = setting(
-        0.175, "server", "How far an estimate then moves towards what was measured: above 0, below 1.", least=0.001
+    policy_dir: str = setting("", "server", "Directory of your own policy files. SET POLICY loads policy files only from this directory.")
+    estimate_rows: int = setting(
+        100, "server", "Number of rows after which an operator's estimated cost and selectivity are updated.", least=1
     )
+    estimate_aging: float = setting(0.175, "server", "Weight of a new measurement in an estimate: above 0, below 1.", least=0.001)
     rewrite: bool = setting(True, "server", "Rewrite query plans (push conditions down, share equal parts) before they run.")
-    optimise: bool = setting(False, "server", "Correct what misses its QoS target while it runs (docs/optimiser.md).")
+    optimise: bool = setting(False, "server", "Correct queries that miss their QoS targets while they run (docs/optimiser.md).")
     optimise_settle_s: float = setting(
-        5.0, "server", "How long the optimiser waits after a change before it measures the effect and may change again.", least=0.1
+        5.0, "server", "How long the optimiser waits after a change before it measures the effect and may make another change.", least=0.1
     )
     admission: str = setting(
         "warn",
         "server",
-        "What becomes of a query that would push a class below its target: let in unasked (`off`), with a warning (`warn`), or refused "
-        "(`refuse`).",
+        "What happens to a query that would push a class below its target: accept it (`off`), accept it with a warning (`warn`), "
+        "or refuse it (`refuse`).",
         choices=("off", "warn", "refuse"),
     )
     sharing: str = setting(
         DEFAULT,
         "server",
-        "How queries share work: `off`, or who decides the periods under SLIDE WITHIN (docs/sharing.md).",
+        "How queries share work: `off`, or the method that chooses the periods under SLIDE WITHIN (docs/sharing.md).",
         choices=NAMES,
     )
     shed_seed: int = setting(
-        0, "server", "Decides, with its arrival number, which rows fall when load is shed; the same at every start.", least=0
+        0, "server", "Seed that, with a row's arrival number, decides whether the row is shed. It is the same at every start.", least=0
     )
-    metrics_port: int = setting(0, "server", "Port for /metrics, /healthz and /readyz over HTTP; 0: none.", least=0, most=PORT_MAX)
-    drain_s: float = setting(10.0, "server", "On SIGTERM, how long queued rows may take to be answered before the server leaves.", least=0)
+    metrics_port: int = setting(0, "server", "HTTP port for /metrics, /healthz and /readyz. 0 turns it off.", least=0, most=PORT_MAX)
+    drain_s: float = setting(10.0, "server", "How long the server may take after SIGTERM to answer queued rows before it exits.", least=0)
 
-    admin_token: str = setting("", "security", "Who sends it may do everything.")
-    writer_token: str = setting("", "security", "Who sends it may publish, and read as a reader may.")
-    reader_token: str = setting("", "security", "Who sends it may list, explain, start temporary queries and subscribe.")
+    admin_token: str = setting("", "security", "Token of the role that may do everything.")
+    writer_token: str = setting("", "security", "Token of the role that may publish, and do everything that a reader may do.")
+    reader_token: str = setting("", "security", "Token of the role that may list, explain, start temporary queries and subscribe.")
     files_dir: str = setting(
         "",
         "security",
-        "Directory that CREATE TABLE … FROM and CREATE FUNCTION … FROM take files from; empty: wherever the server may read.",
+        "Directory from which CREATE TABLE … FROM and CREATE FUNCTION … FROM read files. If empty, they read any file that the "
+        "server may read.",
     )
     functions_confined: bool = setting(
         True,
         "security",
-        "Keep users' functions from network, other processes and all files but Python's and those beside their own; false: only their "
-        "memory and time are bounded (docs/operations.md).",
+        "Confine users' functions: no network, no other processes, no files except Python's and those beside their own. If false,"
+        " only their memory and time are bounded (docs/operations.md).",
     )
-    tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM); with it only TLS is spoken.")
+    tls_cert: str = setting("", "security", "File of the server's certificate chain (PEM). If set, the server accepts only TLS.")
     tls_key: str = setting("", "security", "File of the certificate's private key (PEM).")
 
-    fetch_workers: int = setting(2, "limits", "FETCHes answered at once, each in a process of its own; more wait.", least=1)
-    fetch_waiting_max: int = setting(64, "limits", "FETCHes that may wait for one of these; peers take turns.", least=0)
-    fetch_memory_bytes_max: int = setting(2**30, "limits", "Memory of one FETCH, its rows and its answer among it.", least=64 * 2**20)
+    fetch_workers: int = setting(2, "limits", "Number of FETCHes that run at once, each in its own process. Further ones wait.", least=1)
+    fetch_waiting_max: int = setting(64, "limits", "Number of FETCHes that may wait for a process. Peers take turns.", least=0)
+    fetch_memory_bytes_max: int = setting(2**30, "limits", "Memory of one FETCH, including its rows and its answer.", least=64 * 2**20)
     fetch_cpu_s_max: float = setting(60.0, "limits", "Processor time of one FETCH.", least=1)
-    fetch_idle_s: float = setting(60.0, "limits", "How long the process of a FETCH waits for the next before it ends.", least=0)
-    file_bytes_max: int = setting(2**30, "limits", "Largest file, unpacked, that CREATE TABLE … FROM reads.", least=65_536)
+    fetch_idle_s: float = setting(60.0, "limits", "How long a FETCH process waits for the next FETCH before it ends.", least=0)
+    file_bytes_max: int = setting(2**30, "limits", "Largest file, when unpacked, that CREATE TABLE … FROM reads.", least=65_536)
     function_memory_bytes_max: int = setting(
-        2**30, "limits", "Memory of one user's function; Python and Arrow take 150 MB of it.", least=256 * 2**20
+        2**30, "limits", "Memory of one user's function. Python and Arrow take 150 MB of it.", least=256 * 2**20
     )
     connections_max: int = setting(
-        1024, "limits", "Connections at once; one more is told so and closed. Readers have fifteen sixteenths of them.", least=1
+        1024, "limits", "Number of open connections. One more is told so and closed. Readers may have fifteen sixteenths of them.", least=1
     )
-    connection_queries_max: int = setting(256, "limits", "Unnamed queries of one connection at once.", least=1)
+    connection_queries_max: int = setting(256, "limits", "Number of unnamed queries that one connection may run at once.", least=1)
     frame_bytes_max: int = setting(
-        64 * 2**20, "limits", "Largest frame after hello; one that says more is refused unread.", least=65_536, most=2**32 - 1
+        64 * 2**20, "limits", "Largest frame after hello. The server refuses a larger one unread.", least=65_536, most=2**32 - 1
     )
-    reader_frame_bytes_max: int = setting(2**20, "limits", "Largest frame of a reader, who sends no rows.", least=65_536, most=2**32 - 1)
+    reader_frame_bytes_max: int = setting(2**20, "limits", "Largest frame of a reader. Readers send no rows.", least=65_536, most=2**32 - 1)
     connections_bytes_max: int = setting(
         256 * 2**20,
         "limits",
-        "Memory for what all peers have sent in part, have asked and not read; beyond it, who holds more than an even share is closed, the "
-        "longest first.",
+        "Memory for half frames, waiting requests and unread answers of all peers. Beyond it, the server closes the peer that has"
+        " held more than an even share for the longest time.",
         least=65_536,
     )
     messages_per_s_max: int = setting(
         20_000,
         "limits",
-        "Messages without rows (pings, statements, credits) that are handled each second beyond the few that each peer has of its own; "
-        "peers that send more wait.",
+        "Messages without rows (pings, statements, credits) that the server handles each second, in addition to the small "
+        "allowance of each peer. Peers that send more wait.",
         least=100,
     )
     frame_s: float = setting(
-        10.0, "limits", "How long hello, or the rest of a frame that has begun, may take before the peer is dropped.", least=0.1
+        10.0, "limits", "How long hello, or the rest of a frame that has begun, may take. Then the connection is closed.", least=0.1
     )
     ping_s: float = setting(
-        30.0, "limits", "Silence after which a peer is asked whether it is there; as much again and it is dropped.", least=0.1
+        30.0,
+        "limits",
+        "Silence after which the server pings a peer. If the peer stays silent for as long again, its connection is closed.",
+        least=0.1,
     )
-    publish_rows_max: int = setting(262_144, "limits", "Rows a publisher may have under way; its credit.", least=1)
-    publish_bytes_max: int = setting(64 * 2**20, "limits", "Bytes a publisher may have under way; its credit.", least=65_536)
+    publish_rows_max: int = setting(262_144, "limits", "Credit of a publisher in rows: how many rows it may have under way.", least=1)
+    publish_bytes_max: int = setting(
+        64 * 2**20, "limits", "Credit of a publisher in bytes: how many bytes it may have under way.", least=65_536
+    )
     subscriber_bytes_max: int = setting(16 * 2**20, "limits", "Results held for one subscriber that reads too slowly.", least=65_536)
     slow_subscriber: str = setting(
         "disconnect",
         "limits",
-        "What then happens to it: `disconnect` (it may resume with its token) or `gap` (oldest results are lost, their number is told).",
+        "What happens to a subscriber beyond subscriber_bytes_max: `disconnect` (it may resume with its token) or `gap` (it loses the "
+        "oldest results and is told how many).",
         choices=("disconnect", "gap"),
     )
     results_kept_bytes_max: int = setting(64 * 2**20, "limits", "Results kept for each query so that a subscriber can resume.", least=0)
     results_kept_total_bytes_max: int = setting(
-        512 * 2**20, "limits", "Results kept for all queries together; with many queries each keeps less.", least=0
+        512 * 2**20, "limits", "Results kept for all queries together. With many queries, each one keeps less.", least=0
     )
-    results_kept_s: float = setting(3600.0, "limits", "How long they are kept at most.", least=0)
+    results_kept_s: float = setting(3600.0, "limits", "How long results are kept at most.", least=0)
 
     server_memory_bytes_max: int = setting(
         0,
         "limits",
-        "Bytes that queues, states, results and steps of all queries may hold together; 0: half of the memory that the machine, or the "
-        "server's control group, has.",
+        "Bytes that queues, states, results and steps of all queries may hold together. 0 means half of the memory of the machine"
+        " or of the server's control group.",
         least=0,
     )
     query_memory_bytes_max: int = setting(
-        0, "limits", "The same for a query whose WITH says no memory_bytes_max; 0: half of server_memory_bytes_max.", least=0
+        0,
+        "limits",
+        "Bytes that one query may hold if its WITH gives no memory_bytes_max. 0 means half of server_memory_bytes_max.",
+        least=0,
     )
     step_s_max: float = setting(
-        2.0, "limits", "Processor time that one step of a query may take where it cannot be cut; then the query ends.", least=0.01
+        2.0, "limits", "Processor time of one step of a query that cannot be cut. A query that exceeds it ends.", least=0.01
     )
 
     journal_bytes_max: int = setting(
-        2**30, "journal", "Bytes the journal keeps, of all durable streams together; the oldest rows go first.", least=2**20
+        2**30, "journal", "Bytes that the journal keeps for all durable streams together. It drops the oldest rows first.", least=2**20
     )
-    journal_kept_s: float = setting(86_400.0, "journal", "How long it keeps rows at most.", least=1)
+    journal_kept_s: float = setting(86_400.0, "journal", "How long the journal keeps rows at most.", least=1)
     journal_fsync_s: float = setting(
-        0.1, "journal", "DURABILITY journal: within which time a written row is forced to disk; sync does not wait.", least=0.001
+        0.1, "journal", "With DURABILITY journal, how soon a written row is forced to disk. With sync, this happens at once.", least=0.001
     )
 
-    log_level: str = setting("info", "logging", "Least level that is written.", choices=("debug", "info", "warning", "error"))
+    log_level: str = setting("info", "logging", "Lowest level that is logged.", choices=("debug", "info", "warning", "error"))
     log_format: str = setting(
-        "auto", "logging", "`human`, `json`, or `auto`: human on a terminal, else JSON.", choices=("auto", "human", "json")
+        "auto",
+        "logging",
+        "`human`, `json` or `auto`. With auto, the log is for people on a terminal and JSON elsewhere.",
+        choices=("auto", "human", "json"),
     )
 
 

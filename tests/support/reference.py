@@ -113,14 +113,14 @@ def errors_text() -> str:
     """Return docs/errors.md as it should be."""
     rows = "\n".join(f"| `{code}` | {meaning} | {mend} |" for code, (meaning, mend) in CODES.items())
     newer = " ".join(
-        f"`{code}` came with version {since} of the protocol; a client of an older version is told `{older}`."
+        f"`{code}` is new in version {since} of the protocol; clients of an older version get `{older}` instead."
         for code, (since, older) in OLDER_CODES.items()
     )
     return f"""# Error codes
 
 Every error that the server reports, and every `MillstreamError` of the Python client, has one of these codes. The list is closed: a
-new code is a new protocol version. Beside the code there is a sentence that says what is wrong, and where it can be known the
-line, column and token of the statement, and a hint how to mend it.
+new code needs a new protocol version. An error also has a sentence that says what is wrong. Where they are known, it has the line,
+column and token of the statement, and a hint how to fix it.
 
 {newer}
 
