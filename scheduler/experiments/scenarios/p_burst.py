@@ -59,8 +59,8 @@ SCENARIO = Scenario(
     _judge,
     (
         sweep.QUERY,
-        "its costs: the machine of p-latency, a join over twice the window at twice the cost, so that 30 tuples a second are the capacity: "
-        "the thesis's memory rises as long as tuples come",
+        "the costs: the machine of p-latency, with a join over twice the window at twice the cost, so the capacity is 30 tuples a "
+        "second: in the thesis, memory rises as long as tuples arrive",
         sweep.SUBSTITUTED[2],
     ),
 )

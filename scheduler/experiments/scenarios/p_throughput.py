@@ -18,7 +18,7 @@ def _silent(results: sweep.Results, scale: Scale, rate: float) -> str:
 
     listed = ", ".join(f"{title} {share(policy):.0%}" for policy, title in sweep.POLICIES.items())
     return (
-        "path capacity stays with one stream's path while that has tuples, and a join of two streams gives nothing meanwhile; "
+        "path capacity stays with the path of one stream while it has tuples, and meanwhile a join of two streams gives nothing; "
         f"seconds without output: {listed}"
     )
 
