@@ -68,8 +68,8 @@ row runs the shipped scheduler in virtual time ([simulation](simulation.md)); on
 claim. Where a paper states the size of an effect, the direction must be right and the effect must have at least half of that size. An
 order must be the same order. A number must agree within a factor of two. A claim that does not hold stays here with both numbers.
 
-Each set-up follows the paper. What the paper does not state is listed under "Substituted", with a reason from its text. The rules were fixed before
-the runs, with four reservations:
+Each set-up follows the paper. What the paper does not state is listed under "Substituted", with a reason from its text. The rules were
+fixed before the runs, with four reservations:
 
 - The set-ups were checked against the texts when results of earlier set-ups were known.
 - In g-low and g-high, the cost of an entry, the rule for "tenfold" and the rule for the share of tasks left were changed after first
