@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.aggregates.contract import Aggregate, Call, Int64Array
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Int64Array
 from millstream.engine.aggregates.ranked import top_rule
 from millstream.engine.data.allowance import claim
 from millstream.engine.data.arrow import arrow_type, plain_values
@@ -29,11 +29,11 @@ def _bounds(starts: Int64Array, stops: Int64Array) -> list[tuple[int, int]]:
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
-def _lists(call: Call, values: list[list[Any] | None]) -> Column:
+def _lists(call: AggregateUse, values: list[list[Any] | None]) -> Column:
     return Column(call.type, pa.array(values, type=arrow_type(call.type)))
 
 
-def _claim(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> None:
+def _claim(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> None:
     """Ask for the texts or lists of ranges, and for the objects they are made of: windows overlap, so they may be far more than is held."""
     values = int((stops - starts).sum())
     made = 8 * values
@@ -44,13 +44,13 @@ def _claim(call: Call, column: Column, starts: Int64Array, stops: Int64Array) ->
     claim(made + (separator + REFERENCE_BYTES) * values, call.function.upper())
 
 
-def _array_agg(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+def _array_agg(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     _claim(call, column, starts, stops)
     plain = plain_values(column)
     return _lists(call, [plain[a:b] if b > a else None for a, b in _bounds(starts, stops)])
 
 
-def _top_frequent(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+def _top_frequent(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     """The k most frequent; at equal counts the first to come."""
     plain = plain_values(column)
     if column.type.kind is Kind.DOUBLE:
@@ -59,7 +59,7 @@ def _top_frequent(call: Call, column: Column, starts: Int64Array, stops: Int64Ar
     return _lists(call, [[v for v, _ in Counter(plain[a:b]).most_common(limit)] if b > a else None for a, b in _bounds(starts, stops)])
 
 
-def _string_agg(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+def _string_agg(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     _claim(call, column, starts, stops)
     plain = column.values.to_pylist()
     separator = call.options[0]
@@ -67,7 +67,7 @@ def _string_agg(call: Call, column: Column, starts: Int64Array, stops: Int64Arra
     return Column(call.type, pa.array(texts, type=pa.string()))
 
 
-def _distinct_count(call: Call, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
+def _distinct_count(call: AggregateUse, column: Column, starts: Int64Array, stops: Int64Array) -> Column:
     _, first, last = distinct_values(column, starts, stops)
     return Column(call.type, last - first)
 
@@ -105,7 +105,7 @@ def _distinct_estimate(name: str, types: Types, options: Options) -> Signature:
     return Signature(name, types, BIGINT)
 
 
-ARRAY_AGG = Aggregate(_array, of_values=_array_agg, takes_nulls=True)
-STRING_AGG = Aggregate(_string, of_values=_string_agg)
-APPROX_TOP_K = Aggregate(top_rule, of_values=_top_frequent)
-APPROX_COUNT_DISTINCT = Aggregate(_distinct_estimate, of_values=_distinct_count, zero_if_empty=True)
+ARRAY_AGG = AggregateFunction(_array, of_values=_array_agg, takes_nulls=True)
+STRING_AGG = AggregateFunction(_string, of_values=_string_agg)
+APPROX_TOP_K = AggregateFunction(top_rule, of_values=_top_frequent)
+APPROX_COUNT_DISTINCT = AggregateFunction(_distinct_estimate, of_values=_distinct_count, zero_if_empty=True)

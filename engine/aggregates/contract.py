@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.arrays import running_fold
 from millstream.engine.data.column import Column, Mask, with_nulls
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import running_fold
 from millstream.engine.data.types import DOUBLE, INT, INTERVAL, NULL, TEXT, DataType, Kind
 from millstream.engine.expressions.signature import Options, Rule, Signature, Types, expect_count, refuse_argument
 
@@ -28,7 +28,7 @@ Fold = Callable[[Int64Array, Array], object]
 """Folds values into cells."""
 
 
-class Call(Protocol):
+class AggregateUse(Protocol):
     """What an aggregate needs to know of a call: its name in the table, the type of the result, its constant arguments."""
 
     @property
@@ -48,7 +48,7 @@ class Call(Protocol):
         """Whether each different value counts once."""
 
 
-class Rows:
+class FoldedRows:
     """Rows to be folded: the cell of each and the column of the argument (None for COUNT(*)). They stand in the order of folding.
 
     `order` returns event times and arrival ordinals, for aggregates that look at these.
@@ -99,7 +99,7 @@ class StateKind(ABC):
         return None
 
     @abstractmethod
-    def fold(self, states: Array, rows: Rows) -> None:
+    def fold(self, states: Array, rows: FoldedRows) -> None:
         """Fold rows into the states of their cells, in place."""
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Folding(StateKind):
         lift = self.lift
         return fold if lift is None else lambda cells, values: fold(cells, lift(values))
 
-    def fold(self, states: Array, rows: Rows) -> None:
+    def fold(self, states: Array, rows: FoldedRows) -> None:
         """Fold one value after the other."""
         values = rows.argument.values
         self.ufunc.at(states, rows.cells, values if self.lift is None else self.lift(values))
@@ -169,15 +169,15 @@ class Folding(StateKind):
         running_fold(self.ufunc, states, starts, sizes)
 
 
-Answer = Callable[[Call, DataType, Sequence[Array]], Column]
+Answer = Callable[[AggregateUse, DataType, Sequence[Array]], Column]
 """Takes the call, the argument's type and an array a state kind, cells in each."""
 
-OfValues = Callable[[Call, Column, Int64Array, Int64Array], Column]
+OfValues = Callable[[AggregateUse, Column, Int64Array, Int64Array], Column]
 """Takes the call, values that count, and the ranges [starts, stops) of them to answer for, each in order of event time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AggregateFunction:
     """An aggregate function. It has `states` and `answer`, or else `of_values` or `of_ranks`.
 
     With `counted` the answer is NULL where no row counts; without, the states tell. `takes_nulls`: a row counts whose argument is NULL.
@@ -188,7 +188,7 @@ class Aggregate:
     states: Callable[[DataType], tuple[StateKind, ...]] | None = None
     answer: Answer | None = None
     of_values: OfValues | None = None
-    of_ranks: Callable[[Call, Any], Column] | None = None  # see ranked.py
+    of_ranks: Callable[[AggregateUse, Any], Column] | None = None  # see ranked.py
     counted: bool = True
     takes_nulls: bool = False
     ignores_distinct: bool = False

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, Rows, StateKind, same_type
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Int64Array, StateKind, same_type
+from millstream.engine.data.arrays import run_sizes, run_starts, running_fold
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import run_sizes, run_starts, running_fold
 from millstream.engine.data.types import DataType
 
 
@@ -33,7 +33,7 @@ class End(StateKind):
         """No row."""
         return (0, 0, 0, False, False)
 
-    def fold(self, states: Array, rows: Rows) -> None:
+    def fold(self, states: Array, rows: FoldedRows) -> None:
         """Find the rows of each cell's end first, so that only these are looked at more closely."""
         if not len(rows.cells):
             return
@@ -75,7 +75,7 @@ def _states(argument: DataType, *, last: bool) -> tuple[StateKind, ...]:
     return (End("O" if argument.is_arrow else np.dtype(numpy_dtype(argument)).str, last),)
 
 
-def _column(call: Call, argument: DataType, states: Sequence[Array]) -> Column:
+def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     rows = states[0]
     valid = rows["has"] & rows["valid"]
     if call.type.is_arrow:
@@ -84,5 +84,5 @@ def _column(call: Call, argument: DataType, states: Sequence[Array]) -> Column:
     return Column(call.type, np.ascontiguousarray(rows["value"]), None if valid.all() else valid)
 
 
-FIRST = Aggregate(same_type, partial(_states, last=False), _column, counted=False, takes_nulls=True)
-LAST = Aggregate(same_type, partial(_states, last=True), _column, counted=False, takes_nulls=True)
+FIRST = AggregateFunction(same_type, partial(_states, last=False), _column, counted=False, takes_nulls=True)
+LAST = AggregateFunction(same_type, partial(_states, last=True), _column, counted=False, takes_nulls=True)

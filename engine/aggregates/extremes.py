@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.aggregates.contract import Aggregate, Array, Call, Folding, Rows, StateKind, same_ordered
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Folding, StateKind, same_ordered
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind
@@ -24,7 +24,7 @@ class Best(Folding):
     def folder(self, states: Array) -> None:
         """Texts are no array."""
 
-    def fold(self, states: Array, rows: Rows) -> None:
+    def fold(self, states: Array, rows: FoldedRows) -> None:
         """Reduce the rows per cell, then compare with what is kept."""
         cells, column = rows.cells, rows.argument
         if not column.type.is_arrow:
@@ -54,7 +54,7 @@ def _worst(kind: Kind, dtype: np.dtype[Any], greatest: bool) -> Any:
     return limits.min if greatest else limits.max
 
 
-def _column(call: Call, argument: DataType, states: Sequence[Array]) -> Column:
+def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     best = states[0]
     if call.type.is_arrow:
         return Column(call.type, pa.array(best.tolist(), type=pa.string()))
@@ -63,5 +63,5 @@ def _column(call: Call, argument: DataType, states: Sequence[Array]) -> Column:
     return Column(call.type, best)
 
 
-MIN = Aggregate(same_ordered, partial(_states, greatest=False), _column, ignores_distinct=True)
-MAX = Aggregate(same_ordered, partial(_states, greatest=True), _column, ignores_distinct=True)
+MIN = AggregateFunction(same_ordered, partial(_states, greatest=False), _column, ignores_distinct=True)
+MAX = AggregateFunction(same_ordered, partial(_states, greatest=True), _column, ignores_distinct=True)

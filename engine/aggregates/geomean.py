@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.aggregates.contract import Aggregate, Array, Call, Folding, in_double
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, Folding, in_double
 from millstream.engine.aggregates.sums import COUNTS
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import DataType
@@ -25,14 +25,14 @@ def _negative(values: Array) -> Array:
     return (values < 0).astype(np.int64)
 
 
-def _column(call: Call, argument: DataType, states: Sequence[Array]) -> Column:
+def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     counts, sums, negative = states
     with np.errstate(over="ignore"):
         means = np.exp(sums / np.maximum(counts, 1))
     return Column(call.type, means, None if not negative.any() else negative == 0)
 
 
-GEOMEAN = Aggregate(
+GEOMEAN = AggregateFunction(
     in_double,
     lambda argument: (COUNTS, Folding("add", "f8", 0.0, _logarithms), Folding("add", "i8", 0, _negative)),
     _column,

@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, Rows, StateKind, in_double
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Int64Array, StateKind, in_double
+from millstream.engine.data.arrays import grouped, running_fold
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import grouped, running_fold
 from millstream.engine.data.types import DataType
 
 MOMENTS = np.dtype([("count", "f8"), ("first", "f8"), ("total", "f8"), ("spread", "f8")])
@@ -35,7 +35,7 @@ class Moments(StateKind):
         """No values."""
         return (0.0, 0.0, 0.0, 0.0)
 
-    def fold(self, states: Array, rows: Rows) -> None:
+    def fold(self, states: Array, rows: FoldedRows) -> None:
         """Merge values in turn into what their cell has."""
         order, starts, sizes = grouped(rows.cells, len(states))
         values = rows.argument.values[order]
@@ -111,7 +111,7 @@ def lone_moments(values: npt.NDArray[np.float64]) -> Array:
     return states
 
 
-def _column(call: Call, argument: DataType, states: Sequence[Array], *, least: int, root: bool) -> Column:
+def _column(call: AggregateUse, argument: DataType, states: Sequence[Array], *, least: int, root: bool) -> Column:
     """Return spread over count, less one for the sample's, which is NULL for one value."""
     moments = states[0]
     valid = moments["count"] >= least
@@ -119,8 +119,8 @@ def _column(call: Call, argument: DataType, states: Sequence[Array], *, least: i
     return Column(call.type, np.sqrt(variance) if root else variance, None if valid.all() else valid)
 
 
-def _aggregate(*, least: int, root: bool) -> Aggregate:
-    return Aggregate(in_double, lambda argument: (Moments(),), partial(_column, least=least, root=root), counted=False)
+def _aggregate(*, least: int, root: bool) -> AggregateFunction:
+    return AggregateFunction(in_double, lambda argument: (Moments(),), partial(_column, least=least, root=root), counted=False)
 
 
 STDDEV = _aggregate(least=2, root=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.aggregates.contract import Aggregate, Array, Call, Int64Array, number, ordered
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, Int64Array, number, ordered
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, null_column, with_nulls
 from millstream.engine.data.errors import TypeProblem
@@ -53,7 +53,7 @@ def sort_order(column: Column) -> Int64Array:
     return np.argsort(column.values, kind="stable")
 
 
-def _percentile_cont(call: Call, ranked: Ranked) -> Column:
+def _percentile_cont(call: AggregateUse, ranked: Ranked) -> Column:
     """Interpolate at the 0-based rank p·(n-1)."""
     values = ranked.column.values
     results = np.zeros(len(ranked.bounds), dtype=values.dtype)
@@ -68,7 +68,7 @@ def _percentile_cont(call: Call, ranked: Ranked) -> Column:
     return Column(call.type, results, None if valid.all() else valid)
 
 
-def _percentile_disc(call: Call, ranked: Ranked) -> Column:
+def _percentile_disc(call: AggregateUse, ranked: Ranked) -> Column:
     """Take the ceil(p·n)-th value in order."""
     if not len(ranked.column):
         return null_column(call.type, len(ranked.bounds))
@@ -81,7 +81,7 @@ def _percentile_disc(call: Call, ranked: Ranked) -> Column:
     return with_nulls(ranked.column.take(picked), full)
 
 
-def _top(call: Call, ranked: Ranked) -> Column:
+def _top(call: AggregateUse, ranked: Ranked) -> Column:
     """Take the k greatest, descending."""
     lists = [
         plain_values(ranked.column.take(ranked.last(start, stop, call.options[0]))) if stop > start else None
@@ -166,8 +166,8 @@ def top_rule(name: str, types: Types, options: Options) -> Signature:
     return Signature(name, (type_,), list_of(type_), (options[0],))
 
 
-PERCENTILE_CONT = Aggregate(_continuous, of_ranks=_percentile_cont)
-PERCENTILE_DISC = Aggregate(_discrete, of_ranks=_percentile_disc)
-MEDIAN = Aggregate(_median, of_ranks=_percentile_cont)
-APPROX_PERCENTILE = Aggregate(_approximate, of_ranks=_percentile_cont)
-TOP = Aggregate(top_rule, of_ranks=_top)
+PERCENTILE_CONT = AggregateFunction(_continuous, of_ranks=_percentile_cont)
+PERCENTILE_DISC = AggregateFunction(_discrete, of_ranks=_percentile_disc)
+MEDIAN = AggregateFunction(_median, of_ranks=_percentile_cont)
+APPROX_PERCENTILE = AggregateFunction(_approximate, of_ranks=_percentile_cont)
+TOP = AggregateFunction(top_rule, of_ranks=_top)

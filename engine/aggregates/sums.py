@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from millstream.engine.aggregates.contract import Aggregate, Array, Call, Folding, Rows, StateKind, number
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Folding, StateKind, number
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, DECIMAL_PRECISION_MAX, DOUBLE, DataType, Kind, decimal
@@ -31,7 +31,7 @@ class Counting(Folding):
     def folder(self, states: Array) -> None:
         """Panes count in a way of their own."""
 
-    def fold(self, states: Array, rows: Rows) -> None:
+    def fold(self, states: Array, rows: FoldedRows) -> None:
         """Count."""
         states += np.bincount(rows.cells, minlength=len(states))
 
@@ -96,15 +96,15 @@ def _average(name: str, types: Types, options: Options) -> Signature:
     return Signature(name, (type_,), result)
 
 
-def _counts_column(call: Call, argument: DataType, states: Sequence[Array]) -> Column:
+def _counts_column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     return Column(call.type, states[0])
 
 
-def _sums_column(call: Call, argument: DataType, states: Sequence[Array]) -> Column:
+def _sums_column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     return _exact_column(call.type, totals(states))
 
 
-def _average_column(call: Call, argument: DataType, states: Sequence[Array]) -> Column:
+def _average_column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:
     """Return totals over counts: of DECIMAL rounded once, half away from zero (K13)."""
     total, divisor = totals(states[1:]), np.maximum(states[0], 1)
     if call.type.kind is Kind.DOUBLE:  # the exact total is rounded to DOUBLE first, whether it came as int64 or as Python's integers
@@ -136,6 +136,6 @@ def _rounded(numerator: int, denominator: int) -> int:
     return quotient if numerator >= 0 else -quotient
 
 
-COUNT = Aggregate(_count, lambda argument: (COUNTS,), _counts_column, counted=False, zero_if_empty=True)
-SUM = Aggregate(_sum, sums, _sums_column)
-AVG = Aggregate(_average, lambda argument: (COUNTS, *sums(argument)), _average_column)
+COUNT = AggregateFunction(_count, lambda argument: (COUNTS,), _counts_column, counted=False, zero_if_empty=True)
+SUM = AggregateFunction(_sum, sums, _sums_column)
+AVG = AggregateFunction(_average, lambda argument: (COUNTS, *sums(argument)), _average_column)

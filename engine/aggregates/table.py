@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from millstream.engine.aggregates.contract import Aggregate, Call
+from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.signature import Signature
@@ -44,10 +44,10 @@ _NAMES = {name: line[1] for line in _TABLE for name in line[1:]}
 
 
 @cache
-def aggregate_of(name: str) -> Aggregate:
+def aggregate_of(name: str) -> AggregateFunction:
     """Return the aggregate with this canonical name. KeyError when there is none."""
     module, _, attribute = _PLACES[name].partition(":")
-    found: Aggregate = getattr(import_module(f"millstream.engine.aggregates.{module}"), attribute)
+    found: AggregateFunction = getattr(import_module(f"millstream.engine.aggregates.{module}"), attribute)
     return found
 
 
@@ -74,11 +74,11 @@ def resolve_aggregate(name: str, argument_types: Sequence[DataType], options: Se
     return aggregate_of(canonical).rule(canonical, tuple(argument_types), tuple(options))
 
 
-def foldable(calls: Iterable[Call]) -> bool:
+def foldable(calls: Iterable[AggregateUse]) -> bool:
     """Whether all calls can be kept as states; the others need every value, or every different one."""
     return all(map(_is_folded, calls))
 
 
-def _is_folded(call: Call) -> bool:
+def _is_folded(call: AggregateUse) -> bool:
     aggregate = aggregate_of(call.function)
     return aggregate.states is not None and (aggregate.ignores_distinct or not call.distinct)

@@ -12,11 +12,10 @@ from millstream.engine.data.allowance import CutAt, TooMuchAtOnce
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, ChainShape, EdgeCount, LogCount, Step, StepReceipt
-from millstream.engine.flow.log_nodes import LogNode
-from millstream.engine.flow.queues import Taken
+from millstream.engine.flow.queues import LogNode, Portion
 from millstream.engine.flow.running import Appended, Made, RunningOperator, emitted
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.sink import Sink
+from millstream.engine.operators.row_operators import Sink
 
 SAMPLE_EVERY = 32  # one run in so many goes step by step, to measure each operator by itself
 SAMPLED_OFTEN = 1_024  # runs, after which shares are known well and one in SAMPLE_SELDOM will do
@@ -38,7 +37,7 @@ class ChainOutcome:
 
     __slots__ = ("counts", "nodes", "side", "taken", "to_tail")
 
-    def __init__(self, taken: Taken, counts: list[int], nodes: list[Appended], to_tail: Train | None, side: Emitter | None) -> None:
+    def __init__(self, taken: Portion, counts: list[int], nodes: list[Appended], to_tail: Train | None, side: Emitter | None) -> None:
         self.taken = taken
         self.counts = counts
         self.nodes = nodes
@@ -137,7 +136,7 @@ class FusedChain:
                 return False
         return True
 
-    def _carry(self, taken: Taken, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
+    def _carry(self, taken: Portion, to_sinks: Callable[[Made], Made] | None) -> ChainOutcome:
         try:
             train, counts = self._program.run(taken.train)
         except TooMuchAtOnce as error:

@@ -82,7 +82,7 @@ class Allowance:
 
 
 def unbounded() -> tuple[int, str]:
-    """Say that nobody set a bound."""
+    """Return the bytes that are left where nobody set a bound."""
     return limits.COLUMN_BYTES_MAX, "what one column can hold"
 
 
@@ -97,7 +97,7 @@ give = _here.set
 
 
 def claim(size_bytes: int, what: str) -> None:
-    """Ask for bytes before they are made, `what` saying for what. Small things need not ask. TooMuchAtOnce where it is too much."""
+    """Ask for bytes before they are made, `what` saying for what. Small things need not ask. Raises TooMuchAtOnce where it is too much."""
     if size_bytes < limits.CLAIM_BYTES_MIN:
         return
     if size_bytes > limits.COLUMN_BYTES_MAX:
@@ -113,7 +113,7 @@ def claim_grown(before: int, size_bytes: int, what: str) -> None:
 
 
 def cut_rows(train: Train, rows: int) -> None:
-    """Want only about the first `rows` rows of a train, before anything was done with it. CutAt where it can be cut so."""
+    """Want only about the first `rows` rows of a train, before anything was done with it. Raises CutAt where it can be cut so."""
     if 0 < rows < train.rows and can_cut():
         seqs = train.seq.array()
         seq = int(seqs[rows - 1]) + 1

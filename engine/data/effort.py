@@ -36,7 +36,7 @@ _IN_FORCE: ContextVar[Effort | None] = ContextVar("effort in force", default=Non
 
 @contextmanager
 def bounded_effort(steps_max: int) -> Iterator[Effort]:
-    """Count until the block ends; a count that is in force already goes on instead."""
+    """Return a context that counts until the block ends; a count that is in force already goes on instead."""
     found = _IN_FORCE.get()
     if found is not None:
         yield found

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.key_maps import Int64Array, IntegerMap, ObjectMap, object_bytes
 from millstream.engine.data.types import DataType, Kind
 from millstream.protocol.values import arrow_functions as pc

@@ -26,7 +26,7 @@ _MADE = object()  # stands for a value that a factory is to make
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 def dataclass(*, frozen: bool = False, slots: bool = True, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
-    """Make a class a record with slots, as `dataclasses.dataclass(frozen=…, slots=True, eq=…, kw_only=…)` would.
+    """Return the decorator that makes a class a record with slots, as `dataclasses.dataclass(frozen=…, slots=True, eq=…, kw_only=…)` would.
 
     `fields`, `replace`, `asdict`, matching, comparing, copying and pickling work as with any data class. InitVar and KW_ONLY do not.
     Raises TypeError for a class without slots or with an `__init__` of its own.

@@ -86,7 +86,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """See the module's text."""
+    """What an interval offered and what of it was kept, one part a lineage."""
 
     parts: tuple[Part, ...]
     weights: tuple[tuple[int, float], ...] = ()
@@ -116,7 +116,9 @@ class Tally:
 
 
 def follow(tallies: Sequence[Tally | None], *, rows: int) -> Tally | None:
-    """Join tallies of trains that follow one another; with no `rows` among them they may wait for long, so they are kept small."""
+    """Return the joined tallies of trains that follow one another; with no `rows` among them they may wait for long, so they are kept
+    small.
+    """
     known = [t for t in tallies if t is not None]
     if len(known) <= 1:
         return known[0] if known else None

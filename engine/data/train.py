@@ -333,7 +333,10 @@ class Train:
 
 
 def concat_trains(trains: Sequence[Train]) -> Train:
-    """Join trains that follow one another on one edge (each hi is the next lo). Only the last may end or carry an idle mark."""
+    """Return as one the trains that follow one another on one edge (each hi is the next lo).
+
+    Only the last may end or carry an idle mark.
+    """
     if len(trains) == 1:
         return trains[0]
     first, last = trains[0], trains[-1]

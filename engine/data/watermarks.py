@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.arrays import distinct
 
 Int64Array = npt.NDArray[np.int64]
 Steps = tuple[Int64Array, Int64Array]
@@ -321,7 +321,10 @@ def jump_track(lo: int, hi: int, start: int, seq: int, value: int) -> WatermarkT
 
 
 def concat_tracks(tracks: Sequence[WatermarkTrack]) -> WatermarkTrack:
-    """Join tracks that follow one another. One over nothing says less than its successor, which may begin higher (queues.py)."""
+    """Return as one the tracks that follow one another.
+
+    One over nothing says less than its successor, which may begin higher (queues.py).
+    """
     if len(tracks) > 1:
         tracks = [t for t in tracks if t.lo < t.hi] or tracks[-1:]
     first, last = tracks[0], tracks[-1]

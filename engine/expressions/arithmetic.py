@@ -21,7 +21,7 @@ from millstream.engine.expressions.kernel import (
     Compiler,
     EvaluationContext,
     Kernel,
-    Rows,
+    KernelRows,
     always_null,
     both_valid,
     constant_value,
@@ -103,7 +103,7 @@ def _build_float(call: Call, compiler: Compiler) -> Kernel:
 def _float_by_constant(ufunc: Any, kernel: Kernel, constant: float, type_: DataType) -> Kernel:
     """The common case `price * 1.1`: one NumPy call."""
 
-    def by_constant(rows: Rows, context: EvaluationContext) -> Column:
+    def by_constant(rows: KernelRows, context: EvaluationContext) -> Column:
         column = kernel(rows, context)
         return Column(type_, ufunc(column.values, constant), column.valid)
 
@@ -267,7 +267,7 @@ def build_negation(call: Call, compiler: Compiler) -> Kernel:
     kernel, reason = compiler.kernel(argument), overflow_reason(call.type)
     narrow = call.type.kind in (Kind.BIGINT, Kind.INTERVAL)
 
-    def negate(rows: Rows, context: EvaluationContext) -> Column:
+    def negate(rows: KernelRows, context: EvaluationContext) -> Column:
         column = kernel(rows, context)
         valid = column.valid
         if narrow and column.bounds()[0] == INT64_MIN:

@@ -40,7 +40,7 @@ _CASTS: dict[Kind, frozenset[Kind]] = {
 
 
 def integer_literal(value: int) -> Literal:
-    """Return the constant a run of digits stands for: INT when it fits, else BIGINT, else DECIMAL(n, 0)."""
+    """Return the constant a run of digits stands for: INT when it fits, else BIGINT, else DECIMAL(n, 0); TypeProblem beyond 38 digits."""
     if INT32_MIN <= value <= INT32_MAX:
         return Literal(INT, value)
     if INT64_MIN <= value <= INT64_MAX:

@@ -18,7 +18,7 @@ from millstream.engine.expressions.arithmetic import float_to_integer
 from millstream.engine.expressions.bounds import type_bounds, within
 from millstream.engine.expressions.decimals import as_objects, round_scaled, scale_bounds, store_decimal
 from millstream.engine.expressions.ir import Cast
-from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows, null_or_fail
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, KernelRows, null_or_fail
 from millstream.engine.expressions.text_columns import format_column, parse_column
 
 # (column, context, reason or None for TRY_CAST) -> column
@@ -32,7 +32,7 @@ def build_cast(cast: Cast, compiler: Compiler) -> Kernel:
     convert = conversion(source, target)
     reason = None if cast.quiet else f"{source} does not fit {target}"
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         return convert(inner(rows, context), context, reason)
 
     return kernel

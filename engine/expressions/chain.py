@@ -10,7 +10,7 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.types import TEXT
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
-from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, KernelRows
 from millstream.engine.expressions.strings import build_join
 
 CHAIN = "chain"
@@ -84,7 +84,7 @@ def build_chain(call: Call, compiler: Compiler) -> Kernel:
         right = operand if fixed else ColumnRef(operand.type, 1)
         steps.append((compiler.kernel(Call(call.type, operator, (so_far, right))), None if fixed else compiler.kernel(operand)))
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = first(rows, context)
         for step, operand in steps:
             columns = (column,) if operand is None else (column, operand(rows, context))

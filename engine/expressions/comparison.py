@@ -22,8 +22,8 @@ from millstream.engine.expressions.kernel import (
     Compiler,
     EvaluationContext,
     Kernel,
+    KernelRows,
     Predicate,
-    Rows,
     both_valid,
     constant_value,
     is_constant,
@@ -31,7 +31,7 @@ from millstream.engine.expressions.kernel import (
 )
 from millstream.protocol.values import arrow_functions as pc
 
-MaskCore = Callable[[Rows, EvaluationContext], tuple[Mask, Mask | None]]
+MaskCore = Callable[[KernelRows, EvaluationContext], tuple[Mask, Mask | None]]
 PairCore = Callable[[Column, Column], Mask]
 
 NEGATED = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -58,7 +58,7 @@ def build_comparison(call: Call, compiler: Compiler) -> Kernel:
     """Build the BOOLEAN column of a comparison."""
     core = comparison_core(call.function, call.arguments[0], call.arguments[1], compiler)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         mask, valid = core(rows, context)
         return Column(BOOLEAN, mask, valid)
 
@@ -70,7 +70,7 @@ def comparison_predicate(call: Call, compiler: Compiler, wanted: bool) -> Predic
     function = call.function if wanted else NEGATED[call.function]
     core = comparison_core(function, call.arguments[0], call.arguments[1], compiler)
 
-    def predicate(rows: Rows, context: EvaluationContext) -> Mask:
+    def predicate(rows: KernelRows, context: EvaluationContext) -> Mask:
         mask, valid = core(rows, context)
         return mask if valid is None else mask & valid
 
@@ -88,7 +88,7 @@ def comparison_core(function: str, left: Expression, right: Expression, compiler
         against = constant_test(function, left.type, constant_value(right), right.type)
         kernel = compiler.kernel(left)
 
-        def with_constant(rows: Rows, context: EvaluationContext) -> tuple[Mask, Mask | None]:
+        def with_constant(rows: KernelRows, context: EvaluationContext) -> tuple[Mask, Mask | None]:
             column = kernel(rows, context)
             return against(column), column.validity()
 
@@ -100,14 +100,14 @@ def _pair_core(function: str, left: Expression, right: Expression, compiler: Com
     first, second = compiler.kernel(left), compiler.kernel(right)
     compare = pair_test(function, left.type, right.type)
 
-    def pair(rows: Rows, context: EvaluationContext) -> tuple[Mask, Mask | None]:
+    def pair(rows: KernelRows, context: EvaluationContext) -> tuple[Mask, Mask | None]:
         a, b = first(rows, context), second(rows, context)
         return compare(a, b), both_valid(a.validity(), b.validity())
 
     return pair
 
 
-def _never_valid(rows: Rows, context: EvaluationContext) -> tuple[Mask, Mask | None]:
+def _never_valid(rows: KernelRows, context: EvaluationContext) -> tuple[Mask, Mask | None]:
     nothing = np.zeros(rows.rows, dtype=np.bool_)
     return nothing, nothing
 
@@ -243,7 +243,7 @@ def build_distinct(call: Call, compiler: Compiler) -> Kernel:
     same = None if is_null_literal(left) or is_null_literal(right) else pair_test("=", left.type, right.type)
     wanted = call.function == "is_not_distinct_from"
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         a, b = first(rows, context), second(rows, context)
         equal = np.zeros(rows.rows, dtype=np.bool_) if same is None else same(a, b)
         left_valid, right_valid = a.validity(), b.validity()

@@ -18,7 +18,6 @@ from millstream.engine.expressions.arithmetic import OPERATIONS, build_arithmeti
 from millstream.engine.expressions.casts import build_cast
 from millstream.engine.expressions.chain import CHAIN, build_chain
 from millstream.engine.expressions.comparison import NEGATED, build_comparison, build_distinct, comparison_predicate
-from millstream.engine.expressions.conditional import build_case, build_coalesce, build_extreme, build_if, build_nullif
 from millstream.engine.expressions.dates import (
     build_add_months,
     build_current_watermark,
@@ -30,14 +29,19 @@ from millstream.engine.expressions.dates import (
 )
 from millstream.engine.expressions.decimals import build_decimal
 from millstream.engine.expressions.ir import Call, Case, Cast, ColumnRef, Expression, Literal, children, columns_used, transform, walk
-from millstream.engine.expressions.kernel import Builder, EvaluationContext, Kernel, Predicate, Rows
+from millstream.engine.expressions.kernel import Builder, EvaluationContext, Kernel, KernelRows, Predicate
 from millstream.engine.expressions.lists import build_contains, build_element, build_length
 from millstream.engine.expressions.logic import (
     build_between,
+    build_case,
+    build_coalesce,
     build_connective,
+    build_extreme,
+    build_if,
     build_in,
     build_not,
     build_null_test,
+    build_nullif,
     build_truth_test,
     connective_predicate,
 )
@@ -240,7 +244,7 @@ def between_as_and(call: Call) -> Call:
 
 
 def _mask_of(kernel: Kernel, wanted: bool) -> Predicate:
-    def predicate(rows: Rows, context: EvaluationContext) -> Mask:
+    def predicate(rows: KernelRows, context: EvaluationContext) -> Mask:
         column = kernel(rows, context)
         mask: Mask = column.values if wanted else ~column.values
         return mask if column.valid is None else mask & column.valid
@@ -259,7 +263,7 @@ def constant_kernel(literal: Literal) -> Kernel:
     dtype = numpy_dtype(type_)
     bounds = (int(value), int(value)) if _is_integer_stored(type_) else None
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         return Column(type_, np.full(rows.rows, value, dtype=dtype), None, bounds)
 
     return kernel
@@ -286,7 +290,7 @@ def _takes_double(node: Any) -> bool:
 
 
 def _silent_kernel(kernel: Kernel) -> Kernel:
-    def silent(rows: Rows, context: EvaluationContext) -> Column:
+    def silent(rows: KernelRows, context: EvaluationContext) -> Column:
         with np.errstate(all="ignore"):
             return kernel(rows, context)
 
@@ -294,7 +298,7 @@ def _silent_kernel(kernel: Kernel) -> Kernel:
 
 
 def _silent_predicate(predicate: Predicate) -> Predicate:
-    def silent(rows: Rows, context: EvaluationContext) -> Mask:
+    def silent(rows: KernelRows, context: EvaluationContext) -> Mask:
         with np.errstate(all="ignore"):
             return predicate(rows, context)
 

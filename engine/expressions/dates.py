@@ -36,7 +36,7 @@ from millstream.engine.expressions.kernel import (
     Compiler,
     EvaluationContext,
     Kernel,
-    Rows,
+    KernelRows,
     always_null,
     both_valid,
     fail_where,
@@ -118,7 +118,7 @@ def build_extract(call: Call, compiler: Compiler) -> Kernel:
     inner, source = compiler.kernel(call.arguments[0]), call.arguments[0].type
     field, zone = call.options[0], call.options[1] if len(call.options) > 1 else None
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         instants = column.values.astype(np.int64) * US_PER_DAY if source == DATE else column.values
         if field == "epoch":
@@ -182,7 +182,7 @@ def build_date_trunc(call: Call, compiler: Compiler) -> Kernel:
     unit, zone = call.options[0], call.options[1] if len(call.options) > 1 else None
     interval = call.type.kind is Kind.INTERVAL
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         if interval:
             return Column(call.type, column.values - np.fmod(column.values, FIXED_UNITS_US[unit]), column.valid)
@@ -201,7 +201,7 @@ def build_to_timestamp(call: Call, compiler: Compiler) -> Kernel:
     seconds = Column(BIGINT, np.array([US_PER_S], dtype=np.int64), None, (US_PER_S, US_PER_S))
     multiply = exact_core("*", TIMESTAMP)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         if source.kind is Kind.DOUBLE:
             return float_to_integer(column.values * 1e6, TIMESTAMP, column.valid, context, reason)
@@ -225,7 +225,7 @@ def _from_decimal(column: Column, context: EvaluationContext, reason: str) -> Co
 def build_sampling_weight(call: Call, compiler: Compiler) -> Kernel:
     """SAMPLING_WEIGHT(): 1 over the chance that the row was kept; NULL where rows are not shed by chance."""
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         if context.weights is None:
             return Column(DOUBLE, np.ones(rows.rows, dtype=np.float64))
         values = context.weights()
@@ -238,7 +238,7 @@ def build_sampling_weight(call: Call, compiler: Compiler) -> Kernel:
 def build_current_watermark(call: Call, compiler: Compiler) -> Kernel:
     """CURRENT_WATERMARK(): W as the row saw it; NULL before there is one, and where nobody knows it."""
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         if context.watermark_us is None:
             return null_column(TIMESTAMP, rows.rows)
         values = context.watermark_us()
@@ -258,7 +258,7 @@ def build_add_months(call: Call, compiler: Compiler) -> Kernel:
         return always_null(call.type)
     instant, months = (compiler.kernel(a) for a in call.arguments)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         base, count = instant(rows, context), months(rows, context)
         valid = both_valid(base.valid, count.valid)
         far = np.abs(count.values) > _MONTHS_MAX
@@ -332,7 +332,7 @@ def build_to_char(call: Call, compiler: Compiler) -> Kernel:
     parts = pattern_parts(call.options[0])
     zone = named_zone(call.options[1]) if len(call.options) > 1 else None
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         local = column.values if zone is None else zone.to_local(column.values)
         written = [pa.repeat(pa.scalar(p), rows.rows) if isinstance(p, str) else _written(instant_field(p[0], local), p[1]) for p in parts]

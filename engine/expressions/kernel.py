@@ -17,7 +17,7 @@ from millstream.engine.data.types import DataType
 from millstream.engine.expressions.ir import Call, Expression, Literal
 
 
-class Rows(Protocol):
+class KernelRows(Protocol):
     """What a kernel reads: a train, or anything with columns by position."""
 
     rows: int
@@ -53,7 +53,7 @@ class EvaluationContext:
 class Kernel(Protocol):
     """A compiled scalar expression: one column out, one value a row. Pure; may be called from any thread."""
 
-    def __call__(self, rows: Rows, context: EvaluationContext) -> Column:
+    def __call__(self, rows: KernelRows, context: EvaluationContext) -> Column:
         """Evaluate over all rows."""
         ...
 
@@ -61,7 +61,7 @@ class Kernel(Protocol):
 class Predicate(Protocol):
     """A compiled condition: the mask of rows where it is true (NULL counts as false)."""
 
-    def __call__(self, rows: Rows, context: EvaluationContext) -> Mask:
+    def __call__(self, rows: KernelRows, context: EvaluationContext) -> Mask:
         """Evaluate over all rows."""
         ...
 
@@ -126,7 +126,7 @@ def constant_value(expression: Expression) -> Any:
 def always_null(type_: DataType) -> Kernel:
     """Return the kernel of an expression that is NULL whatever the row."""
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         return null_column(type_, rows.rows)
 
     return kernel
@@ -137,7 +137,7 @@ class Subset:
 
     __slots__ = ("_base", "_columns", "_index", "rows")
 
-    def __init__(self, base: Rows, index: Index) -> None:
+    def __init__(self, base: KernelRows, index: Index) -> None:
         self._base = base
         self._index = index
         self._columns: dict[int, Column] = {}
@@ -151,7 +151,7 @@ class Subset:
         return found
 
 
-def evaluate_at(kernel: Kernel, rows: Rows, context: EvaluationContext, index: Index) -> Column:
+def evaluate_at(kernel: Kernel, rows: KernelRows, context: EvaluationContext, index: Index) -> Column:
     """Evaluate over the rows at `index` only; errors are recorded at their positions in `rows`."""
     if len(index) == rows.rows:
         return kernel(rows, context)
@@ -161,7 +161,7 @@ def evaluate_at(kernel: Kernel, rows: Rows, context: EvaluationContext, index: I
     return column
 
 
-def test_at(predicate: Predicate, rows: Rows, context: EvaluationContext, index: Index) -> Mask:
+def test_at(predicate: Predicate, rows: KernelRows, context: EvaluationContext, index: Index) -> Mask:
     """Return the predicate's mask over the rows at `index`, as long as `index`."""
     if len(index) == rows.rows:
         return predicate(rows, context)

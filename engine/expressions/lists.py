@@ -12,7 +12,7 @@ from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.types import BIGINT, BOOLEAN, NULL, DataType, Kind
 from millstream.engine.expressions.ir import Call
-from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows, always_null, both_valid, is_null_literal
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, KernelRows, always_null, both_valid, is_null_literal
 from millstream.engine.expressions.signature import Rule, Signature, common_type, expect_count, refuse, refuse_argument
 from millstream.protocol.values import arrow_functions as pc
 
@@ -58,7 +58,7 @@ def build_length(call: Call, compiler: Compiler) -> Kernel:
     """Build CARDINALITY: NULL of a NULL list, 0 of an empty one."""
     inner = compiler.kernel(call.arguments[0])
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         lengths = pc.list_value_length(inner(rows, context).values)
         return column_from_arrow(lengths.cast(pa.int64()), BIGINT)
 
@@ -71,7 +71,7 @@ def build_element(call: Call, compiler: Compiler) -> Kernel:
         return always_null(call.type)
     lists, numbers = (compiler.kernel(a) for a in call.arguments)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column, index = lists(rows, context), numbers(rows, context)
         starts, lengths = _spans(column)
         there = _known(column, index) & (index.values >= 1) & (index.values <= lengths)
@@ -90,7 +90,7 @@ def build_contains(call: Call, compiler: Compiler) -> Kernel:
     lists, values = (compiler.kernel(a) for a in call.arguments)
     element = call.arguments[1].type
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column, wanted = lists(rows, context), values(rows, context)
         _, lengths = _spans(column)
         row = np.repeat(np.arange(rows.rows, dtype=np.int64), lengths)

@@ -1,4 +1,6 @@
-"""AND, OR, NOT, IS TRUE …, IN and BETWEEN in three-valued logic (K6), as columns and as the masks of filters.
+"""AND, OR, NOT, IS TRUE …, IN and BETWEEN in three-valued logic (K6); CASE, IF, COALESCE, NULLIF, GREATEST and LEAST.
+
+A branch of CASE is evaluated only over the rows that take it, so its errors are theirs alone.
 
 The right side of AND is evaluated only where the left is not false, that of OR only where it is not true, whenever the right side
 could record an error: so `x <> 0 AND 8 / x > 1` is clean. A filter does not need NULLs: NOT is pushed down to the comparisons.
@@ -6,16 +8,27 @@ could record an error: so `x <> 0 AND 8 / x > 1` is clean. A filter does not nee
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.arrow import mask_from_arrow
-from millstream.engine.data.column import Column, Mask
+from millstream.engine.data.arrow import arrow_type, mask_from_arrow
+from millstream.engine.data.column import Column, Index, Mask, null_column, numpy_dtype
 from millstream.engine.data.types import BOOLEAN, DataType, Kind
 from millstream.engine.expressions.bounds import may_fail
-from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
-from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Predicate, Rows, evaluate_at, is_null_literal, test_at
+from millstream.engine.expressions.comparison import comparison_core, pair_test
+from millstream.engine.expressions.ir import Call, Case, ColumnRef, Expression, Literal
+from millstream.engine.expressions.kernel import (
+    Compiler,
+    EvaluationContext,
+    Kernel,
+    KernelRows,
+    Predicate,
+    evaluate_at,
+    is_null_literal,
+    test_at,
+)
 from millstream.protocol.values import arrow_functions as pc
 
 
@@ -25,7 +38,7 @@ def build_connective(call: Call, compiler: Compiler) -> Kernel:
     left = compiler.kernel(call.arguments[0])
     others = [(compiler.kernel(operand), may_fail(operand)) for operand in call.arguments[1:]]
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         a = left(rows, context)
         for right, careful in others:
             if not careful:
@@ -40,7 +53,7 @@ def build_connective(call: Call, compiler: Compiler) -> Kernel:
     return kernel
 
 
-def _spread(kernel: Kernel, rows: Rows, context: EvaluationContext, where: Mask, filler: bool) -> Column:
+def _spread(kernel: Kernel, rows: KernelRows, context: EvaluationContext, where: Mask, filler: bool) -> Column:
     """Evaluate where asked; elsewhere put the value that leaves the other side's decision standing."""
     index = np.flatnonzero(where)
     if len(index) == rows.rows:
@@ -77,7 +90,7 @@ def build_not(call: Call, compiler: Compiler) -> Kernel:
     """NOT: NULL stays NULL."""
     inner = compiler.kernel(call.arguments[0])
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         return Column(BOOLEAN, ~column.values, column.valid)
 
@@ -89,7 +102,7 @@ def build_truth_test(call: Call, compiler: Compiler) -> Kernel:
     inner, turn = compiler.kernel(call.arguments[0]), call.function.startswith("is_not_")
     asked = call.function.rsplit("_", 1)[1]
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         if asked == "unknown":
             mask = np.zeros(rows.rows, dtype=np.bool_) if column.valid is None else ~column.valid
@@ -105,7 +118,7 @@ def build_null_test(call: Call, compiler: Compiler) -> Kernel:
     """IS [NOT] NULL."""
     inner, wanted = compiler.kernel(call.arguments[0]), call.function == "is_not_null"
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         valid = inner(rows, context).validity()
         if valid is None:
             return Column(BOOLEAN, np.full(rows.rows, wanted, dtype=np.bool_))
@@ -120,7 +133,7 @@ def connective_predicate(call: Call, compiler: Compiler, wanted: bool) -> Predic
     left = compiler.predicate(call.arguments[0], wanted)
     others = [(compiler.predicate(operand, wanted), may_fail(operand)) for operand in call.arguments[1:]]
 
-    def predicate(rows: Rows, context: EvaluationContext) -> Mask:
+    def predicate(rows: KernelRows, context: EvaluationContext) -> Mask:
         mask = left(rows, context)
         for right, careful in others:
             if careful:
@@ -132,7 +145,7 @@ def connective_predicate(call: Call, compiler: Compiler, wanted: bool) -> Predic
     return predicate
 
 
-def _tested_where_open(all_needed: bool, mask: Mask, right: Predicate, rows: Rows, context: EvaluationContext) -> Mask:
+def _tested_where_open(all_needed: bool, mask: Mask, right: Predicate, rows: KernelRows, context: EvaluationContext) -> Mask:
     """Return the mask with a condition more, which is tested only where it decides."""
     index = np.flatnonzero(mask if all_needed else ~mask)
     if len(index) == 0:
@@ -151,7 +164,7 @@ class _WithOperand:
 
     __slots__ = ("_base", "_operand", "rows")
 
-    def __init__(self, base: Rows, operand: Column) -> None:
+    def __init__(self, base: KernelRows, operand: Column) -> None:
         self._base = base
         self._operand = operand
         self.rows = base.rows
@@ -168,7 +181,7 @@ def _with_shared_operand(call: Call, compiler: Compiler, rewrite: Any) -> Kernel
     first = compiler.kernel(operand)
     inner = compiler.kernel(rewrite(ColumnRef(operand.type, OPERAND)))
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         return inner(_WithOperand(rows, first(rows, context)), context)
 
     return kernel
@@ -203,7 +216,7 @@ def build_in(call: Call, compiler: Compiler) -> Kernel:
 def _set_kernel(operand: Expression, constants: list[Literal], with_null: bool, compiler: Compiler) -> Kernel:
     inner, test = compiler.kernel(operand), _set_test(operand.type, constants)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         mask, valid = test(column), column.validity()
         if with_null:  # not found among the members is unknown, as the NULL may be it
@@ -243,3 +256,139 @@ def _in_scale(type_: DataType, constants: list[Literal]) -> list[int]:
 def has_null_member(call: Call) -> bool:
     """Tell whether an IN list names NULL, so that NOT IN can never be true."""
     return any(is_null_literal(m) for m in call.arguments[1:])
+
+
+Piece = tuple[Index, Column]
+
+
+def assemble(type_: DataType, rows: int, pieces: Sequence[Piece]) -> Column:
+    """Return the column of `rows` rows whose values are given piece by piece; positions no piece names are NULL."""
+    pieces = [p for p in pieces if len(p[0])]
+    if len(pieces) == 1 and len(pieces[0][0]) == rows:
+        return pieces[0][1]
+    if type_.is_arrow:
+        return Column(type_, _assemble_arrow(type_, rows, pieces))
+    values = np.zeros(rows, dtype=numpy_dtype(type_))
+    valid = np.zeros(rows, dtype=np.bool_)
+    for index, column in pieces:
+        values[index] = column.values
+        valid[index] = True if column.valid is None else column.valid
+    return Column(type_, values, None if valid.all() else valid)
+
+
+def _assemble_arrow(type_: DataType, rows: int, pieces: Sequence[Piece]) -> Any:
+    if not pieces:
+        return pa.nulls(rows, arrow_type(type_))
+    place = np.full(rows, -1, dtype=np.int64)
+    start = 0
+    for index, column in pieces:
+        place[index] = np.arange(start, start + len(column))
+        start += len(column)
+    joined = pa.concat_arrays([c.values for _, c in pieces])
+    return joined.take(pa.array(place, mask=place < 0))
+
+
+def build_case(case: Case, compiler: Compiler) -> Kernel:
+    """Build CASE WHEN … THEN … ELSE … END."""
+    branches = [(compiler.predicate(c), compiler.kernel(v)) for c, v in case.branches]
+    return _choose(case.type, branches, compiler.kernel(case.otherwise))
+
+
+def build_if(call: Call, compiler: Compiler) -> Kernel:
+    """Build IF(condition, then, else)."""
+    condition, then, otherwise = call.arguments
+    return _choose(call.type, [(compiler.predicate(condition), compiler.kernel(then))], compiler.kernel(otherwise))
+
+
+def _choose(type_: DataType, branches: list[tuple[Predicate, Kernel]], otherwise: Kernel) -> Kernel:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        remaining: Index = np.arange(rows.rows, dtype=np.int64)
+        pieces: list[Piece] = []
+        for condition, value in branches:
+            if len(remaining) == 0:
+                break
+            mask = test_at(condition, rows, context, remaining)
+            chosen = remaining[mask]
+            if len(chosen):
+                pieces.append((chosen, evaluate_at(value, rows, context, chosen)))
+                remaining = remaining[~mask]
+        if len(remaining) or not pieces:
+            pieces.append((remaining, evaluate_at(otherwise, rows, context, remaining)))
+        return assemble(type_, rows.rows, pieces)
+
+    return kernel
+
+
+def build_coalesce(call: Call, compiler: Compiler) -> Kernel:
+    """Build COALESCE: later arguments only where all earlier ones are NULL."""
+    first, *others = [compiler.kernel(a) for a in call.arguments]
+
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        column = first(rows, context)
+        valid = column.validity()
+        if valid is None or not others:
+            return column
+        pieces: list[Piece] = [(np.flatnonzero(valid), column.filter(valid))]
+        remaining = np.flatnonzero(~valid)
+        for other in others:
+            part = evaluate_at(other, rows, context, remaining)
+            found = part.validity()
+            if found is None:
+                pieces.append((remaining, part))
+                break
+            pieces.append((remaining[found], part.filter(found)))
+            remaining = remaining[~found]
+        return assemble(call.type, rows.rows, pieces)
+
+    return kernel
+
+
+def build_nullif(call: Call, compiler: Compiler) -> Kernel:
+    """Build NULLIF(a, b): NULL where a = b, else a."""
+    left, right = call.arguments
+    first = compiler.kernel(left)
+    equal = comparison_core("=", left, right, compiler)
+
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        column = first(rows, context)
+        # The comparison evaluates `a` once more, so its errors are not taken twice.
+        quiet = EvaluationContext(context.watermark_us)
+        mask, valid = equal(rows, quiet)
+        return without(column, mask if valid is None else mask & valid)
+
+    return kernel
+
+
+def without(column: Column, drop: Mask) -> Column:
+    """Return the column with NULL where `drop` is true."""
+    if not drop.any():
+        return column
+    keep = ~drop
+    if column.type.is_arrow:
+        return Column(column.type, column.values.take(pa.array(np.arange(len(column)), mask=drop)))
+    return Column(column.type, column.values, keep if column.valid is None else column.valid & keep)
+
+
+def build_extreme(call: Call, compiler: Compiler) -> Kernel:
+    """Build GREATEST or LEAST: NULLs are passed over; NaN is the greatest DOUBLE."""
+    kernels = [compiler.kernel(a) for a in call.arguments]
+    better = pair_test(">" if call.function == "greatest" else "<", call.type, call.type)
+
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
+        best = kernels[0](rows, context)
+        for other in kernels[1:]:
+            best = _better_of(best, other(rows, context), better)
+        return best
+
+    return kernel
+
+
+def _better_of(best: Column, other: Column, better: Any) -> Column:
+    take_other = better(other, best)
+    best_valid, other_valid = best.validity(), other.validity()
+    if best_valid is not None:
+        take_other = take_other | ~best_valid
+    if other_valid is not None:
+        take_other = take_other & other_valid
+    pieces = [(np.flatnonzero(~take_other), best.filter(~take_other)), (np.flatnonzero(take_other), other.filter(take_other))]
+    return assemble(best.type, len(best), pieces) if len(best) else null_column(best.type, 0)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.calendar import INT64_MIN
 from millstream.engine.data.column import Column, Mask
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.types import BOOLEAN, DOUBLE, DataType, Kind
 from millstream.engine.expressions.arithmetic import narrow_integers, overflow_reason
 from millstream.engine.expressions.decimals import as_objects, round_scaled, store_decimal
@@ -22,7 +22,7 @@ from millstream.engine.expressions.kernel import (
     Compiler,
     EvaluationContext,
     Kernel,
-    Rows,
+    KernelRows,
     always_null,
     both_valid,
     fail_where,
@@ -34,7 +34,7 @@ def build_absolute(call: Call, compiler: Compiler) -> Kernel:
     """ABS; the least BIGINT has no absolute value."""
     inner, narrow = compiler.kernel(call.arguments[0]), call.type.kind in (Kind.BIGINT, Kind.INTERVAL)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         valid = column.valid
         if narrow and column.bounds()[0] == INT64_MIN:
@@ -48,7 +48,7 @@ def build_sign(call: Call, compiler: Compiler) -> Kernel:
     """SIGN: -1, 0 or 1."""
     inner = compiler.kernel(call.arguments[0])
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         if call.type == DOUBLE:
             return Column(DOUBLE, np.sign(column.values), column.valid)
@@ -122,7 +122,7 @@ def _varying_digits(call: Call, compiler: Compiler) -> Kernel:
     inner, counts = compiler.kernel(call.arguments[0]), compiler.kernel(call.arguments[1])
     source = call.arguments[0].type
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column, digits = inner(rows, context), counts(rows, context)
         values, valid = column.values.copy(), both_valid(column.valid, digits.valid)
         for count in distinct(digits.values):
@@ -165,7 +165,7 @@ def build_float_function(call: Call, compiler: Compiler) -> Kernel:
     compute, undefined, reason = FLOAT_FUNCTIONS[call.function]
     inner = compiler.kernel(call.arguments[0])
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         valid = column.valid if undefined is None else fail_where(context, undefined(column.values), column.valid, reason)
         return Column(DOUBLE, compute(column.values), valid)
@@ -201,7 +201,7 @@ def build_float_pair(call: Call, compiler: Compiler) -> Kernel:
     left, right = (compiler.kernel(a) for a in call.arguments)
     compute = _PAIRS[call.function]
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         a, b = left(rows, context), right(rows, context)
         values, problems = compute(a.values, b.values)
         valid = both_valid(a.valid, b.valid)
@@ -219,7 +219,7 @@ def build_float_test(call: Call, compiler: Compiler) -> Kernel:
     """ISNAN, ISINF, ISFINITE."""
     inner, test = compiler.kernel(call.arguments[0]), _FLOAT_TESTS[call.function]
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         column = inner(rows, context)
         return Column(BOOLEAN, test(column.values), column.valid)
 

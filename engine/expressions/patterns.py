@@ -22,7 +22,7 @@ from millstream.engine.expressions.kernel import (
     Compiler,
     EvaluationContext,
     Kernel,
-    Rows,
+    KernelRows,
     always_null,
     both_valid,
     constant_value,
@@ -127,7 +127,7 @@ def build_pattern(call: Call, compiler: Compiler) -> Kernel:
     except ValueError as error:
         raise TypeProblem(str(error)) from error
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         texts = inner(rows, context)
         return Column(BOOLEAN, mask_from_arrow(test(texts.values)), texts.validity())
 
@@ -145,7 +145,7 @@ def _maker(call: Call, flags: list[Any]) -> Callable[[str], Test]:
 
 
 def _varying_pattern(texts: Kernel, patterns: Kernel, make: Callable[[str], Test]) -> Kernel:
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         text, pattern = texts(rows, context), patterns(rows, context)
         valid: Mask | None = both_valid(text.validity(), pattern.validity())
         mask = np.zeros(rows.rows, dtype=np.bool_)
@@ -179,7 +179,7 @@ def build_regex_replace(call: Call, compiler: Compiler) -> Kernel:
         raise TypeProblem(str(error)) from error
     inner, most = compiler.kernel(call.arguments[0]), None if "g" in letters else 1
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         replaced = pc.replace_substring_regex(inner(rows, context).values, full, replacement, max_replacements=most)
         return Column(TEXT, replaced)
 

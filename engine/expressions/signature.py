@@ -130,7 +130,7 @@ def refuse_argument(name: str, position: int, type_: DataType, wanted: str, hint
 
 
 def expect_count(name: str, types: Sequence[DataType], least: int, most: int | None = None) -> None:
-    """Refuse a call with fewer than `least` or more than `most` arguments (None: no bound)."""
+    """Refuse a call with fewer than `least` or more than `most` arguments (None: no bound): raise TypeProblem."""
     if len(types) < least or (most is not None and len(types) > most):
         wanted = str(least) if most == least else f"at least {least}" if most is None else f"{least} to {most}"
         raise TypeProblem(f"{name.upper()} takes {wanted} argument{'' if wanted == '1' else 's'}, not {len(types)}")

@@ -23,7 +23,7 @@ from millstream.engine.expressions.kernel import (
     Compiler,
     EvaluationContext,
     Kernel,
-    Rows,
+    KernelRows,
     always_null,
     constant_value,
     is_constant,
@@ -138,7 +138,7 @@ def build_string_function(call: Call, compiler: Compiler) -> Kernel:
 
 
 def _arrow_kernel(function: ArrowFunction, inner: Kernel, type_: DataType) -> Kernel:
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         return from_arrow_result(function(inner(rows, context).values), type_)
 
     return kernel
@@ -160,7 +160,7 @@ def row_by_row(function: Callable[..., Any], arguments: tuple[Expression, ...], 
     kernels = [compiler.kernel(a) for a in arguments]
     is_text = type_.kind is Kind.TEXT
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         inputs = [as_list(k(rows, context)) for k in kernels]
         results: list[Any] = []
         problems: dict[str, list[int]] = {}
@@ -214,7 +214,7 @@ def build_join(call: Call, compiler: Compiler) -> Kernel:
     parts = [_text_operand(a, compiler) for a in arguments]
     between = (lambda rows, context: "") if separator is None else _text_operand(separator, compiler)
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         arrays = [p(rows, context) for p in parts]
         if not any(isinstance(a, pa.Array) for a in arrays):
             arrays[0] = pa.array([arrays[0]] * rows.rows, pa.string())
@@ -256,7 +256,7 @@ def _never_all_null(arrays: list[Any]) -> list[Any]:
     return [pc.if_else(missing, "", arrays[0]), *arrays[1:]]
 
 
-def _text_operand(expression: Expression, compiler: Compiler) -> Callable[[Rows, EvaluationContext], Any]:
+def _text_operand(expression: Expression, compiler: Compiler) -> Callable[[KernelRows, EvaluationContext], Any]:
     """Give a constant to Arrow as a scalar, so that it is not repeated for every row."""
     if is_constant(expression):
         scalar = pa.scalar(constant_value(expression), pa.string())

@@ -21,9 +21,9 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions import build
-from millstream.engine.expressions.conditional import Piece, assemble
 from millstream.engine.expressions.ir import Call, Expression, Literal
-from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, Rows, both_valid
+from millstream.engine.expressions.kernel import Compiler, EvaluationContext, Kernel, KernelRows, both_valid
+from millstream.engine.expressions.logic import Piece, assemble
 from millstream.engine.expressions.signature import common_type_of_all, refuse_argument
 
 ROWS_MAX = 16_384  # of one call, so that the time limit means the same for every train
@@ -60,7 +60,7 @@ class UserFunction:
 
 
 def call_user_function(function: UserFunction, arguments: Sequence[Expression]) -> Call:
-    """Return the typed call, arguments cast to the parameters' types."""
+    """Return the typed call, arguments cast to the parameters' types. Raises TypeProblem."""
     if len(arguments) != len(function.parameters):
         wanted = len(function.parameters)
         raise TypeProblem(
@@ -87,7 +87,7 @@ def build_user_function(call: Call, compiler: Compiler) -> Kernel:
     function = call.options[0]
     inner = [compiler.kernel(a) for a in call.arguments]
 
-    def kernel(rows: Rows, context: EvaluationContext) -> Column:
+    def kernel(rows: KernelRows, context: EvaluationContext) -> Column:
         columns = [k(rows, context) for k in inner]
         valid = None
         for column in columns:

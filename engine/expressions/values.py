@@ -66,7 +66,7 @@ def parse_integer(text: str, type_: DataType) -> int:
 
 
 def check_integer(value: int, type_: DataType) -> int:
-    """Return the value when INT or BIGINT holds it."""
+    """Return the value when INT or BIGINT holds it, else raise ValueError."""
     low, high = (INT32_MIN, INT32_MAX) if type_.kind is Kind.INT else (INT64_MIN, INT64_MAX)
     if not low <= value <= high:
         raise ValueError(f"{value} is out of the range of {type_}")
@@ -138,7 +138,7 @@ def parse_date(text: str) -> int:
 
 
 def parse_timestamp(text: str, zone: str | None = None) -> int:
-    """Return the microseconds since 1970 in UTC; text without an offset is local time of `zone` (None: UTC)."""
+    """Return the microseconds since 1970 in UTC; text without an offset is local time of `zone` (None: UTC). Raises ValueError."""
     match = TIMESTAMP_TEXT.fullmatch(text.strip(SPACE))
     if match is None:
         raise ValueError(f"{shortened(text)} is not TIMESTAMP (write YYYY-MM-DDThh:mm:ss, perhaps with an offset)")
@@ -153,7 +153,7 @@ def parse_timestamp(text: str, zone: str | None = None) -> int:
 
 
 def check_timestamp(value: int, shown: object) -> int:
-    """Return the microseconds when a TIMESTAMP holds them (the least int64 is kept free for "no time")."""
+    """Return the microseconds when a TIMESTAMP holds them (the least int64 is kept free for "no time"), else raise ValueError."""
     if not INT64_MIN < value <= INT64_MAX:
         raise ValueError(f"{shortened(str(shown))} is out of the range of TIMESTAMP")
     return value
@@ -193,7 +193,7 @@ def _local_to_utc(value: int, zone: str | None, text: str) -> int:
 
 
 def parse_value(text: str, type_: DataType, zone: str | None = None, *, exact: bool = False) -> Any:
-    """Return the value of any type but LIST in its storage form."""
+    """Return the value of any type but LIST in its storage form; ValueError, with a reason, when the text is none."""
     match type_.kind:
         case Kind.TEXT:
             return text

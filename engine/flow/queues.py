@@ -26,8 +26,65 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.tally import Tally, follow, summed
 from millstream.engine.data.train import Int64Array, Train, concat_trains, empty_train
 from millstream.engine.data.types import Kind
-from millstream.engine.data.watermarks import TIME_MIN, constant_track
-from millstream.engine.flow.log_nodes import LogNode, oldest_arrival, train_of
+from millstream.engine.data.watermarks import TIME_MIN, constant_track, thinned
+
+STEP_BYTES = 16  # a seq and a watermark
+STEPS_KEPT_MAX = 8_192  # of W in a stretch without rows
+MERGES_MAX = 64  # of nodes without rows, until what they say of W is put together
+
+
+class LogNode:
+    """One train in the chain. `readers` have yet to pass it; `cut` once a reader took only a part of it.
+
+    `controls` is 1 for a train without rows that must still be seen: a mark, or W moved (merged ones add up).
+    """
+
+    __slots__ = ("arrival_ns", "bytes", "controls", "cut", "merges", "next", "readers", "rows", "track_bytes", "train")
+
+    def __init__(self, train: Train | None, log: OutputLog | None = None) -> None:
+        self.train = train
+        self.readers = 0
+        self.cut = False
+        self.next: LogNode | None = None
+        self.rows = self.bytes = self.controls = self.merges = self.track_bytes = 0
+        self.arrival_ns: int | None = None
+        if train is None:
+            return
+        self.rows = train.rows
+        if train.rows:
+            self.bytes = train.nbytes() if log is None else log.bytes_of(train)
+            arrival = train.arrival
+            self.arrival_ns = arrival.start if arrival.is_constant else oldest_arrival(train)
+        else:
+            self.bytes = self.track_bytes = STEP_BYTES * train.track.step_count
+            self.controls = int(train.is_mark or train.track.end > train.track.start)
+        if train.tally is not None:
+            self.bytes += train.tally.nbytes()
+
+    def merge(self, following: LogNode) -> None:
+        """Take up the node behind, neither of them having rows. What only says that W moved is put together and thinned now and then."""
+        joined = concat_trains([train_of(self), train_of(following)])
+        self.merges += 1
+        if self.merges >= MERGES_MAX:
+            self.merges = 0
+            joined.track = thinned(joined.track, STEPS_KEPT_MAX)
+        self.train = joined
+        self.controls += following.controls
+        tally = 0 if joined.tally is None else joined.tally.nbytes()
+        self.track_bytes = STEP_BYTES * joined.track.step_count if self.merges == 0 else self.track_bytes + following.track_bytes
+        self.bytes = self.track_bytes + tally
+
+
+def train_of(node: LogNode) -> Train:
+    """Return the train of a node that has one, as all have but the first of a log."""
+    assert node.train is not None
+    return node.train
+
+
+def oldest_arrival(train: Train) -> int:
+    """Return the arrival time of the oldest row, in ns."""
+    return train.arrival.start if train.arrival.is_constant else int(train.arrival.array().min())
+
 
 ROW_OVERHEAD_BYTES = 24  # seq, event time, arrival
 TEXT_BYTES = 24  # a guess, where nothing was seen yet
@@ -218,7 +275,7 @@ def _mergeable(first: LogNode, second: LogNode) -> bool:
 
 
 @dataclass(slots=True)
-class Taken:
+class Portion:
     """A train taken from an edge with its share of the log's counts."""
 
     train: Train
@@ -353,7 +410,7 @@ class Cursor:
                 node = node.next
         return trains
 
-    def take(self, rows_max: int, upto: int | None = None) -> Taken | None:
+    def take(self, rows_max: int, upto: int | None = None) -> Portion | None:
         """Take the next train: at most `rows_max` rows (more where rows share a seq), nothing at or beyond `upto`.
 
         Small trains are joined (up to JOINED_ROWS_MAX, without `upto`), a big one is cut, never past a mark. Without `upto` None
@@ -390,7 +447,7 @@ class Cursor:
                 parts.append(self._nothing(upto))
         if not parts:
             return None
-        return Taken(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
+        return Portion(self._joined(parts, rows, controls, upto), rows, taken_bytes, controls)
 
     def place(self) -> Place:
         """Return where it stands, for `put_back`."""
@@ -409,7 +466,7 @@ class Cursor:
                 node.readers += 1
                 node = node.next
 
-    def _take_alone(self, rows_max: int) -> Taken | None:
+    def _take_alone(self, rows_max: int) -> Portion | None:
         """Take a train that waits by itself and can be taken whole, as most of a quiet stream's can; None where it is not so."""
         with self.log._lock:
             node = self.node.next
@@ -425,7 +482,7 @@ class Cursor:
         self.position = train.hi
         self.rows_taken += rows
         self.controls_taken += node.controls
-        return Taken(train, rows, node.bytes if rows else 0, node.controls)
+        return Portion(train, rows, node.bytes if rows else 0, node.controls)
 
     def _nothing(self, upto: int) -> Train:
         """Return the train that says that nothing came up to `upto`: W stands, and after the end it stays ended."""

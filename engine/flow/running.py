@@ -17,8 +17,7 @@ from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Train
 from millstream.engine.flow.frontier import edge_frontier, interval_end
-from millstream.engine.flow.log_nodes import LogNode
-from millstream.engine.flow.queues import Cursor, OutputLog, Place, Taken
+from millstream.engine.flow.queues import Cursor, LogNode, OutputLog, Place, Portion
 from millstream.engine.language.recipes import Recipe
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.receipts.keepers import Keeper
@@ -56,11 +55,11 @@ class OperatorStatistics:
 
 
 @dataclass(slots=True)
-class Call:
+class OperatorCall:
     """One call under way: its ticket, what it took from each input, and where the inputs stood before."""
 
     ticket: int
-    taken: list[Taken]
+    taken: list[Portion]
     places: list[Place]
 
     @property
@@ -71,10 +70,12 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class RunningOperator:
-    """See the module's text. `queries` counts the queries it serves, `failed` is set once it raised, `held` while its query is paused.
+    """An operator in the network, with its cursors, logs and tickets.
 
-    `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input;
-    `raw` tells that its input rows still are the stream's rows, one by one. `watched` counts the queries that judge late rows across it
+    `queries` counts the queries it serves, `failed` is set once it raised, `held` while its query is paused.
+
+     `external` are the cursors that read logs of streams, by the stream's name. `port_streams` names the streams behind each input; `raw`
+    tells that its input rows still are the stream's rows, one by one. `watched` counts the queries that judge late rows across it
     (branches.py); for them calls are counted from before they take anything until they have been told. `keeper` states what part of the
     input its answers saw, where load may be shed (receipts/keepers.py). `state_bytes` is what its state was when it was last looked at,
     `unseen_bytes` what has passed it since, `bytes_left` tells what a call may still make (memory.py).
@@ -117,7 +118,7 @@ class RunningOperator:
         self.failed = True
         for chain in self.chains:
             chain.dissolve()
-        self.logic = Gone(self.logic.schemas)
+        self.logic = RemovedOperator(self.logic.schemas)
         self.state_bytes = 0
 
     def watch(self, begun: int, done: int) -> None:
@@ -127,7 +128,7 @@ class RunningOperator:
                 self.watch_begun += begun
                 self.watch_done += done
 
-    def begin(self, rows_max: int) -> Call | None:
+    def begin(self, rows_max: int) -> OperatorCall | None:
         """Take one interval of every input, at most `rows_max` rows in all. None when nothing can be taken."""
         with self.lock:
             # `started` moves before anything is taken: see the argument in frontier.py.
@@ -137,16 +138,16 @@ class RunningOperator:
             if taken is None:
                 self.started -= 1
                 return None
-            return Call(self.started - 1, taken, places)
+            return OperatorCall(self.started - 1, taken, places)
 
-    def cut(self, call: Call, seq: int) -> None:
+    def cut(self, call: OperatorCall, seq: int) -> None:
         """Put back what a call took from the arrival number `seq` on, as if it had not been taken; nobody has seen any of it."""
         with self.lock:
             for cursor, place in zip(self.inputs, call.places, strict=True):
                 cursor.put_back(place)
             call.taken = [t for t in (cursor.take(ALL_ROWS, seq) for cursor in self.inputs) if t is not None]
 
-    def _take(self, rows_max: int) -> list[Taken] | None:
+    def _take(self, rows_max: int) -> list[Portion] | None:
         if len(self.inputs) == 1:
             one = self.inputs[0].take(rows_max)
             return None if one is None else [one]
@@ -155,7 +156,7 @@ class RunningOperator:
             return None
         return [t for t in (cursor.take(ALL_ROWS, upto) for cursor in self.inputs) if t is not None]
 
-    def finish(self, call: Call, trains: list[tuple[OutputLog, Train]]) -> list[Appended]:
+    def finish(self, call: OperatorCall, trains: list[tuple[OutputLog, Train]]) -> list[Appended]:
         """Push what the call emitted, at most one train per output, in ticket order; return what was or will be appended."""
         nodes = [(log, LogNode(train, log)) for log, train in trains]
         with self.lock:
@@ -180,7 +181,7 @@ class RunningOperator:
         return max(bound, log.hi)
 
 
-class Gone(Operator):
+class RemovedOperator(Operator):
     """What stands in the place of an operator that has been taken out: no state, and nothing is asked of it any more."""
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
@@ -211,7 +212,7 @@ Left = Callable[[RunningOperator, Train], None]
 
 
 def pass_to_sinks(made: Made, left: Left, failed: Callable[[RunningOperator, Exception], None]) -> Made:
-    """Hand trains from a shared aggregate straight to the sinks that can take them; return the others, for their logs.
+    """Hand trains from a shared aggregate straight to the sinks that can take them. Returns the others, for their logs.
 
     Hundreds of queries' answers need no order each, where nothing stands in between: the sink reads the output alone, nothing waits before
     it, it is neither running nor held (PAUSE). What goes this way is in no log and so in no receipt but the aggregate's. `left` hears of

@@ -26,7 +26,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data import limits
-from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.tally import Part, Tally
@@ -34,7 +34,7 @@ from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.flow.queues import OutputLog
-from millstream.engine.operators.evaluate import context_of
+from millstream.engine.operators.row_operators import context_of
 
 BLOCK_NUMBERS = 1_024
 HISTORY_ROWS = 4_096

@@ -232,7 +232,7 @@ class RowChecks:
 
 
 def finish(columns: Sequence[Column], rows: int, definition: Definition, reasons: Reasons, raw_of: RawOf) -> Coerced:
-    """Check columns that were made some other way, such as by INSERT, and keep the good rows."""
+    """Return the good rows of columns that were made some other way, such as by INSERT, and the refused ones with their reasons."""
     return RowChecks(definition).finish(columns, rows, reasons, raw_of)
 
 

@@ -104,7 +104,10 @@ def is_plain(type_: DataType) -> bool:
 
 
 class PlainColumns:
-    """See the module's text. `order` gives for each column of the stream its type and its place in the batch."""
+    """Columns over the memory of a batch, nothing copied.
+
+    `order` gives for each column of the stream its type and its place in the batch.
+    """
 
     def __init__(self, order: Sequence[tuple[DataType, int]], good: Callable[[Sequence[Column], int], bool]) -> None:
         text = {place for type_, place in order if type_.kind is Kind.TEXT}
@@ -154,7 +157,10 @@ _Plan = tuple[DataType, Any, int, int]
 
 
 class QuickRows:
-    """See the module's text. `time_position` and `unit` are those of the event time, where a column carries it."""
+    """Rows of plain values as columns, nothing converted.
+
+    `time_position` and `unit` are those of the event time, where a column carries it.
+    """
 
     def __init__(self, schema: Schema, time_position: int | None, unit: str | None) -> None:
         self._width = len(schema)

@@ -97,7 +97,7 @@ def open_reader(path: Path, definition: Definition, *, form: str | None = None) 
 
 
 def read_stream(file: BinaryIO, name: str, form: str, definition: Definition) -> Reader:
-    """Read an open binary file (not compressed) of the given format."""
+    """Return what stands in an open binary file (not compressed) of the given format, block by block."""
     return Reader(file, name, form, definition)
 
 

@@ -8,9 +8,9 @@ from millstream.engine.data import types
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName
 from millstream.engine.data.schema import Schema, TimeRule
 from millstream.engine.data.types import DataType, Kind
-from millstream.engine.language.cursor import Cursor
+from millstream.engine.language.cursor import TokenCursor
 from millstream.engine.language.names import did_you_mean
-from millstream.engine.language.syntax import Name
+from millstream.engine.language.statements import Name
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -128,7 +128,7 @@ def _parameter_problem(word: str, type_: DataType, parameters: tuple[int, ...]) 
     return None if parameters[0] <= TIMESTAMP_DIGITS_MAX else f"{word} keeps microseconds, {TIMESTAMP_DIGITS_MAX} digits of a second"
 
 
-class TypeParser(Cursor):
+class TypeParser(TokenCursor):
     """Adds types to the cursor."""
 
     def column_type(self) -> DataType:

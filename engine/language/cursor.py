@@ -9,9 +9,9 @@ from typing import NoReturn, TypeVar
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem
 from millstream.engine.language.dialect import CLAUSE_WORDS, RESERVED, UNITS_US, ExpressionParser, interval_text_us, scale_us
+from millstream.engine.language.limits import check_depth
 from millstream.engine.language.names import did_you_mean, suggest, validate_name
-from millstream.engine.language.size import check_depth
-from millstream.engine.language.syntax import Name, Option, Place
+from millstream.engine.language.statements import Name, Option, Place
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -21,7 +21,7 @@ _NOT_WORDS = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER)
 _CLAUSES = ("WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "EMIT", "WITH", "JOIN", "UNION ALL", "WITHIN", "ON", "FROM")
 
 
-class Cursor(ExpressionParser):
+class TokenCursor(ExpressionParser):
     """The hand that the clause parsers share. `implicit_alias` is the last alias taken without AS, for better messages."""
 
     implicit_alias: Token | None = None

@@ -21,9 +21,10 @@ from millstream.engine.language.statements import (
     CreateStream,
     CreateTable,
     FunctionDefinition,
+    Name,
+    Option,
     Statement,
 )
-from millstream.engine.language.syntax import Name, Option
 from sqlglot.tokenizer_core import TokenType
 
 LIMIT_US = 1_000_000  # unless TIME LIMIT says otherwise

@@ -14,9 +14,8 @@ from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, SyntaxProblem, Unsupported
 from millstream.engine.language.definition_parser import DefinitionParser
 from millstream.engine.language.dialect import Millstream
-from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS
+from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS, check_text, check_tokens
 from millstream.engine.language.recipes import EmitSpec
-from millstream.engine.language.size import check_text, check_tokens
 from millstream.engine.language.statements import (
     ChangeQuery,
     Describe,
@@ -26,7 +25,12 @@ from millstream.engine.language.statements import (
     Fetch,
     InsertSelect,
     InsertValues,
+    Name,
     ObjectKind,
+    Option,
+    OrderItem,
+    Place,
+    Query,
     QueryVerb,
     Record,
     Recorded,
@@ -36,8 +40,8 @@ from millstream.engine.language.statements import (
     ShowWhat,
     Span,
     Statement,
+    WindowClause,
 )
-from millstream.engine.language.syntax import Name, Option, OrderItem, Place, Query, WindowClause
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -180,7 +184,10 @@ def parse_statement(text: str) -> Statement:
 
 
 def parse_placed(text: str) -> tuple[Statement, Place]:
-    """Return the one statement of `text` and where it begins. Its work is bounded (limits.py), whatever the text is."""
+    """Return the one statement of `text` and where it begins.
+
+    Its work is bounded (limits.py), whatever the text is. Raises SyntaxProblem.
+    """
     chunks = list(_chunks(tokenize(text)))
     if not chunks:
         raise SyntaxProblem("there is no statement", line=1, column=1)
@@ -191,14 +198,14 @@ def parse_placed(text: str) -> tuple[Statement, Place]:
 
 
 def placed_in_script(problem: EngineError, place: Place) -> EngineError:
-    """Give an error that names no place that of its statement, where it stands below the first line of a script."""
+    """Return the error; one that names no place has that of its statement, where it stands below the first line of a script."""
     if problem.line is None and place.line > 1:
         problem.line, problem.column = place.line, place.column
     return problem
 
 
 def parse_query(text: str) -> Query:
-    """Return the SELECT that `text` is."""
+    """Return the SELECT that `text` is; SyntaxProblem when it is something else."""
     statement = parse_statement(text)
     if not isinstance(statement, SelectStatement):
         raise SyntaxProblem("expected SELECT", line=1, column=1)

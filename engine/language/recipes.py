@@ -7,6 +7,8 @@ All times in microseconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -118,6 +120,11 @@ class AggregateCall:
     filter: int | None = None
     distinct: bool = False
     options: tuple[Any, ...] = ()
+
+    def moved(self, places: Mapping[int, int] | Sequence[int]) -> AggregateCall:
+        """Return the call over an input in which the column at position p stands at `places[p]`."""
+        condition = None if self.filter is None else places[self.filter]
+        return replace(self, arguments=tuple(places[a] for a in self.arguments), filter=condition)
 
 
 @dataclass(frozen=True, slots=True)

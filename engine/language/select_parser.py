@@ -8,7 +8,7 @@ from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.dialect import CLAUSE_WORDS
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind
-from millstream.engine.language.syntax import (
+from millstream.engine.language.statements import (
     CommonTable,
     FromItem,
     JoinItem,

@@ -8,9 +8,9 @@ from typing import Any
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.column_types import checked_zone
-from millstream.engine.language.cursor import Cursor
+from millstream.engine.language.cursor import TokenCursor
 from millstream.engine.language.recipes import WindowKind
-from millstream.engine.language.syntax import Name, Place, WindowClause
+from millstream.engine.language.statements import Name, Place, WindowClause
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
@@ -36,7 +36,7 @@ class FunctionArguments:
     partition: tuple[exp.Expr, ...] = ()
 
 
-class WindowParser(Cursor):
+class WindowParser(TokenCursor):
     """Adds windows to the cursor."""
 
     # -- [ … ] ----------------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import null_column, with_nulls
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
@@ -19,17 +19,16 @@ from millstream.engine.expressions.compile import compile_predicate
 from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.language.recipes import AsofJoinRecipe, JoinKind
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.evaluate import report_errors
 from millstream.engine.operators.join_keys import KeyColumns
-from millstream.engine.operators.minimum import MinimumWatermark
-from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.outputs import MinimumWatermark, made_train, progress
+from millstream.engine.operators.row_operators import report_errors
 from millstream.engine.operators.running_aggregate import as_train
 
 LEFT, RIGHT = 0, 1
 
 
 class AsofJoin(Operator):
-    """See the module's text."""
+    """For each left row the latest right row of its key at or before its time."""
 
     calls_late = True
     state_fields: tuple[str, ...] = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")

@@ -43,10 +43,10 @@ PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
 
 # Where the logic stands. These take the recipe; those below it the schemas of all inputs, then of the one input, too.
 _OF_ANY_INPUT: dict[type[Recipe], str] = {
-    SelectRecipe: "select:Select",
-    ProjectRecipe: "project:Project",
-    SplitRecipe: "split:Split",
-    UnionRecipe: "union:Union",
+    SelectRecipe: "row_operators:Select",
+    ProjectRecipe: "row_operators:Project",
+    SplitRecipe: "row_operators:Split",
+    UnionRecipe: "row_operators:Union",
 }
 _OF_INPUTS: dict[type[Recipe], str] = {
     JoinRecipe: "join:WindowJoin",
@@ -158,7 +158,7 @@ def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | 
     elif isinstance(recipe, WindowRecipe):
         logic = _build_window(recipe, inputs[0])
     elif isinstance(recipe, SinkRecipe):
-        logic = load("sink:Sink")(recipe, deliver)
+        logic = load("row_operators:Sink")(recipe, deliver)
     elif kind in _OF_ANY_INPUT:
         logic = load(_OF_ANY_INPUT[kind])(recipe)
     elif kind in _OF_INPUTS:

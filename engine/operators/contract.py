@@ -26,7 +26,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, original_rows
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3  # of the classes that a state is made of, and where they stand
 
 
 @dataclass(frozen=True, slots=True)

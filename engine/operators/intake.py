@@ -21,7 +21,7 @@ COPY_BELOW = 2  # a run that has lost this many times what is left of it is copi
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class IntakeResult:
     """What a train brought: W over its interval (it began at `floor`), and the rows that W has passed, in order."""
 
     track: WatermarkTrack
@@ -48,14 +48,14 @@ class Intake:
         """The least event time that waits."""
         return min((int(run.time[0]) for run in self._runs), default=None)
 
-    def take(self, train: Train, out: Emitter) -> Taken:
+    def take(self, train: Train, out: Emitter) -> IntakeResult:
         """Take a train up: rows below W are late (K4); return those that W has passed now, by event time, ties by arrival."""
         floor = max(self.watermark, train.track.start)
         track = minimum_track([train.track], floor)
         timely, late = take_out_late(train, track)
         if late is not None:
             out.late.append((0, late))
-        return Taken(track, floor, self.moved(timely, max(floor, track.end)))
+        return IntakeResult(track, floor, self.moved(timely, max(floor, track.end)))
 
     def moved(self, timely: Train, watermark_us: int) -> BufferedRows:
         """Take rows at or above W and let W move; return what it has passed now, by event time, ties by arrival."""

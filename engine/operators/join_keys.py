@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.errors import TypeProblem
 from millstream.engine.data.keys import KeyEncoder, key_encoder
 from millstream.engine.data.schema import Schema

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import cut_rows
+from millstream.engine.data.arrays import expanded
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
 from millstream.engine.data.keys import key_encoder
-from millstream.engine.data.runs import expanded
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import TIMESTAMP
@@ -30,16 +30,15 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, WindowKind
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.intake import Intake, Taken
+from millstream.engine.operators.intake import Intake, IntakeResult
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.row_clock import RankClock, TimeClock
-from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage
+from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage, RankClock, TimeClock
 from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
 from millstream.engine.windows.vectors import Vectors
 
 
 class OrderedAggregate(Operator):
-    """See the module's text."""
+    """GROUP BY over windows that slide with each row: [RANGE t], [NOW], [ROWS n], [PARTITION BY k ROWS n]."""
 
     calls_late = True
     state_fields: tuple[str, ...] = ("_intake", "_clock", "_cells", "_log", "_finder", "_encoder", "_shown")
@@ -82,7 +81,7 @@ class OrderedAggregate(Operator):
             rows = max(rows, most // self._clock.width)
         cut_rows(train, max(1, rows))
 
-    def _answer(self, train: Train, taken: Taken) -> Train:
+    def _answer(self, train: Train, taken: IntakeResult) -> Train:
         rows = self._added(taken.ready)
         watermark = self._intake.watermark
         last = self._last_instant(taken) if watermark == TIME_MAX else None
@@ -91,7 +90,7 @@ class OrderedAggregate(Operator):
         self._forget(watermark, rows.partition)
         return answer
 
-    def _last_instant(self, taken: Taken) -> int:
+    def _last_instant(self, taken: IntakeResult) -> int:
         """At the end of the stream nothing expires: it stands as at the last event time, or where a clock had moved W (K9)."""
         before = taken.track.last_open
         newest = max(self._finder.newest, int(taken.ready.time[-1]) if len(taken.ready) else TIME_MIN)

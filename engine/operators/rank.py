@@ -18,13 +18,12 @@ from millstream.engine.data.types import BIGINT
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import RankRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.ordering import order_keys
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.top import closing_seqs
+from millstream.engine.operators.top import closing_seqs, order_keys
 
 
 class Rank(Operator):
-    """See the module's text."""
+    """ROW_NUMBER, RANK or DENSE_RANK of each row in its partition, once W has closed that."""
 
     state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_watermark")
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import cut_rows, pause
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import concat_columns
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train

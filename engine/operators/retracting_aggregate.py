@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, OrderColumn
 from millstream.engine.operators.changes import Changes, canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.ordering import order_keys
 from millstream.engine.operators.outputs import made_train, progress
+from millstream.engine.operators.top import order_keys
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 

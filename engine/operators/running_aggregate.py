@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, concat_columns
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import NoKeys, key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
@@ -31,7 +31,7 @@ PANE = 0  # the one pane that holds everything
 
 
 class RunningAggregate(Operator):
-    """See the module's text."""
+    """GROUP BY over all rows so far: EMIT CHANGES, EMIT FINAL at the end of the stream, or EMIT EVERY d."""
 
     state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest", "_folded")
 

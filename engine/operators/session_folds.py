@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.buffered import BufferedRows, buffered
 from millstream.engine.data.column import Column, concat_columns
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
@@ -27,11 +27,11 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake
 from millstream.engine.operators.outputs import flushed_track, made_train, progress, take_out_late
 from millstream.engine.windows.early import moments_after
-from millstream.engine.windows.session_states import Gone, SessionStates
+from millstream.engine.windows.session_states import ClosedStates, SessionStates
 
 
 class FoldedSessions(Operator):
-    """See the module's text."""
+    """GROUP BY over sessions of which only states are kept, not rows."""
 
     calls_late = True
     state_fields: tuple[str, ...] = ("_intake", "_states", "_encoder", "_newest")
@@ -54,7 +54,7 @@ class FoldedSessions(Operator):
         train = inputs[0]
         floor = max(self._intake.watermark, train.track.start)
         track = minimum_track([train.track], floor)
-        parts: list[Gone] = []
+        parts: list[ClosedStates] = []
         timely, below = take_out_late(train, track)
         if below is not None:
             timely = self._one_by_one(timely, below, track, parts, out)
@@ -63,7 +63,7 @@ class FoldedSessions(Operator):
             track = self._flushed(train, track, parts)
         out.emit(self._train_of(train, track, parts))
 
-    def _one_by_one(self, timely: Train, below: Train, track: WatermarkTrack, parts: list[Gone], out: Emitter) -> Train:
+    def _one_by_one(self, timely: Train, below: Train, track: WatermarkTrack, parts: list[ClosedStates], out: Emitter) -> Train:
         """Look at each row below W by itself, as the sessions stood when it came; return the timely rows after the last one."""
         late: list[int] = []
         seqs, marks = timely.seq.array(), track.before(below.seq.array())
@@ -95,7 +95,7 @@ class FoldedSessions(Operator):
         self._states.fold(row, self._live(row), ids, joins_all=True)
         return True
 
-    def _advance(self, ready: BufferedRows, before: int, track: WatermarkTrack, parts: list[Gone]) -> None:
+    def _advance(self, ready: BufferedRows, before: int, track: WatermarkTrack, parts: list[ClosedStates]) -> None:
         """Fold what W has passed and close what it has reached the end of; with EVERY stop at each multiple of d."""
         watermark = self._intake.watermark
         for moment in self._moments(ready, before, track).tolist():
@@ -121,7 +121,7 @@ class FoldedSessions(Operator):
         upto = max(self._newest, track.last_open) if track.end == TIME_MAX else self._intake.watermark
         return moments_after(self._every, -(2**62) if before == TIME_MIN else before + 1, upto, instants)
 
-    def _pass(self, ready: BufferedRows, watermark: int, track: WatermarkTrack, parts: list[Gone]) -> None:
+    def _pass(self, ready: BufferedRows, watermark: int, track: WatermarkTrack, parts: list[ClosedStates]) -> None:
         ids = self._ids(ready)
         closed = self._states.fold(ready, self._live(ready), ids) if len(ready) else None
         expired, unused = self._states.close(watermark)
@@ -153,7 +153,7 @@ class FoldedSessions(Operator):
     def _live(self, rows: BufferedRows) -> npt.NDArray[np.bool_] | None:
         return None if self._recipe.live is None else rows.columns[self._recipe.live].truths()
 
-    def _flushed(self, train: Train, track: WatermarkTrack, parts: list[Gone]) -> WatermarkTrack:
+    def _flushed(self, train: Train, track: WatermarkTrack, parts: list[ClosedStates]) -> WatermarkTrack:
         """An idle flush closes all sessions; W becomes the greatest flushed end (K3, K14)."""
         watermark, seq = self._intake.watermark, train.hi - 1
         start = len(parts)
@@ -169,7 +169,7 @@ class FoldedSessions(Operator):
 
     # Answers -----------------------------------------------------------------------------------------------------------
 
-    def _train_of(self, train: Train, track: WatermarkTrack, parts: list[Gone]) -> Train:
+    def _train_of(self, train: Train, track: WatermarkTrack, parts: list[ClosedStates]) -> Train:
         """Return the sessions, those without a live row left out, by (end, start, first arrival) (K20); early ones at their moment."""
         answers = [self._columns(gone) for gone in parts]
         if not any(len(seqs) for _, _, seqs in answers):
@@ -188,7 +188,7 @@ class FoldedSessions(Operator):
         columns = [c.take(order) for c in columns]
         return made_train(train, self.schemas[0], columns, seqs[order], ends[order] - 1, track)
 
-    def _columns(self, gone: Gone) -> tuple[list[Column], Int64Array, Int64Array]:
+    def _columns(self, gone: ClosedStates) -> tuple[list[Column], Int64Array, Int64Array]:
         live = gone.live > 0
         columns: list[Any] = [*gone.keys, *self._states.cells.answer(gone.states)]
         columns += [Column(TIMESTAMP, gone.begins), Column(TIMESTAMP, gone.ends)]

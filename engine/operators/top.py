@@ -1,4 +1,7 @@
-"""ORDER BY … LIMIT k [WITH TIES] per window: rows wait until W has passed their window's end, then leave in the order asked for."""
+"""ORDER BY … LIMIT k [WITH TIES] per window: rows wait until W has passed their window's end, then leave in the order asked for.
+
+Text is ordered by code point, NaN stands above every number, NULLs where the order says (K13).
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,49 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
+from millstream.engine.data.column import Column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
-from millstream.engine.language.recipes import TopRecipe
+from millstream.engine.language.recipes import OrderColumn, TopRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.ordering import order_keys
 from millstream.engine.operators.outputs import made_train, progress
+from millstream.protocol.values import arrow_functions as pc
+
+
+def rank_values(column: Column) -> Int64Array:
+    """Return integers that are ordered, and equal, as the column's values are; NULLs get 0 and the rest at least 1."""
+    valid = column.validity()
+    if column.type.is_arrow:
+        ranks: Int64Array = (
+            pc.rank(column.values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
+        )
+    else:
+        values = column.values + 0.0 if column.values.dtype == np.float64 else column.values
+        _, place = np.unique(values, return_inverse=True, equal_nan=True)
+        ranks = place.astype(np.int64) + 1
+    return ranks if valid is None else np.where(valid, ranks, 0)
+
+
+def order_keys(columns: Sequence[Column], order: Sequence[OrderColumn]) -> list[Int64Array]:
+    """Return one array of sort keys per ordering column, to be sorted ascending."""
+    keys: list[Int64Array] = []
+    for column, wanted in zip(columns, order, strict=True):
+        ranks = rank_values(column)
+        signed = np.where(ranks == 0, 0, -ranks if wanted.descending else ranks)
+        beyond = np.iinfo(np.int64).min if wanted.nulls_first else np.iinfo(np.int64).max
+        keys.append(np.where(ranks == 0, beyond, signed))
+    return keys
+
 
 PRUNE_ROWS_MIN = 256
 
 
 class Top(Operator):
-    """See the module's text. The last of the partition columns is the window's end; without any, the end of the stream is."""
+    """The first rows of each window in the order asked for.
+
+    The last of the partition columns is the window's end; without any, the end of the stream is.
+    """
 
     state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_watermark")
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask, concat_columns
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
@@ -43,7 +43,7 @@ class WindowAnswer:
 
 
 class WindowAggregate(Operator):
-    """See the module's text."""
+    """GROUP BY over windows made of panes: tumbling, hopping, cumulating; one answer a window and group."""
 
     calls_late = True
     state_fields: tuple[str, ...] = (

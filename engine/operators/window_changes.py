@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, concat_columns
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train

@@ -10,18 +10,18 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.engine.data.arrays import run_sizes, run_starts
 from millstream.engine.data.buffered import BufferedRows, concat_rows, no_rows
 from millstream.engine.data.column import Column
-from millstream.engine.data.runs import run_sizes, run_starts
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.recipes import WindowKind, WindowRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.intake import Intake, Taken, joined_rows
+from millstream.engine.operators.intake import Intake, IntakeResult, joined_rows
 from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.row_clock import RankClock, TimeClock
+from millstream.engine.operators.sliding_events import RankClock, TimeClock
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.vectors import StoredColumns, Vectors
 
@@ -152,7 +152,7 @@ class TimeWindowLog(Operator):
         gone, moments = self._leaving(taken)
         out.emit(log_train(self.schemas[0], train, taken, gone, moments, gone.ordinal))
 
-    def _leaving(self, taken: Taken) -> tuple[BufferedRows, Int64Array]:
+    def _leaving(self, taken: IntakeResult) -> tuple[BufferedRows, Int64Array]:
         """Return the rows that leave now and the instants at which they do."""
         ready = taken.ready
         if len(ready):
@@ -243,7 +243,7 @@ class RowWindowLog(Operator):
 
 
 def log_train(
-    schema: Schema, train: Train, taken: Taken, gone: BufferedRows, moments: Int64Array, ranks: Int64Array, *, by_rank: bool = False
+    schema: Schema, train: Train, taken: IntakeResult, gone: BufferedRows, moments: Int64Array, ranks: Int64Array, *, by_rank: bool = False
 ) -> Train:
     """Return the changes; at one instant (`by_rank`: at one row) what leaves goes first, so that there is never more than the window."""
     ready, track = taken.ready, taken.track

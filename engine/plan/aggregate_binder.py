@@ -14,13 +14,13 @@ from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.expressions.signature import Signature
-from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowSpec
+from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.logical import Aggregate, AggregateItem, Attribute, Node, Project, Role, change_position, unique_names
+from millstream.engine.plan.logical import Aggregate, Attribute, Node, Project, Role, change_position, unique_names
 from millstream.engine.plan.over import COLUMN_STEPS, PendingRank, is_rank, pending_rank, rank_node, refused_over
 from millstream.engine.plan.scope import Scope, located
-from millstream.engine.plan.window_binder import output_time_known
+from millstream.engine.plan.windows import output_time_known
 from sqlglot import exp
 
 # While binding, aggregates and window bounds have positions that no real column has; `finish` gives them their own.
@@ -284,7 +284,7 @@ class AggregateBinder(ExpressionBinder):
         for pending in self.pending:
             arguments = tuple(position(a, "value") for a in pending.arguments)
             condition = position(pending.filter, "condition") if pending.filter is not None else None
-            items.append(AggregateItem(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options))
+            items.append(AggregateCall(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options))
         change = change_position(node.attributes)
         project = self._project(node, columns, names, change)
         retracts = None if change is None else len(columns)

@@ -21,7 +21,7 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.expressions.signature import common_type_of_all
 from millstream.engine.language.recipes import EmitKind, EmitSpec
-from millstream.engine.language.syntax import Name, NamedItem, Option, Place, Query, SelectBody, SelectItem, Star, UnionBody
+from millstream.engine.language.statements import Name, NamedItem, Option, Place, Query, SelectBody, SelectItem, Star, UnionBody
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.from_binder import Environment
 from millstream.engine.plan.logical import (

@@ -19,14 +19,14 @@ from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.limits import JOINED_MAX
 from millstream.engine.language.recipes import JoinKind, WindowKind
-from millstream.engine.language.syntax import CommonTable, FromItem, JoinItem, Name, NamedItem, Query, SubqueryItem
+from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, Query, SubqueryItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
 from millstream.engine.plan.join_conditions import KeyExpressions, analyse, key_type, shifted
 from millstream.engine.plan.logical import Attribute, Attributes, Node, Project, Role, Scan, TableScan, Window, requalified
 from millstream.engine.plan.scope import Scope
-from millstream.engine.plan.window_binder import bind_window, bounds_of
+from millstream.engine.plan.windows import bind_window, bounds_of
 from sqlglot import exp
 
 

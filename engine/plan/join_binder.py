@@ -17,7 +17,7 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
 from millstream.engine.language.recipes import JoinKind, WindowKind, WindowSpec
-from millstream.engine.language.syntax import Place
+from millstream.engine.language.statements import Place
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.join_conditions import Bound, JoinCondition, KeyExpressions, analyse, key_type
 from millstream.engine.plan.logical import (
@@ -35,9 +35,8 @@ from millstream.engine.plan.logical import (
     change_position,
     walk_plan,
 )
-from millstream.engine.plan.window_binder import bounds_of, windowed_times
-from millstream.engine.plan.windows import AT_INSTANT, FORMED_FIRST
-from millstream.engine.windows.calendar_assigners import LONGEST_DAY_US, US_PER_DAY
+from millstream.engine.plan.windows import AT_INSTANT, FORMED_FIRST, bounds_of, windowed_times
+from millstream.engine.windows.assigners import LONGEST_DAY_US, US_PER_DAY
 
 _ROWS_OF = "\x00"  # no name begins with it
 
@@ -58,7 +57,10 @@ def as_scan(node: Node) -> Node:
 
 
 def check_times(root: Node, timeless: frozenset[str]) -> None:
-    """Refuse windows and bounds in time over inputs whose rows have no event time; `timeless` names kept results that have none."""
+    """Refuse windows and bounds in time over inputs whose rows have no event time; `timeless` names kept results that have none.
+
+    Raises Unsupported.
+    """
     for node in walk_plan(root):
         bounded = isinstance(node, Join) and (node.lower_us is not None or node.upper_us is not None)
         if not bounded and not isinstance(node, Window | AsofJoin):

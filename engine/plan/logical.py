@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.ir import ColumnRef, Expression
-from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowSpec
+from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, OrderColumn, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.physical import QueryOptions
 
@@ -150,18 +150,6 @@ class Window(Unary):
     changes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateItem:
-    """One aggregate over columns of the input: canonical name, argument positions, FILTER column, result type."""
-
-    function: str
-    arguments: tuple[int, ...]
-    type: DataType
-    filter: int | None = None
-    distinct: bool = False
-    options: tuple[Any, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate(Unary):
     """GROUP BY. Attributes: the keys, the aggregates, and window_start and window_end when the input is windowed.
@@ -172,7 +160,7 @@ class Aggregate(Unary):
     """
 
     keys: tuple[int, ...]
-    items: tuple[AggregateItem, ...]
+    items: tuple[AggregateCall, ...]
     windowed: bool
     emit: EmitSpec = field(default_factory=EmitSpec)
     retracts: int | None = None
@@ -249,20 +237,11 @@ class Distinct(Unary):
     window: WindowSpec | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OrderKey:
-    """A column to order by."""
-
-    position: int
-    descending: bool = False
-    nulls_first: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Top(Unary):
     """The first `limit` rows of each window in the given order; `with_ties` also those equal to the last."""
 
-    order: tuple[OrderKey, ...]
+    order: tuple[OrderColumn, ...]
     limit: int
     with_ties: bool
     partition: tuple[int, ...]
@@ -273,7 +252,7 @@ class Rank(Unary):
     """Appends one attribute: the number of a row in its partition. That is complete when W reaches column `closing` plus `shift_us`."""
 
     function: str
-    order: tuple[OrderKey, ...]
+    order: tuple[OrderColumn, ...]
     partition: tuple[int, ...]
     closing: int
     shift_us: int = 0

@@ -15,7 +15,6 @@ from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import TEXT
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.recipes import (
-    AggregateCall,
     AggregateRecipe,
     AsofJoinRecipe,
     DistinctRecipe,
@@ -23,7 +22,6 @@ from millstream.engine.language.recipes import (
     EmitSpec,
     JoinRecipe,
     LagRecipe,
-    OrderColumn,
     ProjectRecipe,
     RankRecipe,
     Recipe,
@@ -238,14 +236,14 @@ class _Lowering:
 
     def _aggregate(self, node: Aggregate) -> InputRef:
         if not node.windowed:
-            recipe = AggregateRecipe(node.schema, None, node.keys, self._calls(node), self._emit(node), retracts=node.retracts)
+            recipe = AggregateRecipe(node.schema, None, node.keys, node.items, self._emit(node), retracts=node.retracts)
             return self._made(recipe, node, self.lower(node.input))
         if window_below(node.input) is None:
             raise AssertionError("a windowed aggregate without a window below")
         fused = fuse(node)
         keys = tuple(fused.mapping[k] for k in node.keys)
         spec = self._session_keys(fused.spec, keys)
-        calls = self._calls(node, fused.mapping)
+        calls = tuple(item.moved(fused.mapping) for item in node.items)
         recipe = AggregateRecipe(node.schema, spec, keys, calls, self._emit(node), fused.live)
         return self._made(recipe, node, self.lower(fused.node))
 
@@ -263,22 +261,6 @@ class _Lowering:
             )
         return replace(spec, partition=())
 
-    def _calls(self, node: Aggregate, mapping: dict[int, int] | None = None) -> tuple[AggregateCall, ...]:
-        def moved(position: int) -> int:
-            return position if mapping is None else mapping[position]
-
-        return tuple(
-            AggregateCall(
-                item.function,
-                tuple(moved(a) for a in item.arguments),
-                item.type,
-                None if item.filter is None else moved(item.filter),
-                item.distinct,
-                item.options,
-            )
-            for item in node.items
-        )
-
     def _distinct(self, node: Distinct) -> InputRef:
         return self._made(DistinctRecipe(node.schema, node.window), node, self.lower(node.input))
 
@@ -287,13 +269,11 @@ class _Lowering:
         while isinstance(below, Project | Filter):
             below = below.input
         self._closing.add(id(below))
-        order = tuple(OrderColumn(k.position, k.descending, k.nulls_first) for k in node.order)
-        recipe = TopRecipe(node.schema, order, node.limit, node.with_ties, node.partition)
+        recipe = TopRecipe(node.schema, node.order, node.limit, node.with_ties, node.partition)
         return self._made(recipe, node, self.lower(node.input))
 
     def _rank(self, node: Rank) -> InputRef:
-        order = tuple(OrderColumn(k.position, k.descending, k.nulls_first) for k in node.order)
-        recipe = RankRecipe(node.schema, node.function, order, node.partition, node.closing, node.shift_us)
+        recipe = RankRecipe(node.schema, node.function, node.order, node.partition, node.closing, node.shift_us)
         return self._made(recipe, node, self.lower(node.input))
 
     def _lag(self, node: Lag) -> InputRef:

@@ -13,9 +13,10 @@ from millstream.engine.data.errors import TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
+from millstream.engine.language.recipes import OrderColumn
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.logical import Attribute, Attributes, Lag, Node, OrderKey, Project, Rank, Role, change_position, passing
+from millstream.engine.plan.logical import Attribute, Attributes, Lag, Node, Project, Rank, Role, change_position, passing
 from millstream.engine.plan.scope import Scope
 from sqlglot import exp
 
@@ -98,7 +99,7 @@ def rank_node(node: Node, pending: PendingRank) -> Node:
     def position(e: Expression) -> int:
         return e.position if isinstance(e, ColumnRef) else width + extra.index(e)
 
-    order = tuple(OrderKey(position(key), descending, first) for key, descending, first in pending.order)
+    order = tuple(OrderColumn(position(key), descending, first) for key, descending, first in pending.order)
     made: Node = ranked(below, pending.function, tuple(position(e) for e in pending.partition), order)
     if not extra:
         return made
@@ -107,7 +108,7 @@ def rank_node(node: Node, pending: PendingRank) -> Node:
     return Project(attributes=attributes, input=made, expressions=tuple(made.attributes[i].reference(i) for i in kept))
 
 
-def ranked(node: Node, function: str, partition: tuple[int, ...], order: tuple[OrderKey, ...]) -> Rank:
+def ranked(node: Node, function: str, partition: tuple[int, ...], order: tuple[OrderColumn, ...]) -> Rank:
     """Return the Rank node; the bounds of the windows below always part rows."""
     bounds = tuple(i for i, a in enumerate(node.attributes) if a.role in _BOUNDS)
     whole = tuple(dict.fromkeys((*partition, *bounds)))

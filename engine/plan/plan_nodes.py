@@ -16,28 +16,15 @@ from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
-from millstream.engine.language.recipes import EmitSpec, JoinKind
-from millstream.engine.language.syntax import Name, NamedItem, Place
+from millstream.engine.language.recipes import EmitSpec, JoinKind, OrderColumn
+from millstream.engine.language.statements import Name, NamedItem, Place
 from millstream.engine.plan.aggregate_binder import AggregateBinder, contains_aggregate
 from millstream.engine.plan.binder import united
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import Environment, bind_named, windowed
 from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
 from millstream.engine.plan.join_conditions import Bound
-from millstream.engine.plan.logical import (
-    Attribute,
-    Distinct,
-    Hints,
-    Lag,
-    Node,
-    OrderKey,
-    Role,
-    Split,
-    Top,
-    Window,
-    change_position,
-    requalified,
-)
+from millstream.engine.plan.logical import Attribute, Distinct, Hints, Lag, Node, Role, Split, Top, Window, change_position, requalified
 from millstream.engine.plan.over import RANKS, ranked
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.steps import (
@@ -51,8 +38,7 @@ from millstream.engine.plan.steps import (
     split_conditions,
     window_of,
 )
-from millstream.engine.plan.window_binder import bind_window, windowed_times
-from millstream.engine.plan.windows import PER_WINDOW
+from millstream.engine.plan.windows import PER_WINDOW, bind_window, windowed_times
 from sqlglot import exp
 
 
@@ -370,11 +356,11 @@ class NodeReader:
         limit = fields.integer("limit")
         return Top(attributes=node.attributes, input=node, order=tuple(order), limit=limit, with_ties=ties, partition=partition)
 
-    def _order(self, fields: Fields, scope: Scope) -> list[OrderKey]:
+    def _order(self, fields: Fields, scope: Scope) -> list[OrderColumn]:
         order = []
         for item in self._parsed(fields.text("order_by"), fields.at("order_by"), parse_order):
             position = self._position(item.expression, fields.at("order_by"), scope)
-            order.append(OrderKey(position, item.descending, item.nulls_first))
+            order.append(OrderColumn(position, item.descending, item.nulls_first))
         return order
 
     def _rank(self, fields: Fields, outer: bool) -> Node:

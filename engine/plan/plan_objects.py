@@ -17,7 +17,7 @@ from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupp
 from millstream.engine.language.names import validate_name
 from millstream.engine.language.parse import parse_emit
 from millstream.engine.language.recipes import EmitKind, EmitSpec
-from millstream.engine.language.syntax import Option
+from millstream.engine.language.statements import Option
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.from_binder import Environment
 from millstream.engine.plan.logical import LogicalQuery, Node, TableScan

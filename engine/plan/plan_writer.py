@@ -11,11 +11,10 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.expressions.values import format_timestamp
-from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
+from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, JoinKind, WindowKind
 from millstream.engine.plan.join_binder import moved
 from millstream.engine.plan.logical import (
     Aggregate,
-    AggregateItem,
     AsofJoin,
     Attributes,
     Distinct,
@@ -202,7 +201,7 @@ class _Writer:
         names = [a.name for a in node.attributes[len(node.keys) :]]
         plan["aggregates"] = [self._item(n, item, texts) for n, item in zip(names, node.items, strict=False)]
 
-    def _item(self, name: str, item: AggregateItem, texts: list[str]) -> list[str]:
+    def _item(self, name: str, item: AggregateCall, texts: list[str]) -> list[str]:
         argument = ", ".join([*(texts[a] for a in item.arguments), *(_option_text(o) for o in item.options)]) or "*"
         if item.distinct:
             argument = f"DISTINCT {argument}"

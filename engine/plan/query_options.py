@@ -34,7 +34,7 @@ from millstream.engine.language.recipes import (
     UnionRecipe,
     WindowKind,
 )
-from millstream.engine.language.syntax import Option, Place
+from millstream.engine.language.statements import Option, Place
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.logical import Node, RelationToStream, Scan, Window, walk_plan

@@ -9,7 +9,7 @@ from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.data.types import TEXT, Kind
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
-from millstream.engine.language.syntax import OrderItem, Place, Query, SelectBody, SelectItem, Star
+from millstream.engine.language.statements import OrderItem, Place, Query, SelectBody, SelectItem, Star
 from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import BoundFrom, Environment, FromBinder, QueryBinder
@@ -39,8 +39,7 @@ from millstream.engine.plan.steps import (
     window_of,
 )
 from millstream.engine.plan.text import window_text
-from millstream.engine.plan.window_binder import windowed_times
-from millstream.engine.plan.windows import PER_WINDOW
+from millstream.engine.plan.windows import PER_WINDOW, windowed_times
 from sqlglot import exp
 
 ALL_ROWS = 1 << 62  # a limit that is none: ORDER BY alone, where the rows are finite

@@ -11,15 +11,14 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import Expression, Literal
-from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
-from millstream.engine.language.syntax import Place
+from millstream.engine.language.recipes import EmitKind, EmitSpec, OrderColumn, WindowKind, WindowSpec
+from millstream.engine.language.statements import Place
 from millstream.engine.plan.aggregate_binder import AggregateBinder, projected
 from millstream.engine.plan.logical import (
     Aggregate,
     Attribute,
     Filter,
     Node,
-    OrderKey,
     Project,
     RelationToStream,
     Role,
@@ -120,7 +119,7 @@ def top_of(node: Node, outputs: list[Output], order: list[OrderBy], limit: int, 
             else "write a window after the stream's name, or FETCH SELECT for one answer now",
         )
     columns = list(outputs)
-    keys = tuple(OrderKey(_column_for(k.expression, columns), k.descending, k.nulls_first) for k in order)
+    keys = tuple(OrderColumn(_column_for(k.expression, columns), k.descending, k.nulls_first) for k in order)
     partition = tuple(_column_for(node.attributes[i].reference(i), columns) for i in windows)
     inner = project_to(node, columns, keep_roles=True)
     top = Top(attributes=inner.attributes, input=inner, order=keys, limit=limit, with_ties=with_ties, partition=partition)

@@ -1,4 +1,7 @@
-"""Joining a window in FROM with the aggregate above it: the window's node goes, its bounds become the aggregate's (K17).
+"""Windows in a plan: a window as written to a WindowSpec over an item's attributes, and the window joined with the aggregate above it
+(K17).
+
+The window's node goes, its bounds become the aggregate's.
 
 Between the two stand filters and projections. Over a RANGE window a filter may act before or after the window is formed, the answer is
 the same; in a ROWS window or a session a row that WHERE drops keeps its place, so the condition becomes a column `live`.
@@ -8,13 +11,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millstream.engine.data.errors import Unsupported
+from millstream.engine.data.errors import InvalidDefinition, TypeProblem, UnknownName, Unsupported
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.types import BOOLEAN
+from millstream.engine.data.types import BOOLEAN, TEXT, TIMESTAMP
 from millstream.engine.expressions import build
-from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
+from millstream.engine.expressions.build import text_constant
+from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.language.column_types import checked_zone
+from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.recipes import WindowKind, WindowSpec
-from millstream.engine.plan.logical import Aggregate, Attribute, Filter, Node, Project, Window
+from millstream.engine.language.statements import Place, WindowClause
+from millstream.engine.plan.catalog import TimeOffset
+from millstream.engine.plan.expression_binder import ExpressionBinder
+from millstream.engine.plan.logical import Aggregate, Attribute, Attributes, Filter, Node, Project, Role, Window, change_position
+from millstream.engine.plan.scope import Scope
+from sqlglot import exp
 
 # The extent depends on which rows there are, so that WHERE and joins must not come first (K17).
 FORMED_FIRST = (WindowKind.ROWS, WindowKind.SESSION)
@@ -103,3 +114,106 @@ def _project(node: Project) -> Fused:
     live = None if below.live is None else carried(below.live)
     projected = Project(attributes=tuple(attributes), input=below.node, expressions=tuple(expressions), hints=node.hints)
     return Fused(projected, mapping, replace(below.spec, partition=partition), live)
+
+
+def _at(place: Place) -> dict[str, int]:
+    return {"line": place.line, "column": place.column}
+
+
+def bind_window(clause: WindowClause, node: Node, qualifier: str | None) -> Window:
+    """Return the Window node over `node`; its attributes are those of the item, window_start and window_end."""
+    if change_position(node.attributes) is not None:
+        raise Unsupported(
+            "a window over a change log is not supported",
+            hint="give the aggregate inside a window, or EMIT FINAL",
+            **_at(clause.place),  # type: ignore[arg-type]
+        )
+    _check_descriptor(clause, node.attributes)
+    spec = window_spec(clause, node.attributes)
+    return Window(attributes=node.attributes + bounds_of(qualifier), input=node, spec=spec)
+
+
+def bounds_of(qualifier: str | None) -> Attributes:
+    """Return the attributes window_start and window_end of a windowed item."""
+    return (
+        Attribute("window_start", TIMESTAMP, False, qualifier, role=Role.WINDOW_START),
+        Attribute("window_end", TIMESTAMP, False, qualifier, role=Role.WINDOW_END),
+    )
+
+
+def window_spec(clause: WindowClause, attributes: Attributes) -> WindowSpec:
+    """Return the window's numbers; partition keys must be columns."""
+    zone = checked_zone(clause.zone) if clause.zone is not None else None
+    offset = clause.offset_us % clause.slide_us if clause.slide_us and zone is None else clause.offset_us
+    return WindowSpec(
+        clause.kind,
+        range_us=clause.range_us,
+        slide_us=clause.slide_us,
+        offset_us=offset,
+        zone=None if zone == "UTC" else zone,
+        slide_within=clause.slide_within,
+        rows=clause.rows,
+        rows_slide=clause.rows_slide,
+        partition=tuple(_partition_key(key, attributes) for key in clause.partition),
+        gap_us=clause.gap_us,
+        max_us=clause.max_us,
+        from_us=_landmark(clause),
+        state_rows_max=clause.state_rows_max,
+    )
+
+
+def _partition_key(key: exp.Expr, attributes: Attributes) -> int:
+    bound = ExpressionBinder(Scope(attributes)).bind(key)
+    if not isinstance(bound, ColumnRef):
+        raise Unsupported("PARTITION BY takes columns", hint="compute the key in a derived table")
+    return bound.position
+
+
+def _landmark(clause: WindowClause) -> int | None:
+    if clause.landmark is None:
+        return None
+    bound = ExpressionBinder(Scope(())).bind(clause.landmark)
+    if isinstance(bound, Literal) and bound.type == TEXT:
+        bound = text_constant(bound.value, TIMESTAMP)
+    if not isinstance(bound, Literal) or bound.type != TIMESTAMP or bound.value is None:
+        raise TypeProblem("LANDMARK FROM takes a constant TIMESTAMP", **_at(clause.place))  # type: ignore[arg-type]
+    return int(bound.value)
+
+
+def _check_descriptor(clause: WindowClause, attributes: Attributes) -> None:
+    """The time column that a window function names must be the item's event time."""
+    name = clause.descriptor
+    if name is None:
+        return
+    found = next((a for a in attributes if a.name == name.text), None)
+    place = _at(name.place)
+    if found is None:
+        hint = did_you_mean(name.text, [a.name for a in attributes])
+        raise UnknownName(f"there is no column {name.text}", hint=hint, token=name.text, **place)
+    if found.time is None or (found.time.least_us, found.time.most_us) != (0, 0):
+        times = [a.name for a in attributes if a.time is not None and (a.time.least_us, a.time.most_us) == (0, 0)]
+        hint = f"it is {times[0]}" if times else "the stream takes its time from arrival; leave the descriptor out"
+        raise InvalidDefinition(f"{name.text} is not the event time", hint=hint, token=name.text, **place)
+
+
+def windowed_times(window: Window) -> Attributes:
+    """Return the attributes of rows that a window gives by itself, with what is known of their times.
+
+    Rows of hopping and cumulating windows leave at once and keep their event time, which lies within the window. Rows of a session
+    come when it closes, when their own time is long past.
+    """
+    spec, width = window.spec, len(window.input.attributes)
+    if spec.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE):
+        return tuple(replace(a, time=None) for a in window.attributes)
+    start, end = window.attributes[width : width + 2]
+    known = spec.zone is None  # a local day may have 25 hours
+    bounds = (
+        replace(start, time=TimeOffset(1 - spec.range_us, 0) if known else None),
+        replace(end, time=TimeOffset(1, spec.range_us) if known else None),
+    )
+    return window.input.attributes + bounds
+
+
+def output_time_known(spec: WindowSpec) -> bool:
+    """Windows whose result rows carry the event time window_end - 1 µs, and whose size is fixed."""
+    return spec.kind in (WindowKind.HOPPING,) and spec.zone is None

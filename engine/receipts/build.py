@@ -57,7 +57,7 @@ class _LayerCounts:
 
 
 class SharedKeeper:
-    """See the module's text."""
+    """Of a shared aggregate: counts items by pane and layer, and answers for each query's output."""
 
     def __init__(self, logic: SharedAggregate) -> None:
         self._logic = logic

@@ -15,12 +15,12 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.tally import Part, RowShares, Tally, merged, paired, shares_of
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.receipts.spans import Bounds, Span
+from millstream.engine.receipts.spans import AnswerSpan, Bounds
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -143,9 +143,9 @@ class PassOn:
 
 
 class WindowKeeper:
-    """Of an operator that answers by windows. See the module's text."""
+    """Of an operator that answers by windows: says of each answer how many rows its window was offered and how many it saw."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: AnswerSpan) -> None:
         self._span = span
         self._counts: list[IntervalCounts] = []  # of each lineage
         self._watermark = TIME_MIN
@@ -225,7 +225,7 @@ class WindowKeeper:
 class LimitKeeper(WindowKeeper):
     """Of LIMIT per window: rows that have receipts keep those of their window; others are rows of the stream, counted like any window's."""
 
-    def __init__(self, span: Span, window: tuple[int, int]) -> None:
+    def __init__(self, span: AnswerSpan, window: tuple[int, int]) -> None:
         super().__init__(span)
         self._columns = window
         self._known: dict[tuple[int, int], tuple[float, int, int]] = {}

@@ -16,7 +16,7 @@ Int64Array = npt.NDArray[np.int64]
 Bounds = tuple[Int64Array, Int64Array]
 
 
-class Span(Protocol):
+class AnswerSpan(Protocol):
     """Cells of event time, and the cells of each answer. `drops_late`: a row below W is in no window at all, however many are open."""
 
     drops_late: bool
@@ -177,7 +177,7 @@ class Everything:
         return grain_us > 1 and self._end is not None
 
 
-def span_of(recipe: AggregateRecipe, oldest_us: Callable[[], int | None]) -> Span | None:
+def span_of(recipe: AggregateRecipe, oldest_us: Callable[[], int | None]) -> AnswerSpan | None:
     """Return what the answers of an aggregate are given from; None for a change log, whose rows belong to no one window."""
     if recipe.emit.kind is EmitKind.CHANGES or recipe.retracts is not None or recipe.emit.instants:
         return None

@@ -29,7 +29,7 @@ Verdict = tuple[frozenset[str], Train]  # the streams that a late row may come f
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class BranchPlace:
     """One place: an operator's input, and an output where those of the operator have windows of their own. `reached`: seqs it took."""
 
     running: RunningOperator
@@ -65,7 +65,7 @@ class Place:
 class Branches:
     """The places of one query at which rows of its streams end as such. `observe` after each of their calls, then `settle`."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[BranchPlace]) -> None:
         self.places = list(places)
         self._late: dict[int, Verdict] = {}
         self._partly: dict[int, frozenset[str]] = {}
@@ -82,7 +82,7 @@ class Branches:
                 if place.running is running:
                     self._note(place, inputs[place.port], out)
 
-    def _note(self, place: Place, train: Train, out: Emitter) -> None:
+    def _note(self, place: BranchPlace, train: Train, out: Emitter) -> None:
         streams = place.running.port_streams[place.port]
         seqs = train.seq.array()
         for rows in place.late_rows(out):
@@ -125,11 +125,11 @@ def branches_of(operators: Iterable[RunningOperator], outputs: dict[OperatorId, 
     `outputs` are the query's own outputs of operators that serve several queries.
     """
     known = {running.id: running for running in operators}
-    places: list[Place] = []
+    places: list[BranchPlace] = []
     for running in known.values():
         for port, cursor in enumerate(running.inputs):
             if _ends_here(running, cursor):
-                places.extend(Place(running, port, output) for output in outputs.get(running.id) or (None,))
+                places.extend(BranchPlace(running, port, output) for output in outputs.get(running.id) or (None,))
     met = Counter(stream for place in places for stream in place.running.port_streams[place.port])
     places = [p for p in places if any(met[stream] > 1 for stream in p.running.port_streams[p.port])]
     return Branches(places) if any(p.running.logic.calls_late for p in places) else None

@@ -17,11 +17,10 @@ from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.train import Train
 from millstream.engine.data.work import ChainReceipt, ChainRuns, EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.engine.flow.frontier import is_blocked
-from millstream.engine.flow.log_nodes import LogNode
-from millstream.engine.flow.queues import Cursor, Taken
-from millstream.engine.flow.running import ALL_ROWS, Appended, Call, Made, RunningOperator, emitted, pass_to_sinks
+from millstream.engine.flow.queues import Cursor, LogNode, Portion
+from millstream.engine.flow.running import ALL_ROWS, Appended, Made, OperatorCall, RunningOperator, emitted, pass_to_sinks
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.sink import Sink
+from millstream.engine.operators.row_operators import Sink
 from millstream.engine.runtime.network import Network
 from millstream.engine.runtime.side_rows import pass_side_rows, settle_watchers, tell_watchers
 
@@ -127,7 +126,9 @@ class Executor:
         running.counted.add(counts.rows_in, counts.rows_out, cost)
         return counts.receipt(cost)
 
-    def _run_call(self, running: RunningOperator, call: Call, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]) -> bool:
+    def _run_call(
+        self, running: RunningOperator, call: OperatorCall, counts: StepCounts, clock_ns: Clock, emissions: list[Emission]
+    ) -> bool:
         """Run a call, cut where it is too much at once; return whether all that it had taken was done."""
         whole = True
         while True:
@@ -292,7 +293,7 @@ class StepCounts:
         """Rows put out on all outputs."""
         return sum([c[0] for c in self._out.values()])
 
-    def taken(self, call: Call) -> None:
+    def taken(self, call: OperatorCall) -> None:
         """Add what a call took."""
         for sums, taken in zip(self._in, call.taken, strict=True):
             _add(sums, taken)
@@ -320,7 +321,7 @@ class StepCounts:
         return StepReceipt(running.id, consumed, produced, cost_ns, measured, blocked)
 
 
-def _add(sums: list[int], item: Taken | LogNode) -> None:
+def _add(sums: list[int], item: Portion | LogNode) -> None:
     sums[0] += item.rows
     sums[1] += item.bytes
     sums[2] += item.controls

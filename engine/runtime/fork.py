@@ -19,8 +19,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train, empty_train
 from millstream.engine.data.watermarks import TIME_MAX, jump_track
-from millstream.engine.flow.log_nodes import LogNode
-from millstream.engine.flow.queues import Cursor, OutputLog
+from millstream.engine.flow.queues import Cursor, LogNode, OutputLog
 from millstream.engine.flow.running import ALL_ROWS, RunningOperator, emitted
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, Recipe, SinkRecipe, WindowRecipe
 from millstream.engine.operators.build import build_operator, kind_of

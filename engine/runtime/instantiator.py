@@ -22,7 +22,7 @@ from millstream.engine.receipts.build import keeper_for, lineages_of
 from millstream.engine.runtime.blueprint import Blueprint
 from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
 from millstream.engine.sharing.registry import Key, Port, Registry, Shared, Subscription, Wire
-from millstream.engine.synopses.answers import Shown
+from millstream.engine.synopses.answers import OutputColumns
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 NS_PER_US = 1_000
@@ -173,9 +173,9 @@ class Instantiator:
             return self._add(node, [self._visit(child, class_node) for child in node.inputs], class_node, None)
         picks = _picked(node)
         if picks is not None and self._is_carried(picks[0]):
-            return self._aggregated(picks[0], class_node, Shown(node.recipe.schema, picks[1]))
+            return self._aggregated(picks[0], class_node, OutputColumns(node.recipe.schema, picks[1]))
         if self._is_carried(node):
-            return self._aggregated(node, class_node, Shown(node.recipe.schema))
+            return self._aggregated(node, class_node, OutputColumns(node.recipe.schema))
         inputs = [self._visit(child, class_node) for child in node.inputs]
         if self._history and isinstance(node.recipe, AggregateRecipe):
             return self._add(node, inputs, class_node, None)  # its windows begin where those of others do not
@@ -199,7 +199,7 @@ class Instantiator:
             return False
         return not any(self._source(leaf.stream).flushes for leaf in leaves(node))
 
-    def _aggregated(self, node: PhysicalNode, class_node: ClassNode, shown: Shown) -> list[Port]:
+    def _aggregated(self, node: PhysicalNode, class_node: ClassNode, shown: OutputColumns) -> list[Port]:
         """Subscribe to a running synopsis of the same rows by the same keys, or begin one."""
         assert self._merging is not None
         recipe, child = without_picks(node)

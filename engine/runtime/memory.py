@@ -51,9 +51,11 @@ class Use:
 
 
 class Memory:
-    """See the module's text. `query_bytes_max` bounds queries that say nothing themselves, `server_bytes_max` all together.
+    """How much queries may hold in queues and state.
 
-    `pressed` are the streams whose publishers should wait, `total_bytes` is what was held at the last look, with what state has grown by
+    `query_bytes_max` bounds queries that say nothing themselves, `server_bytes_max` all together.
+
+     `pressed` are the streams whose publishers should wait, `total_bytes` is what was held at the last look, with what state has grown by
     since, `ended` counts the queries that a bound has ended.
     """
 

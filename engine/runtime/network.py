@@ -25,9 +25,8 @@ from millstream.engine.flow.accounts import StreamAccount, StreamLedger
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.relations import TableContent, change_schema
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.flow.shed_logs import ShedLogs
 from millstream.engine.flow.shedding import ShedKey, ShedLog, Utilities, UtilityOrder
-from millstream.engine.flow.sources import Ingested, Ingress, Reservation, Source
+from millstream.engine.flow.sources import Ingested, Ingress, Reservation, ShedLogs, Source
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.plan.physical import PhysicalQuery, ShedBy
 from millstream.engine.runtime.blueprint import Blueprint, RunningQuery
@@ -37,14 +36,14 @@ from millstream.engine.runtime.instantiator import Ids, Instantiator
 from millstream.engine.runtime.memory import Memory
 from millstream.engine.sharing.registry import Port, Registry, Shared, counts_of
 from millstream.engine.sharing.splicing import ChoosePeriods, regroup, take_out_of_force
-from millstream.engine.synopses.lateness import LateRule
+from millstream.engine.synopses.answers import LateRule
 
 Deliver = Callable[[Train], None]
 DEFAULT_CLASS_NODE = ClassNode(ClassId(0), "default")
 
 
 class Network:
-    """See the module's text. `sharing` lets a new query use running operators of equal recipe over equal inputs.
+    """Streams, running queries and what connects them. `sharing` lets a new query use running operators of equal recipe over equal inputs.
 
     `seed` decides which rows are shed; `sheds_when_full`: a class that may be shed also is when its own log fills up.
     """

@@ -98,11 +98,7 @@ def without_picks(node: PhysicalNode) -> tuple[AggregateRecipe, InputRef]:
 
 def moved(recipe: AggregateRecipe, places: Sequence[int]) -> AggregateRecipe:
     """Return the aggregate over an input whose columns stand at other places."""
-    aggregates = tuple(
-        replace(call, arguments=tuple(places[a] for a in call.arguments), filter=None if call.filter is None else places[call.filter])
-        for call in recipe.aggregates
-    )
-    return replace(recipe, keys=tuple(places[k] for k in recipe.keys), aggregates=aggregates)
+    return replace(recipe, keys=tuple(places[k] for k in recipe.keys), aggregates=tuple(call.moved(places) for call in recipe.aggregates))
 
 
 def leaves(node: PhysicalNode) -> Iterator[SourceNode]:

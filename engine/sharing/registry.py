@@ -15,7 +15,7 @@ from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.flow.sources import Source
 from millstream.engine.language.recipes import AggregateRecipe, Recipe
-from millstream.engine.synopses.answers import Shown
+from millstream.engine.synopses.answers import OutputColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Subscription:
 
     running: RunningOperator
     recipe: AggregateRecipe
-    shown: Shown
+    shown: OutputColumns
     log: OutputLog
     port: int | None = None
     history: bool = False

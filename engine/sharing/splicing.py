@@ -14,7 +14,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
 from millstream.engine.sharing.registry import Subscription
-from millstream.engine.synopses.lateness import LateRule
+from millstream.engine.synopses.answers import LateRule
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 

@@ -31,7 +31,7 @@ Counter = tuple[int, int, int]  # rows, event time and ordinal of the first
 Counters = dict[Any, Counter]
 
 
-class Frequencies(Synopsis):
+class FrequencyCounters(Synopsis):
     """Counters, and fewer than BLOCK values that have not been counted yet."""
 
     __slots__ = ("counters", "counters_max", "waiting", "waiting_rows")
@@ -125,16 +125,16 @@ class FrequentValues(SynopsisKind):
             return np.asarray(column.values.to_numpy(zero_copy_only=False), dtype=np.object_)
         return np.asarray(column.values) if column.type.is_wide else key_bits(column)
 
-    def empty(self) -> Frequencies:
+    def empty(self) -> FrequencyCounters:
         """Return no counters."""
-        return Frequencies(self._counters)
+        return FrequencyCounters(self._counters)
 
-    def answers(self, type_: DataType, groups: Sequence[Sequence[Frequencies]]) -> Column:
+    def answers(self, type_: DataType, groups: Sequence[Sequence[FrequencyCounters]]) -> Column:
         """Return the lists, the most frequent value first; NULL without a value."""
         lists = [self._answer(panes) for panes in groups]
         return Column(type_, pa.array(lists, type=arrow_type(type_)))
 
-    def _answer(self, panes: Sequence[Frequencies]) -> list[Any] | None:
+    def _answer(self, panes: Sequence[FrequencyCounters]) -> list[Any] | None:
         whole: Counters = dict(panes[0].counters) if panes else {}
         for pane in panes[1:]:
             merge_into(whole, pane.counters.items())

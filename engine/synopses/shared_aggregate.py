@@ -21,10 +21,18 @@ from millstream.engine.data.watermarks import WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateCall, AggregateRecipe, EmitKind, WindowKind, WindowSpec
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.window_aggregate import WindowAggregate
-from millstream.engine.synopses.answers import Answer, Member, Shown, answer_train
-from millstream.engine.synopses.frames import Due, Frame, Frames, common_step
-from millstream.engine.synopses.held import Held, layer_held
-from millstream.engine.synopses.lateness import LateRule, border_crossings, late_frames, run_late, told_late
+from millstream.engine.synopses.answers import (
+    Answer,
+    LateRule,
+    Member,
+    OutputColumns,
+    answer_train,
+    border_crossings,
+    late_frames,
+    run_late,
+    told_late,
+)
+from millstream.engine.synopses.frames import Due, Frame, Frames, HeldSpan, common_step, layer_held
 from millstream.engine.synopses.pane_layers import Layer, LayeredPaneTable, LivePanes, VisiblePanes, new_layer
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.early import EmptyWindows, empty_answer
@@ -44,7 +52,7 @@ class _Kept:
 
 
 class SharedAggregate(WindowAggregate):
-    """See the module's text."""
+    """GROUP BY over windows made of panes, for all queries that group the same rows by the same keys; an output a query."""
 
     sparse = True
     state_fields = (
@@ -73,7 +81,7 @@ class SharedAggregate(WindowAggregate):
         self._frames = Frames()
         self._members: dict[int, Member] = {}
         self._layers: dict[int, Layer] = {}
-        self._held = Held(inputs)
+        self._held = HeldSpan(inputs)
         self._live = LivePanes(self._table, self._layers)
         self.free_ports: list[int] = []
         self.late_rule: LateRule | None = None  # who runs with whom when answers are late; None: every window is answered
@@ -107,7 +115,14 @@ class SharedAggregate(WindowAggregate):
         return f"a common step of {step} µs would make {merged} panes a group, where {alone} are enough apart"
 
     def subscribe(
-        self, recipe: AggregateRecipe, from_seq: int, port: int, shown: Shown, *, newest_us: int | None = None, history: bool = False
+        self,
+        recipe: AggregateRecipe,
+        from_seq: int,
+        port: int,
+        shown: OutputColumns,
+        *,
+        newest_us: int | None = None,
+        history: bool = False,
     ) -> None:
         """Let an output answer a recipe over rows with seq >= `from_seq`; `newest_us`: greatest event time before. Between calls only.
 

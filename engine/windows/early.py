@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.aggregates.table import aggregate_of
+from millstream.engine.data.arrays import distinct, expanded
 from millstream.engine.data.column import Column, null_column
-from millstream.engine.data.distinct_values import distinct
-from millstream.engine.data.runs import expanded
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateCall

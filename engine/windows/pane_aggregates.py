@@ -19,10 +19,10 @@ from millstream.engine.data.train import Train
 from millstream.engine.data.types import DataType
 from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.sketches.kinds import SKETCHED
-from millstream.engine.windows.cell_states import StatePart, argument_type, counts_part, state_parts
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.pane_states import Batch, Int64Array, PaneStates, Request, RowCounts, UpperHalves, ValueCounts, pane_states
-from millstream.engine.windows.pane_values import Accumulator, Collected, Frequencies, Sketched, ValueTallies, by_frequency
+from millstream.engine.windows.pane_values import Accumulator, Collected, PaneFrequencies, Sketched, ValueTallies, by_frequency
+from millstream.engine.windows.sliding_cells import StatePart, argument_type, counts_part, state_parts
 
 PREPARED = frozenset(("_folding", "_beside", "_ready"))
 
@@ -217,7 +217,7 @@ class Aggregates:
         if call.arguments and call.function in SKETCHED:
             return Sketched(call, argument, self.table)
         if call.arguments and by_frequency(call):
-            return Frequencies(call, self._value_tallies(call.arguments[0], call.filter))
+            return PaneFrequencies(call, self._value_tallies(call.arguments[0], call.filter))
         if not foldable([call]):
             return Collected(call, argument, self.table)
         part = counts_part(call)

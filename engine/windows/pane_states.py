@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.aggregates.contract import Fold, Rows
+from millstream.engine.aggregates.contract import Fold, FoldedRows
 from millstream.engine.aggregates.sums import COUNTS, HALF_BITS, UPPER_HALVES, WRAPPED_SUMS
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask, counted_rows
-from millstream.engine.data.distinct_values import distinct
 from millstream.engine.data.train import Train
-from millstream.engine.windows.cell_states import StatePart
 from millstream.engine.windows.grids import Grid, PaneTable, Passed, combined
+from millstream.engine.windows.sliding_cells import StatePart
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -49,7 +49,7 @@ class Batch:
         self._counts: Int64Array | None = None
         self._columns: dict[int, Column] = {}
         self._chosen: dict[tuple[int | None, int | None], Mask | None] = {}
-        self._rows: dict[tuple[int | None, int | None, bool], Rows] = {}
+        self._rows: dict[tuple[int | None, int | None, bool], FoldedRows] = {}
 
     @property
     def rows(self) -> int:
@@ -86,7 +86,7 @@ class Batch:
         mask = self._chosen[key] = counted_rows(*columns)
         return mask
 
-    def rows_of(self, position: int | None, filter_: int | None, *, takes_nulls: bool = False) -> Rows:
+    def rows_of(self, position: int | None, filter_: int | None, *, takes_nulls: bool = False) -> FoldedRows:
         """Return the rows that count, made once for all that fold them."""
         key = (position, filter_, takes_nulls)
         found = self._rows.get(key)
@@ -94,10 +94,10 @@ class Batch:
             mask = self.chosen(None if takes_nulls else position, filter_)
             column = None if position is None else self.column(position)
             if mask is None:
-                found = Rows(self.cells, column, self._order)
+                found = FoldedRows(self.cells, column, self._order)
             else:
                 kept = None if column is None else column.filter(mask)
-                found = Rows(self.cells[mask], kept, lambda: (self._order()[0][mask], self._order()[1][mask]))
+                found = FoldedRows(self.cells[mask], kept, lambda: (self._order()[0][mask], self._order()[1][mask]))
             self._rows[key] = found
         return found
 

@@ -26,7 +26,7 @@ from millstream.engine.sketches.kinds import SKETCHED, synopsis_kind
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.pane_states import Batch, Request
 from millstream.engine.windows.ranges import Ranges, evaluate
-from millstream.engine.windows.tallies import Tally, merged, tally_rows, value_codes
+from millstream.engine.windows.tallies import CodeCounts, merged, tally_rows, value_codes
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -80,7 +80,7 @@ class PaneValues:
     __slots__ = ("tally", "waiting", "waiting_rows")
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = CodeCounts()
         self.waiting: list[tuple[Int64Array, Int64Array]] = []
         self.waiting_rows = 0
 
@@ -91,7 +91,7 @@ class PaneValues:
         if self.waiting_rows >= max(TALLIED_ROWS_MIN, len(self.tally)):
             self.counted()
 
-    def counted(self) -> Tally:
+    def counted(self) -> CodeCounts:
         """Return the tally of all rows."""
         if self.waiting:
             groups, codes = (np.concatenate(one) for one in zip(*self.waiting, strict=True))
@@ -112,7 +112,7 @@ class ValueTallies:
         self.codes = value_codes(argument)
         self._table = table
         self._panes: dict[int, PaneValues] = {}
-        self._passed: tuple[tuple[int, ...], dict[int, Tally]] = (), {}  # what the last pass found, until rows come
+        self._passed: tuple[tuple[int, ...], dict[int, CodeCounts]] = (), {}  # what the last pass found, until rows come
 
     def update(self, batch: Batch) -> None:
         """Keep the values that count."""
@@ -130,11 +130,11 @@ class ValueTallies:
             pane = self._panes[slot] = PaneValues()
         pane.add(groups, codes)
 
-    def over(self, slots: Sequence[int]) -> Tally:
+    def over(self, slots: Sequence[int]) -> CodeCounts:
         """Return the tally over panes."""
         return merged([self._panes[slot].counted() for slot in slots if slot in self._panes])
 
-    def passed(self, slots: Sequence[int], counts: Sequence[int]) -> dict[int, Tally]:
+    def passed(self, slots: Sequence[int], counts: Sequence[int]) -> dict[int, CodeCounts]:
         """Return the tally over the first so many panes, for each count: what is known of the newest goes on into the longer windows."""
         panes = tuple(slots)
         if self._passed[0] != panes:
@@ -157,7 +157,7 @@ class ValueTallies:
         return self.codes.nbytes() + sum(pane.nbytes() for pane in self._panes.values())
 
 
-class Frequencies(Accumulator):
+class PaneFrequencies(Accumulator):
     """One such aggregate over all panes; the values are the tallies'."""
 
     def __init__(self, call: AggregateCall, tallies: ValueTallies) -> None:
@@ -175,7 +175,7 @@ class Frequencies(Accumulator):
         found = self._tallies.passed(slots, [count for count, _ in requests])
         return [self._answer(found[count], ids) for count, ids in requests]
 
-    def _answer(self, tally: Tally, ids: Int64Array) -> Column:
+    def _answer(self, tally: CodeCounts, ids: Int64Array) -> Column:
         starts = np.searchsorted(tally.groups, ids, side="left")
         stops = np.searchsorted(tally.groups, ids, side="right")
         aggregate = aggregate_of(self._call.function)

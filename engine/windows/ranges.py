@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.aggregates.collected import distinct_values
-from millstream.engine.aggregates.contract import Aggregate, Rows, null_unless
+from millstream.engine.aggregates.contract import AggregateFunction, FoldedRows, null_unless
 from millstream.engine.aggregates.ranked import Ranked, sort_order
 from millstream.engine.aggregates.table import aggregate_of
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import pause
+from millstream.engine.data.arrays import expanded
 from millstream.engine.data.column import Column, Mask, concat_columns, counted_rows
-from millstream.engine.data.runs import expanded
 from millstream.engine.language.recipes import AggregateCall
 
 Int64Array = npt.NDArray[np.int64]
@@ -100,11 +100,13 @@ def _pieces(sizes: Int64Array) -> Iterator[tuple[int, int]]:
             return
 
 
-def _folded(aggregate: Aggregate, call: AggregateCall, column: Column, cells: Int64Array, places: Int64Array, sizes: Int64Array) -> Column:
+def _folded(
+    aggregate: AggregateFunction, call: AggregateCall, column: Column, cells: Int64Array, places: Int64Array, sizes: Int64Array
+) -> Column:
     """Fold rows into one cell a range; they stand in order of time, so that their places tell which is the earlier one."""
     assert aggregate.states is not None
     assert aggregate.answer is not None
-    rows = Rows(cells, column, lambda: (places, places))
+    rows = FoldedRows(cells, column, lambda: (places, places))
     states = []
     for kind in aggregate.states(column.type):
         states.append(kind.fresh(len(sizes)))
@@ -114,7 +116,13 @@ def _folded(aggregate: Aggregate, call: AggregateCall, column: Column, cells: In
 
 
 def _ranked(
-    aggregate: Aggregate, call: AggregateCall, column: Column, order: Int64Array, index: Int64Array, cells: Int64Array, sizes: Int64Array
+    aggregate: AggregateFunction,
+    call: AggregateCall,
+    column: Column,
+    order: Int64Array,
+    index: Int64Array,
+    cells: Int64Array,
+    sizes: Int64Array,
 ) -> Column:
     """Sort the rows of each range; `order` sorts all rows."""
     assert aggregate.of_ranks is not None

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.arrays import run_sizes
 from millstream.engine.data.buffered import BufferedRows
 from millstream.engine.data.column import Column
 from millstream.engine.data.key_maps import array_bytes
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import run_sizes
 from millstream.engine.data.schema import Schema
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.windows.cell_states import CellStates
+from millstream.engine.windows.sliding_cells import CellStates
 
 Int64Array = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -63,7 +63,7 @@ class Timers:
 
 
 @dataclass(slots=True)
-class Gone:
+class ClosedStates:
     """Sessions to be put out: `live` rows that WHERE kept, `first` ordinal to arrive; at `moment`, if given, they are still open."""
 
     ids: Int64Array
@@ -78,7 +78,7 @@ class Gone:
 
 
 class SessionStates:
-    """See the module's text. Arrays are indexed by key id."""
+    """The open session of each key, as states. Arrays are indexed by key id."""
 
     def __init__(self, gap_us: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
         self.cells = CellStates(calls, inputs)
@@ -129,7 +129,7 @@ class SessionStates:
         unused: Int64Array = ids[~self._is_open[ids] & ~self._timed[ids]]
         return unused
 
-    def fold(self, rows: BufferedRows, live: Mask | None, ids: Int64Array, *, joins_all: bool = False) -> Gone | None:
+    def fold(self, rows: BufferedRows, live: Mask | None, ids: Int64Array, *, joins_all: bool = False) -> ClosedStates | None:
         """Fold rows, in order of time, into their keys' sessions; return those that a later row of the key has closed.
 
         `joins_all`: each row is known to reach its key's open session, if there is one (a row below W).
@@ -150,7 +150,7 @@ class SessionStates:
             left_behind = goes_on & (times[starts] >= self._last_time[which] + self._gap)
             goes_on &= ~left_behind
         sessions = self._made(rows, live, starts, which, goes_on)
-        closed: list[Gone] = []
+        closed: list[ClosedStates] = []
         if not joins_all and left_behind.any():
             closed.append(self._taken(which[left_behind]))
         last = np.ones(len(starts), dtype=np.bool_)
@@ -159,7 +159,7 @@ class SessionStates:
         closed.append(_part(sessions, ~last))
         return _joined(closed)
 
-    def _made(self, rows: BufferedRows, live: Mask | None, starts: Int64Array, which: Int64Array, goes_on: Mask) -> Gone:
+    def _made(self, rows: BufferedRows, live: Mask | None, starts: Int64Array, which: Int64Array, goes_on: Mask) -> ClosedStates:
         """Return the sessions of the rows, each with what its key's open one holds already where it goes on."""
         count, times = len(starts), rows.time
         cells = np.repeat(np.arange(count, dtype=np.int64), run_sizes(starts, len(times)))
@@ -176,9 +176,9 @@ class SessionStates:
         states = self.cells.continued(rows, cells, count, at, [s[old] for s in self._states])
         alive = np.bincount(cells, minlength=count).astype(np.int64)
         alive[at] += self._live[old]
-        return Gone(which, begin, last + self._gap, first, alive, states)
+        return ClosedStates(which, begin, last + self._gap, first, alive, states)
 
-    def _store(self, sessions: Gone, last: Mask) -> None:
+    def _store(self, sessions: ClosedStates, last: Mask) -> None:
         ids = sessions.ids[last]
         self._count += int(np.count_nonzero(~self._is_open[ids]))
         self._is_open[ids] = True
@@ -190,15 +190,15 @@ class SessionStates:
         self._timed[fresh] = True
         self._timers.add(self._last_time[fresh] + self._gap, fresh)
 
-    def _taken(self, ids: Int64Array, moment: int | None = None) -> Gone:
+    def _taken(self, ids: Int64Array, moment: int | None = None) -> ClosedStates:
         ends = self._last_time[ids] + self._gap
-        return Gone(ids, self._first_time[ids], ends, self._first[ids], self._live[ids], [s[ids] for s in self._states], moment)
+        return ClosedStates(ids, self._first_time[ids], ends, self._first[ids], self._live[ids], [s[ids] for s in self._states], moment)
 
-    def open_now(self, moment: int) -> Gone:
+    def open_now(self, moment: int) -> ClosedStates:
         """Return all open sessions as they stand at a moment."""
         return self._taken(np.flatnonzero(self._is_open), moment)
 
-    def close(self, watermark_us: int) -> tuple[Gone | None, Int64Array]:
+    def close(self, watermark_us: int) -> tuple[ClosedStates | None, Int64Array]:
         """Close the sessions whose end W has reached; return them, and the ids that are no longer used."""
         due = self._timers.due(watermark_us)
         if len(due) == 0:
@@ -219,15 +219,15 @@ class SessionStates:
         return 34 * len(self._is_open) + sum(array_bytes(s) for s in self._states) + 16 * len(self._timers)
 
 
-def _part(sessions: Gone, mask: Mask) -> Gone:
+def _part(sessions: ClosedStates, mask: Mask) -> ClosedStates:
     states = [s[mask] for s in sessions.states]
-    return Gone(sessions.ids[mask], sessions.begins[mask], sessions.ends[mask], sessions.first[mask], sessions.live[mask], states)
+    return ClosedStates(sessions.ids[mask], sessions.begins[mask], sessions.ends[mask], sessions.first[mask], sessions.live[mask], states)
 
 
-def _joined(parts: Sequence[Gone]) -> Gone | None:
+def _joined(parts: Sequence[ClosedStates]) -> ClosedStates | None:
     full = [p for p in parts if len(p.ids)]
     if len(full) < 2:
         return full[0] if full else None
     states = [np.concatenate(s) for s in zip(*(p.states for p in full), strict=True)]
     arrays = [np.concatenate([getattr(p, name) for p in full]) for name in ("ids", "begins", "ends", "first", "live")]
-    return Gone(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], states)
+    return ClosedStates(arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], states)

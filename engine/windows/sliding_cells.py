@@ -8,6 +8,9 @@ from a block's beginning to a cell (made as cells come) answer it with one opera
 not depend on trains (K15).
 
 `ValueCells` keeps every value, for aggregates that need them all.
+
+A cell is folded row after row; a window over several cells is their states merged in order of time. Equal states of several calls are
+kept once. (Panes × groups are cells too, in grids: `pane_states.py`.)
 """
 
 from __future__ import annotations
@@ -18,20 +21,117 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.aggregates.contract import Folding, StateKind
-from millstream.engine.aggregates.table import foldable
+from millstream.engine.aggregates.contract import FoldedRows, Folding, StateKind, null_unless
+from millstream.engine.aggregates.sums import COUNTS
+from millstream.engine.aggregates.table import aggregate_of, foldable
+from millstream.engine.data.arrays import run_sizes
 from millstream.engine.data.buffered import BufferedRows
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, counted_rows
+from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.runs import run_sizes
 from millstream.engine.data.schema import Schema
+from millstream.engine.data.types import NULL, DataType
 from millstream.engine.language.recipes import AggregateCall
-from millstream.engine.windows.cell_states import CellStates
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges, reduce_ranges
 from millstream.engine.windows.vectors import StoredColumns, Vectors
 
 Int64Array = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """What of its input an operator keeps a state of: the kind, the argument's column (None for COUNT(*)), the mask column of a FILTER."""
+
+    kind: StateKind
+    position: int | None
+    filter: int | None
+    takes_nulls: bool = False
+
+
+def state_parts(call: AggregateCall, inputs: Schema) -> tuple[StatePart, ...]:
+    """Return the states of a call that is kept as such, in the order in which its aggregate wants them."""
+    aggregate = aggregate_of(call.function)
+    position = call.arguments[0] if call.arguments else None
+    if position is None and call.function != "count":
+        raise Unsupported(f"{call.function.upper()} needs an argument")
+    assert aggregate.states is not None
+    kinds = aggregate.states(argument_type(call, inputs))
+    return tuple(StatePart(kind, position, call.filter, aggregate.takes_nulls) for kind in kinds)
+
+
+def argument_type(call: AggregateCall, inputs: Schema) -> DataType:
+    """Return the type of a call's argument, NULL's where it has none."""
+    return inputs.fields[call.arguments[0]].type if call.arguments else NULL
+
+
+def counts_part(call: AggregateCall) -> StatePart | None:
+    """Return what counts the rows without which a call's answer is NULL; None where its own states tell."""
+    if not aggregate_of(call.function).counted:
+        return None
+    return StatePart(COUNTS, call.arguments[0] if call.arguments else None, call.filter)
+
+
+class CellStates:
+    """What is kept of each cell: `parts` says of what, an array of states for each."""
+
+    def __init__(self, calls: Sequence[AggregateCall], inputs: Schema) -> None:
+        self.parts: list[StatePart] = []
+        self._inputs = inputs
+        self._calls = tuple(calls)
+        self._places = [[self._place(part) for part in (*state_parts(call, inputs), *_counting(call))] for call in calls]
+
+    def _place(self, part: StatePart) -> int:
+        if part not in self.parts:
+            self.parts.append(part)
+        return self.parts.index(part)
+
+    def lifted(self, rows: BufferedRows, cells: Int64Array, count: int) -> list[Array]:
+        """Return the states of `count` cells of rows; `cells` is the cell of each row, rising."""
+        return self._folded(rows, cells, [part.kind.fresh(count) for part in self.parts])
+
+    def continued(self, rows: BufferedRows, cells: Int64Array, count: int, carried: Int64Array, before: Sequence[Array]) -> list[Array]:
+        """As `lifted`, where the cells `carried` had the states `before` already, onto which their rows are folded."""
+        states = [part.kind.fresh(count) for part in self.parts]
+        for state, old in zip(states, before, strict=True):
+            state[carried] = old
+        return self._folded(rows, cells, states)
+
+    def _folded(self, rows: BufferedRows, cells: Int64Array, states: list[Array]) -> list[Array]:
+        found: dict[tuple[int | None, int | None, bool], FoldedRows] = {}
+        for part, state in zip(self.parts, states, strict=True):
+            key = (part.position, part.filter, part.takes_nulls)
+            if key not in found:
+                found[key] = _chosen(rows, cells, *key)
+            part.kind.fold(state, found[key])
+        return states
+
+    def answer(self, states: Sequence[Array]) -> list[Column]:
+        """Return the columns of the calls."""
+        return [self._answer(call, [states[i] for i in places]) for call, places in zip(self._calls, self._places, strict=True)]
+
+    def _answer(self, call: AggregateCall, states: list[Array]) -> Column:
+        aggregate = aggregate_of(call.function)
+        assert aggregate.answer is not None
+        counts = states.pop() if aggregate.counted else None
+        column = aggregate.answer(call, argument_type(call, self._inputs), states)
+        return column if counts is None else null_unless(column, counts > 0)
+
+
+def _counting(call: AggregateCall) -> tuple[StatePart, ...]:
+    part = counts_part(call)
+    return () if part is None else (part,)
+
+
+def _chosen(rows: BufferedRows, cells: Int64Array, position: int | None, filter_: int | None, takes_nulls: bool) -> FoldedRows:
+    """Return the rows that count: argument not NULL and FILTER true."""
+    column = None if position is None else rows.columns[position]
+    mask = counted_rows(None if takes_nulls else column, None if filter_ is None else rows.columns[filter_])
+    if mask is None or mask.all():
+        return FoldedRows(cells, column, lambda: (rows.time, rows.ordinal))
+    kept = None if column is None else column.filter(mask)
+    return FoldedRows(cells[mask], kept, lambda: (rows.time[mask], rows.ordinal[mask]))
+
 
 CLOCK, TIME, ORDINAL = 0, 1, 2
 _FIRST = Folding("minimum", "i8", np.iinfo(np.int64).max)  # the least ordinal: who came first (K20)
@@ -90,7 +190,7 @@ class SlidingCells(ABC):
 
 
 class FoldedCells(SlidingCells):
-    """See the module's text."""
+    """Cells of states that merge: a window is put together of the cells in it."""
 
     def __init__(self, width: int, calls: Sequence[AggregateCall], inputs: Schema) -> None:
         self._states = CellStates(calls, inputs)

@@ -30,7 +30,7 @@ def _none() -> Int64Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class CodeCounts:
     """Three arrays of one length: group, code of the value, count."""
 
     groups: Int64Array = field(default_factory=_none)
@@ -46,31 +46,31 @@ class Tally:
         return int(self.groups.nbytes + self.codes.nbytes + self.counts.nbytes)
 
 
-def tally_rows(groups: Int64Array, codes: Int64Array) -> Tally:
+def tally_rows(groups: Int64Array, codes: Int64Array) -> CodeCounts:
     """Count rows."""
     if not len(codes):
-        return Tally()
+        return CodeCounts()
     low, span = int(codes.min()), int(codes.max()) - int(codes.min()) + 1
     if (int(groups.max()) + 1) * span < _PACKED_MAX:
         keys, counts = np.unique(groups * span + (codes - low), return_counts=True)
-        return Tally(keys // span, keys % span + low, counts.astype(np.int64, copy=False))
+        return CodeCounts(keys // span, keys % span + low, counts.astype(np.int64, copy=False))
     return _summed(groups, codes, np.ones(len(codes), dtype=np.int64))
 
 
-def merged(parts: list[Tally]) -> Tally:
+def merged(parts: list[CodeCounts]) -> CodeCounts:
     """Put tallies together."""
     parts = [part for part in parts if len(part)]
     if len(parts) < 2:
-        return parts[0] if parts else Tally()
+        return parts[0] if parts else CodeCounts()
     arrays = ([getattr(part, name) for part in parts] for name in ("groups", "codes", "counts"))
     return _summed(*(np.concatenate(one) for one in arrays))
 
 
-def _summed(groups: Int64Array, codes: Int64Array, counts: Int64Array) -> Tally:
+def _summed(groups: Int64Array, codes: Int64Array, counts: Int64Array) -> CodeCounts:
     order = _by_group(groups, codes)
     groups, codes = groups[order], codes[order]
     starts = np.flatnonzero(np.concatenate((np.ones(1, dtype=np.bool_), (groups[1:] != groups[:-1]) | (codes[1:] != codes[:-1]))))
-    return Tally(groups[starts], codes[starts], np.add.reduceat(counts[order], starts))
+    return CodeCounts(groups[starts], codes[starts], np.add.reduceat(counts[order], starts))
 
 
 def _by_group(groups: Int64Array, codes: Int64Array) -> Int64Array:

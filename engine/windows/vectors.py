@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from millstream.engine.data.arrays import expanded, run_sizes, run_starts
 from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.key_maps import array_bytes
-from millstream.engine.data.runs import expanded, run_sizes, run_starts
 from millstream.engine.data.schema import Schema
 
 Int64Array = npt.NDArray[np.int64]
@@ -28,7 +28,10 @@ SHRINK_BELOW = 16  # an arena this many times larger than what lives in it is re
 
 
 class Vectors:
-    """See the module's text. `columns` are parallel arenas of the given dtypes; the first holds values that rise within a vector."""
+    """Many growing vectors, one an id, in common arenas.
+
+    `columns` are parallel arenas of the given dtypes; the first holds values that rise within a vector.
+    """
 
     def __init__(self, dtypes: Sequence[Any]) -> None:
         self.columns: list[npt.NDArray[Any]] = [np.zeros(ARENA_MIN, dtype=d) for d in dtypes]

@@ -84,7 +84,7 @@ class Scenario:
     substitutions: Sequence[str] = field(default=())
 
 
-# Every row of the papers, by name; the module is the name with underscores.
+# Every row of the papers, by name; the module is the name with underscores, or that of the file in which several stand.
 NAMES: tuple[str, ...] = (
     "p-latency",
     "p-memory",
@@ -127,6 +127,13 @@ NAMES: tuple[str, ...] = (
 )
 
 
+_HOMES = {
+    **dict.fromkeys(("d-none", "d-common", "d-class", "d-dilos", "d-steps"), "pham"),
+    **dict.fromkeys(("g-low", "g-high"), "golab"),
+    **dict.fromkeys(("p-latency", "p-throughput", "p-memory", "p-burst"), "pajjuri"),
+    **dict.fromkeys(("s-slowdown", "s-response", "s-max", "s-tradeoff", "s-l2", "s-class", "s-memory"), "sharaf_loads"),
+}
+
 GROUP = "millstream.experiments"
 """The entry points of live experiments: other folders have them, which this one does not know."""
 
@@ -143,10 +150,8 @@ def load(name: str) -> Scenario:
             found: Scenario = entry.load()
             return found
         raise SimulationError(f"unknown experiment '{name}'", hint="known are " + ", ".join(names()))
-    if name.startswith("d-"):
-        by_manager: Mapping[str, Scenario] = import_module("millstream.scheduler.experiments.scenarios.pham").SCENARIOS
-        return by_manager[name]
-    scenario: Scenario = import_module(f"millstream.scheduler.experiments.scenarios.{name.replace('-', '_')}").SCENARIO
+    module = import_module(f"millstream.scheduler.experiments.scenarios.{_HOMES.get(name, name.replace('-', '_'))}")
+    scenario: Scenario = module.SCENARIOS[name] if name in _HOMES else module.SCENARIO
     return scenario
 
 

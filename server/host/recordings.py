@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.arrays import distinct
 from millstream.engine.data.graph import LogId, OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.runtime.network import Network

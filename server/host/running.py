@@ -35,7 +35,7 @@ END_REASONS = {Verb.STOP: "stopped", Verb.DROP: "dropped", Verb.EXPIRE: "lifetim
 def plan(host: EngineHost, source: Any, options: Mapping[str, Any], text: str | None = None) -> PlannedQuery:
     """Plan a query against the catalogue, with options from outside its text. Raises the engine's errors, with their place in the text."""
     # The planner comes with the language, which the server loads when it listens already.
-    from millstream.engine.language.syntax import Option
+    from millstream.engine.language.statements import Option
     from millstream.engine.plan.plan import PlanOptions, plan_select
 
     overrides = tuple(Option(name, value) for name, value in options.items())

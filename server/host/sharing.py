@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from millstream.engine.data.durations import duration_text
 from millstream.engine.sharing.splicing import ChoosePeriods, InForce, Periodic
-from millstream.engine.synopses.lateness import LateRule
+from millstream.engine.synopses.answers import LateRule
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
 from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery, sub_groups
 from millstream.scheduler.sharing.names import OFF

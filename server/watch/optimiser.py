@@ -14,7 +14,7 @@ from millstream.engine.data.errors import EngineError, Unsupported
 from millstream.engine.data.graph import ClassId, OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.language.recipes import Recipe, TableJoinRecipe
-from millstream.engine.plan.alternatives import NOTHING, Did, Measured, alternatives
+from millstream.engine.plan.alternatives import NOTHING, Measured, OperatorRecord, alternatives
 from millstream.engine.plan.logical import Node
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import QueryReweighed
@@ -52,7 +52,7 @@ class _Plans:
     run: int
     in_force: str = ""
     roots: dict[str, Node] = field(default_factory=dict)
-    did: deque[dict[OperatorId, Did]] = field(default_factory=lambda: deque(maxlen=LOOKS_REMEMBERED))
+    did: deque[dict[OperatorId, OperatorRecord]] = field(default_factory=lambda: deque(maxlen=LOOKS_REMEMBERED))
 
 
 class RuntimeOptimiser:
@@ -117,7 +117,7 @@ class RuntimeOptimiser:
             plans = _Plans(query.run, roots={"": query.planned.logical.root})
         if query.name in self.watch.verdicts and query.id is not None:
             done = [(o.id, o.statistics) for o in self.host.network.queries[query.id].blueprint.operators]
-            plans.did.append({one: Did(did.rows_in, did.rows_out, did.cost_ns) for one, did in done})
+            plans.did.append({one: OperatorRecord(did.rows_in, did.rows_out, did.cost_ns) for one, did in done})
         return plans
 
     def _subject(self, query: Query) -> Subject:
@@ -155,12 +155,12 @@ class RuntimeOptimiser:
 
     def _measured(self, query: Query, plans: _Plans) -> Measured:
         """Return what the operators did since the oldest look that is remembered; of a table that is joined twice nothing is known."""
-        operators: dict[Recipe, Did] = {}
-        lookups: dict[str, list[Did]] = {}
+        operators: dict[Recipe, OperatorRecord] = {}
+        lookups: dict[str, list[OperatorRecord]] = {}
         assert query.id is not None
         for operator in self.host.network.queries[query.id].blueprint.operators:
             now, then = plans.did[-1][operator.id], plans.did[0].get(operator.id, NOTHING)
-            did = Did(now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns)
+            did = OperatorRecord(now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns)
             operators[operator.recipe] = operators.get(operator.recipe, NOTHING) + did
             if isinstance(operator.recipe, TableJoinRecipe):
                 for table in operator.port_streams[1]:

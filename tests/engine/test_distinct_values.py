@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millstream import engine
-from millstream.engine.data.distinct_values import distinct
+from millstream.engine.data.arrays import distinct
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3)))

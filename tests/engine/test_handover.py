@@ -12,8 +12,18 @@ from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.engine.data.work import Step
 from millstream.engine.language.recipes import SelectRecipe
-from millstream.engine.plan.alternatives import Did, Measured, alternatives, expected_cost, key_of, physical_of
-from millstream.engine.plan.join_orders import change_runs, ordered, rebuilt, run_below
+from millstream.engine.plan.alternatives import (
+    Measured,
+    OperatorRecord,
+    alternatives,
+    change_runs,
+    expected_cost,
+    key_of,
+    ordered,
+    physical_of,
+    rebuilt,
+    run_below,
+)
 from millstream.engine.plan.logical import LogicalQuery, Node, walk_plan
 from millstream.engine.plan.plan import plan_select
 from millstream.engine.runtime.network import DEFAULT_CLASS_NODE
@@ -216,7 +226,11 @@ def test_selections_are_ordered_by_what_they_drop_for_what_they_cost() -> None:
     recipes = [n.recipe for n in _physical(physical_of(engine.logical["q"], root).root)]
     dear, good, poor = (r for r in recipes if isinstance(r, SelectRecipe))
     # (s - 1) / c: -0.5/100 = -0.005, -0.2/10 = -0.02, -0.01/10 = -0.001
-    did = {dear: Did(10_000, 5_000, 1_000_000), good: Did(10_000, 8_000, 100_000), poor: Did(10_000, 9_900, 100_000)}
+    did = {
+        dear: OperatorRecord(10_000, 5_000, 1_000_000),
+        good: OperatorRecord(10_000, 8_000, 100_000),
+        poor: OperatorRecord(10_000, 9_900, 100_000),
+    }
     measured = Measured(did)
     found = next(one for one in alternatives(root, measured) if one.saving is not None)
     wanted = [good, dear, poor]
@@ -232,7 +246,7 @@ def test_a_join_with_a_table_that_drops_most_goes_before_one_that_drops_nothing_
     engine = Swapping(sharing=False)
     engine.begin("SELECT s.k, t.w, u.x FROM s JOIN t ON s.k = t.k JOIN u ON s.v = u.v")
     root = engine.logical["q"].root
-    lookups = {"t": Did(10_000, 10_000, 5_000_000), "u": Did(10_000, 100, 5_000_000)}
+    lookups = {"t": OperatorRecord(10_000, 10_000, 5_000_000), "u": OperatorRecord(10_000, 100, 5_000_000)}
     found = alternatives(root, Measured({}, lookups))
     assert [one.key for one in found] == ["join with u, join with t"]
     assert [a.name for a in found[0].root.attributes] == ["k", "w", "x"]

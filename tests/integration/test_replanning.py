@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from millstream.engine.data.errors import Unsupported
-from millstream.engine.plan.alternatives import Measured, alternatives
-from millstream.engine.plan.join_orders import change_runs, ordered, rebuilt
+from millstream.engine.plan.alternatives import Measured, alternatives, change_runs, ordered, rebuilt
 from millstream.engine.plan.logical import Node
 from millstream.server.watch.replanning import change_plan
 

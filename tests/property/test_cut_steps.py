@@ -12,7 +12,7 @@ from millstream.engine.data import limits
 from millstream.engine.data.allowance import CutAt, TooMuchAtOnce
 from millstream.engine.data.train import Train
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.sink import Sink
+from millstream.engine.operators.row_operators import Sink
 
 from tests.property.random_queries import random_query
 from tests.support.engine_run import SqlEngine

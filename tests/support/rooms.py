@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +124,20 @@ class Picture:
     def circles(self) -> list[list[str]]:
         """The sets of modules that reach each other, the greatest first."""
         return sorted((sorted(c) for c in _components(self.arrows) if len(c) > 1), key=lambda c: (-len(c), c))
+
+    @cached_property
+    def namesakes(self) -> list[tuple[str, str, str]]:
+        """Classes of one name in two modules of a room, or of rooms of which one imports the other: the name and both modules."""
+        named: dict[str, list[str]] = {}
+        for module, source in sorted(self.sources.items()):
+            for node in ast.parse(source).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    named.setdefault(node.name, []).append(module)
+        pairs = ((name, a, b) for name, modules in sorted(named.items()) for a, b in combinations(modules, 2))
+        return [(name, a, b) for name, a, b in pairs if self._meet(self.room(a), self.room(b))]
+
+    def _meet(self, one: str, other: str) -> bool:
+        return one == other or bool(self.between[one, other] or self.between[other, one])
 
     def lines(self, room: str) -> int:
         """Return a room's lines of code."""

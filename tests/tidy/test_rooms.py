@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 
 from tests.support.rooms import FOLDERS, Picture, code_lines, pictures
+from tests.support.tree import modules, parse
 
 FOLDERS_WITH_FLOORS = ("engine", "server")  # those whose rooms have a contract
 CIRCLE_FILES_MAX = 5
@@ -27,8 +31,61 @@ def test_no_more_than_five_files_import_each_other_in_a_circle(found: dict[str, 
     assert [circle for circle in found[folder].circles if len(circle) > CIRCLE_FILES_MAX] == []
 
 
+def test_rooms_that_meet_call_no_two_classes_alike(found: dict[str, Picture]) -> None:
+    """Two rooms meet where one imports the other; a room meets itself. Names with an underscore stay in their file."""
+    assert found["engine"].namesakes == []
+
+
+def test_what_another_room_calls_says_what_it_returns_and_raises(found: dict[str, Picture]) -> None:
+    wanted = {
+        "return": re.compile(r"\b(Returns?|Yields?|Tells?|Whether)\b"),
+        "raise": re.compile(r"\b[Rr]aises?\b|\b[A-Z][a-z]+[A-Z]\w+|\bUnsupported\b"),
+    }
+    silent = []
+    for (module, name), node in functions_called_from_outside(found["engine"]).items():
+        text = ast.get_docstring(node) or ""
+        gives = node.returns is not None and ast.unparse(node.returns) not in ("None", "NoReturn")
+        raises = any(isinstance(inner, ast.Raise) and inner.exc is not None for inner in ast.walk(node))
+        due = [what for what, does in (("return", gives), ("raise", raises)) if does and not wanted[what].search(text)]
+        silent += [f"{module}.{name}: {what}" for what in due]
+    assert silent == []
+
+
+def functions_called_from_outside(picture: Picture) -> dict[tuple[str, str], ast.FunctionDef]:
+    """Return the functions of a folder that a module of another room, or folder, imports."""
+    trees = {module: ast.parse(source) for module, source in picture.sources.items()}
+    own = {(m, n.name): n for m, tree in trees.items() for n in tree.body if isinstance(n, ast.FunctionDef)}
+    prefix = f"millstream.{picture.folder}."
+    readers = [(picture.room(m), tree) for m, tree in trees.items()]
+    readers += [("elsewhere", parse(path)) for path in modules() if path.parts[0] != picture.folder]
+    asked = {
+        (node.module.removeprefix(prefix), alias.name): room
+        for room, tree in readers
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(prefix)
+        for alias in node.names
+        if (node.module.removeprefix(prefix), alias.name) in own and picture.room(node.module.removeprefix(prefix)) != room
+    }
+    return {key: own[key] for key in sorted(asked)}
+
+
 def test_the_product_has_no_more_files_than_it_needs(found: dict[str, Picture]) -> None:
     assert sum(len(picture.sources) for picture in found.values()) <= FILES_MAX
+
+
+def test_namesakes_are_found_in_a_room_and_between_rooms_that_meet() -> None:
+    body = "class One:\n    pass\nclass _Own:\n    pass\n"
+    sources = {
+        "low.a": body,
+        "low.b": body,
+        "high.c": f"import millstream.house.low.a\n{body}",
+        "side.d": body,
+        "low": "",
+        "high": "",
+        "side": "",
+    }
+    picture = Picture("house", sources, frozenset(("low", "high", "side")))
+    assert picture.namesakes == [("One", "high.c", "low.a"), ("One", "high.c", "low.b"), ("One", "low.a", "low.b")]
 
 
 def test_imports_at_any_depth_count() -> None:

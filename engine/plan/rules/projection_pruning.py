@@ -11,7 +11,6 @@ from dataclasses import replace
 from millstream.engine.expressions.ir import columns_used
 from millstream.engine.plan.logical import (
     Aggregate,
-    AggregateItem,
     AsofJoin,
     Attributes,
     Filter,
@@ -98,7 +97,7 @@ def _aggregate(node: Aggregate, wanted: set[int]) -> tuple[Node, Mapping]:
     if node.windowed:
         read |= {i for i, a in enumerate(node.input.attributes) if a.role.value.startswith("window")}
     below, moved = _prune(node.input, read)
-    items = tuple(_moved_item(node.items[i], moved) for i in kept_items)
+    items = tuple(node.items[i].moved(moved) for i in kept_items)
     made = replace(
         node,
         input=below,
@@ -108,11 +107,6 @@ def _aggregate(node: Aggregate, wanted: set[int]) -> tuple[Node, Mapping]:
         attributes=tuple(node.attributes[i] for i in kept),
     )
     return made, {old: new for new, old in enumerate(kept)}
-
-
-def _moved_item(item: AggregateItem, moved: Mapping) -> AggregateItem:
-    condition = None if item.filter is None else moved[item.filter]
-    return replace(item, arguments=tuple(moved[a] for a in item.arguments), filter=condition)
 
 
 def _window(node: Window, wanted: set[int]) -> tuple[Node, Mapping]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from millstream.engine.aggregates.contract import Rows
+from millstream.engine.aggregates.contract import FoldedRows
 from millstream.engine.aggregates.moments import Moments
 from millstream.engine.aggregates.sums import sums, totals
 from millstream.engine.data.column import Column
@@ -23,9 +23,9 @@ TUMBLING, SESSION = "RANGE 4 MICROSECONDS SLIDE 4 MICROSECONDS", "SESSION 3 MICR
 EXTREMES = st.sampled_from([-(2**63), 2**63 - 1, 2**62, -(2**62), 2**32, -1, 0]) | st.integers(-(2**63), 2**63 - 1)
 
 
-def rows_of(type_: DataType, values: list[Any], cells: list[int], dtype: Any) -> Rows:
+def rows_of(type_: DataType, values: list[Any], cells: list[int], dtype: Any) -> FoldedRows:
     places = np.arange(len(values), dtype=np.int64)
-    return Rows(np.array(cells, dtype=np.int64), Column(type_, np.array(values, dtype=dtype)), lambda: (places, places))
+    return FoldedRows(np.array(cells, dtype=np.int64), Column(type_, np.array(values, dtype=dtype)), lambda: (places, places))
 
 
 @settings(max_examples=100, deadline=None)

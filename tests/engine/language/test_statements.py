@@ -11,7 +11,7 @@ from millstream.engine.data.schema import Field, OnError, TimeRule
 from millstream.engine.language import statements as say
 from millstream.engine.language.parse import parse_query, parse_script, parse_statement
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind, WindowKind
-from millstream.engine.language.syntax import JoinItem, NamedItem, SelectBody, SubqueryItem, UnionBody, WindowClause
+from millstream.engine.language.statements import JoinItem, NamedItem, SelectBody, SubqueryItem, UnionBody, WindowClause
 
 S = 1_000_000
 

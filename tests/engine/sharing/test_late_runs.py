@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.runtime.bill import bills
 from millstream.engine.sharing.splicing import InForce, Periodic
-from millstream.engine.synopses.lateness import LateRule
+from millstream.engine.synopses.answers import LateRule
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 from tests.support.engine_run import SECOND, SqlEngine

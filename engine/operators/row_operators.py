@@ -1,0 +1,162 @@
+"""Operators that pass rows on one by one: selection, projection, split, union; and the sink at the end of a query.
+
+Behind the first four a row of a stream still is one. They share how compiled expressions are evaluated inside an operator: the context, and
+what becomes of row-level errors (K8).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from millstream.engine.data.column import null_column
+from millstream.engine.data.tally import Receipts
+from millstream.engine.data.train import Slot, Train, empty_train, merge_trains
+from millstream.engine.expressions.compile import compile_expression, compile_predicate
+from millstream.engine.expressions.ir import ColumnRef
+from millstream.engine.expressions.kernel import EvaluationContext, Kernel
+from millstream.engine.language.recipes import ProjectRecipe, SelectRecipe, SinkRecipe, SplitRecipe, UnionRecipe
+from millstream.engine.operators.contract import Emitter, EvaluationErrors, Operator
+from millstream.engine.operators.outputs import MinimumWatermark
+
+
+def context_of(train: Train) -> EvaluationContext:
+    """Return the surroundings of an evaluation over a train: W just before each row, and how many offered rows each stands for."""
+    tally = train.tally
+    weights = None if tally is None else lambda: tally.weights_of(train.seq.array())
+    return EvaluationContext(lambda: train.track.before(train.seq.array()), weights)
+
+
+def report_errors(context: EvaluationContext, train: Train, out: Emitter) -> None:
+    """Pass on the rows at which operations failed."""
+    for positions, reason in context.errors:
+        out.errors.append(EvaluationErrors(reason, train.take(positions)))
+
+
+class Select(Operator):
+    """Stateless; columns of the rows kept are gathered when somebody asks for them."""
+
+    stateful = False
+
+    def __init__(self, recipe: SelectRecipe) -> None:
+        super().__init__([recipe.schema])
+        self._predicate = compile_predicate(recipe.condition)
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Evaluate the condition once over the train."""
+        train = inputs[0]
+        if train.rows == 0:
+            out.emit(train)
+            return
+        context = context_of(train)
+        mask = self._predicate(train, context)
+        if context.errors:
+            report_errors(context, train, out)
+        out.emit(train.select(mask))
+
+
+class Project(Operator):
+    """Stateless; one output column per expression."""
+
+    stateful = False
+
+    def __init__(self, recipe: ProjectRecipe) -> None:
+        super().__init__([recipe.schema])
+        self._columns: list[int | Kernel] = [e.position if isinstance(e, ColumnRef) else compile_expression(e) for e in recipe.columns]
+        self._empty: list[Slot] = [null_column(f.type, 0) for f in recipe.schema.fields]
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Evaluate each expression over the train."""
+        train = inputs[0]
+        if train.rows == 0:
+            out.emit(train.replace_columns(self.schemas[0], self._empty))
+            return
+        context = context_of(train)
+        slots = [train.slot(c) if isinstance(c, int) else c(train, context) for c in self._columns]
+        if context.errors:
+            report_errors(context, train, out)
+        out.emit(train.replace_columns(self.schemas[0], slots))
+
+
+class Split(Operator):
+    """Stateless, two outputs."""
+
+    stateful = False
+
+    def __init__(self, recipe: SplitRecipe) -> None:
+        super().__init__([recipe.schema, recipe.schema])
+        self._predicate = compile_predicate(recipe.condition)
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Evaluate the condition once, send each row one way."""
+        train = inputs[0]
+        if train.rows == 0:
+            out.emit(train, 0)
+            out.emit(train, 1)
+            return
+        context = context_of(train)
+        mask = self._predicate(train, context)
+        if context.errors:
+            report_errors(context, train, out)
+        out.emit(train.select(mask), 0)
+        out.emit(train.select(~mask), 1)
+
+
+class Union(Operator):
+    """Keeps only the watermark. Rows of equal arrival number come in order of the inputs."""
+
+    state_fields: tuple[str, ...] = ("_watermark",)
+
+    def __init__(self, recipe: UnionRecipe) -> None:
+        super().__init__([recipe.schema])
+        self.input_count = recipe.inputs
+        self._watermark = MinimumWatermark(recipe.inputs)
+
+    def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:
+        """Take up W where the inputs stand."""
+        return self._watermark.attached(watermarks_us, idle)
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Merge one interval."""
+        was_idle = self._watermark.all_idle
+        track = self._watermark.advance(inputs)
+        full = [t for t in inputs if t.rows]
+        lo, hi = inputs[0].lo, inputs[0].hi
+        if not full:
+            merged = empty_train(self.schemas[0], lo, hi, track, arrival_ns=max(t.newest_arrival() for t in inputs))
+        elif len(full) == 1:
+            merged = full[0].replace_columns(self.schemas[0], [full[0].slot(i) for i in range(len(self.schemas[0]))])
+        else:
+            order = np.argsort(np.concatenate([t.seq.array() for t in full]), kind="stable")
+            merged = merge_trains(full, self.schemas[0], order)
+        merged.track = track
+        merged.ended = all(t.ended for t in inputs)
+        merged.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
+        merged.flush = any(t.flush for t in inputs) and self._watermark.all_idle
+        out.emit(merged)
+
+
+class Sink(Operator):
+    """No outputs. `deliver` gets trains with rows, and the one that ends the answer; in order, from worker threads.
+
+    Counted as stateful, so that two workers never deliver at once.
+    """
+
+    def __init__(self, recipe: SinkRecipe, deliver: Callable[[Train], None] | None) -> None:
+        super().__init__([])
+        self._deliver = deliver
+        self._receipts: Receipts | None = None  # from the first train on that tells what it was offered
+
+    def process(self, inputs: Sequence[Train], out: Emitter) -> None:
+        """Deliver what has rows or ends, with its receipt where load may be shed."""
+        train = inputs[0]
+        if train.tally is not None:
+            self._receipts = self._receipts or Receipts()
+            self._receipts.add(train.tally)
+        if self._receipts is not None and (train.rows or train.ended):
+            notes = {**(train.notes or {}), **self._receipts.take(train.receipts)}
+            train = copy.copy(train)
+            train.notes = notes
+        if self._deliver is not None and (train.rows or train.ended):
+            self._deliver(train)
