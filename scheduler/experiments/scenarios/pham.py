@@ -18,7 +18,7 @@ SUBSTITUTED: Final = (
     "joins are over 50 ms; a call costs as much as a tuple and takes up to ten tuples",
     "the load, because the paper does not give it: it was swept over 1.44 to 2.1 and then set to 1.67, so that d-common loses about the "
     "paper's 11%; "
-    "so so the size of that loss proves nothing",
+    "so the size of that loss proves nothing",
     "the response time that a manager sees: that of the worst query of the class, not the mean of the class as in the paper; inside a "
     "class, HR makes the least productive query wait, so the mean stays far below the target",
 )
