@@ -24,7 +24,7 @@ SUMMARIES = {
     "sql": "Run statements, or talk to the server in a shell.",
     "stream": "Create, list, show and drop streams.",
     "query": "Submit, start, stop, drop, list, show, explain and fetch queries.",
-    "tail": "Print the results of a query as they come.",
+    "tail": "Print the results of a query as they arrive.",
     "publish": "Send rows from a file or standard input to a stream.",
     "feed": "Replay stored data into a stream with Spark.",
     "policy": "List, show, set and trace the scheduling policy.",

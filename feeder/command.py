@@ -17,7 +17,7 @@ from millstream.client.commands.common import connection_options
     multiple=True,
     required=True,
     metavar="STREAM",
-    help="Stream to feed; 'STREAM WHERE condition' takes the rows for which it holds (may be given several times).",
+    help="Stream to feed; 'STREAM WHERE condition' takes only the rows that match. May be repeated.",
 )
 @click.option("--rate", metavar="N/s", help="Rows per second of each stream: 500/s, 2k/s, 90/min.")
 @click.option("--profile", metavar="STEPS", help="Rates over time, repeated: '40/s:150s,80/s:50s'.")
@@ -26,9 +26,11 @@ from millstream.client.commands.common import connection_options
 @click.option("--original", "kind", flag_value="original", help="Arrivals as recorded in the event-time column.")
 @click.option("--max", "kind", flag_value="max", help="As fast as the daemon takes them (the default without a rate).")
 @click.option("--speed", type=float, default=1.0, show_default=True, help="With --original: how many times faster than recorded.")
-@click.option("--burst", type=click.IntRange(min=1), default=1, show_default=True, help="Rows that arrive together; the rate stays.")
+@click.option(
+    "--burst", type=click.IntRange(min=1), default=1, show_default=True, help="Rows that arrive together. The rate stays the same."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random gaps: the same seed, the same arrivals.")
-@click.option("--split-by", metavar="COLUMN", help="One stream a value of this column of the files, named STREAM_value.")
+@click.option("--split-by", metavar="COLUMN", help="Make one stream, named STREAM_value, for each value of this column of the files.")
 @click.option(
     "--map",
     "mapped",
@@ -40,23 +42,23 @@ from millstream.client.commands.common import connection_options
     "--format",
     "file_format",
     type=click.Choice(["csv", "jsonl", "parquet", "orc"]),
-    help="Format of the files, if their names do not tell.",
+    help="Format of the files. Default: by their names.",
 )
-@click.option("--null", default="", help="What stands for NULL in CSV, beside nothing at all.")
-@click.option("--delimiter", help="What separates the values of CSV.")
-@click.option("--one-line", is_flag=True, help="No CSV value spans lines: large files are then read in parallel.")
-@click.option("--zone", metavar="AREA/CITY", help="Zone of times that name none (default: the stream's).")
+@click.option("--null", default="", help="Text that means NULL in CSV, in addition to an empty value.")
+@click.option("--delimiter", help="Separator of the values in CSV.")
+@click.option("--one-line", is_flag=True, help="Say that no CSV value spans lines, so that large files are read in parallel.")
+@click.option("--zone", metavar="AREA/CITY", help="Time zone of times without a zone (default: the stream's).")
 @click.option("--master", default="local[*]", show_default=True, help="Spark master.")
 @click.option(
-    "--state", type=click.Path(path_type=Path, dir_okay=False), help="File that keeps the position: a stopped feed goes on from there."
+    "--state", type=click.Path(path_type=Path, dir_okay=False), help="File that stores the position. A stopped feed continues from there."
 )
 @click.option("--finish/--no-finish", default=True, show_default=True, help="End the streams after their last row.")
 @connection_options
 def feed(**options: Any) -> None:
     """Replay stored data (CSV, JSON lines, Parquet, ORC; any path Spark reads) as live streams.
 
-    The same seed gives the same arrivals, whatever the master and the number of partitions. Ctrl-C stops; with --state the
-    next run of the same command goes on where this one stopped.
+    The same seed gives the same arrivals, for every Spark master and number of partitions. Ctrl-C stops the feed. With --state, the
+    next run of the same command continues where this one stopped.
     """
     from millstream.feeder.errors import FeederError
 

@@ -61,7 +61,7 @@ def load_position(path: Path, fingerprint: str, streams: tuple[str, ...]) -> Pos
     if kept != fingerprint or set(acked) != set(streams):
         raise StateError(
             f"{path} belongs to a feed of other files, streams or arrivals",
-            hint="give the same options as before, or delete the file to begin anew",
+            hint="give the same options as before, or delete the file to start again",
         )
     return Position(streams, tuple(int(acked[stream]) for stream in streams))
 

@@ -505,7 +505,7 @@ class Application:
 def _check_there(session: Session) -> None:
     """Begin nothing for a peer that has left meanwhile: what it owned is released already, or is in line to be."""
     if session.closed:
-        raise GivenUp("whoever asked has left")
+        raise GivenUp("the client has left")
 
 
 def _role_for(statement: Statement) -> AccessRole:

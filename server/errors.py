@@ -50,7 +50,7 @@ class StorageError(ServerError):
 
     def __init__(self, what: str, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or error
-        super().__init__(f"{what}: {reason}", hint="make room on the disk, or mend it, and try again; the server need not be restarted")
+        super().__init__(f"{what}: {reason}", hint="make room on the disk or repair it, then try again; you need not restart the server")
 
 
 class Broken(ServerError):

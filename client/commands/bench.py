@@ -23,14 +23,16 @@ _ONE = "from millstream.client.cli import main; main()"
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--quick", is_flag=True, help="Seconds instead of minutes; the checks are the same, the figures say little.")
+@click.option("--quick", is_flag=True, help="Run for seconds instead of minutes. The checks are the same, but the figures mean little.")
 @click.option("--format", "format_", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--list", "list_", is_flag=True, help="List the benchmarks.")
-@click.option("--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Figures recorded before; says what moved.")
+@click.option(
+    "--compare", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Earlier figures. The output says what has changed."
+)
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), help="Where to record the figures.")
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Where to draw the growth curves (needs matplotlib).")
 def command(name: str | None, quick: bool, format_: str, list_: bool, compare: Path | None, record: Path | None, plot: Path | None) -> None:
-    """Run the benchmark NAME, or all. A wrong answer fails, however fast it was."""
+    """Run the benchmark NAME, or all. A fast wrong answer fails."""
     found = _benchmarks()
     if list_ or name is None:
         for entry in found:

@@ -80,7 +80,7 @@ def _setting(option: str) -> str:
 
 @command.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--seconds", type=Seconds(0, min_open=True), help="How long; without it until Ctrl-C.")
+@click.option("--seconds", type=Seconds(0, min_open=True), help="How long to record. Default: until Ctrl-C.")
 @connection_options
 def trace(file: Path, seconds: float | None, connect: Connect) -> None:
     """Write what is decided and run from now on into FILE, for a trace viewer.

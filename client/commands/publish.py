@@ -40,7 +40,7 @@ REASONS_SHOWN_MAX = 10
 @click.option("--finish", is_flag=True, help="Say at the end that the stream has ended.")
 @connection_options
 def command(stream: str, file: str | None, format: str | None, finish: bool, connect: Callable[[], Client]) -> None:
-    """Send rows to STREAM from FILE or standard input, as they come.
+    """Send rows to STREAM from FILE or standard input, as they arrive.
 
     CSV needs a header; JSON lines are one object a line. Rows that do not fit are counted and the first reasons printed;
     the others are accepted.

@@ -23,11 +23,13 @@ def command() -> None:
 @command.command()
 @click.argument("text", required=False)
 @click.option("--plan", type=click.File(encoding="utf-8"), default=None, metavar="FILE", help="A plan object (JSON) instead of text.")
-@click.option("--name", default=None, help="Name of the query: it becomes durable. Without, its results are printed until Ctrl-C.")
-@click.option("--class", "class_", default=None, help="Its class.")
-@click.option("--qos", default=None, help="Its latency graph, for example '0ms:1, 50ms:0.8, 200ms:0'.")
-@click.option("--start-at", type=click.DateTime(), default=None, help="When to start it (UTC).")
-@click.option("--lifetime", type=Seconds(0, min_open=True), default=None, metavar="SECONDS", help="How long it runs.")
+@click.option(
+    "--name", default=None, help="Name of the query, which makes it durable. Without a name, its results are printed until Ctrl-C."
+)
+@click.option("--class", "class_", default=None, help="Class of the query.")
+@click.option("--qos", default=None, help="Latency graph of the query, for example '0ms:1, 50ms:0.8, 200ms:0'.")
+@click.option("--start-at", type=click.DateTime(), default=None, help="When to start the query (UTC).")
+@click.option("--lifetime", type=Seconds(0, min_open=True), default=None, metavar="SECONDS", help="How long the query runs.")
 @format_option
 @connection_options
 def submit(
@@ -67,11 +69,11 @@ def _read_plan(file: IO[str]) -> dict[str, Any]:
     return plan
 
 
-add_verb(command, "START", "QUERY", "is running", "Start stopped queries; they begin anew.")
+add_verb(command, "START", "QUERY", "is running", "Start stopped queries from the beginning.")
 add_verb(command, "STOP", "QUERY", "is stopped", "Stop queries and drop their state.")
-add_verb(command, "PAUSE", "QUERY", "is paused", "Let queries stand still, keeping their state.")
-add_verb(command, "RESUME", "QUERY", "goes on", "Let paused queries go on.")
-add_drop(command, "QUERY", "Drop what reads them too.")
+add_verb(command, "PAUSE", "QUERY", "is paused", "Pause queries and keep their state.")
+add_verb(command, "RESUME", "QUERY", "is running again", "Resume paused queries.")
+add_drop(command, "QUERY", "Also drop the queries that read them.")
 add_list(command, "SHOW QUERIES", "List all queries.")
 add_show(command, "QUERY")
 
@@ -81,20 +83,20 @@ add_show(command, "QUERY")
 @format_option
 @connection_options
 def fetch(query: str, format: str | None, connect: Connect) -> None:
-    """Print what the open windows of a query hold now, or the answer of a SELECT over what the server holds."""
+    """Print the contents of the open windows of a query, or the answer of a SELECT over the rows that the server holds."""
     with connect() as client:
         show_answer(client.execute(f"FETCH {query if _is_select(query) else 'QUERY ' + quoted(name_of(query))}"), format)
 
 
 @command.command()
 @click.argument("query")
-@click.option("--semantics", "what", flag_value="SEMANTICS", default=None, help="What its answers mean.")
-@click.option("--analyze", "what", flag_value="ANALYZE", help="Its operators with what they cost and let through.")
-@click.option("--qos", "what", flag_value="QOS", help="Its promises and how they are kept.")
+@click.option("--semantics", "what", flag_value="SEMANTICS", default=None, help="Show what the answers mean.")
+@click.option("--analyze", "what", flag_value="ANALYZE", help="Show the operators with their cost and selectivity.")
+@click.option("--qos", "what", flag_value="QOS", help="Show the promises and whether they are kept.")
 @format_option
 @connection_options
 def explain(query: str, what: str | None, format: str | None, connect: Connect) -> None:
-    """Explain a query by name, or a SELECT. With --format json: as a plan object."""
+    """Explain a query by name, or a SELECT. With --format json, print a plan object."""
     target = query if _is_select(query) else quoted(name_of(query))
     with connect() as client:
         answer = client.execute(" ".join(word for word in ("EXPLAIN", what, target) if word))

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--seconds", type=Seconds(0, min_open=True), help="How long; without it until Ctrl-C.")
+@click.option("--seconds", type=Seconds(0, min_open=True), help="How long to record. Default: until Ctrl-C.")
 @connection_options
 def command(file: Path, seconds: float | None, connect: Callable[[], Client]) -> None:
     """Record a running server into FILE.
 
-    FILE gets the queries with their measured costs and selectivities, and when how many rows came on each stream; no values of rows.
-    `millstream simulate FILE --policy hnr,fcfs` then tells which policy would have served best.
+    FILE gets the queries with their measured costs and selectivities, and the times and numbers of rows on each stream. It gets no values
+    of rows. `millstream simulate FILE --policy hnr,fcfs` then shows which policy would have been best.
     """
     with connect() as client:
         record(client, "ARRIVALS", file, seconds)

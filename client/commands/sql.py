@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def command(text: str | None, file: Any, format: str | None, connect: Callable[[], Client]) -> None:
     """Run statements, or talk to the server in a shell.
 
-    Results of a SELECT are printed until its inputs end or Ctrl-C. Several SELECTs of a script are printed one after the other, each
-    under a line with its name; with --file those of CREATE QUERY too, which run on afterwards.
+    Prints the results of a SELECT until its inputs end or you press Ctrl-C. Prints several SELECTs of a script one after the other, each
+    under a line with its name. With --file, this includes the queries of CREATE QUERY, which keep running afterwards.
     """
     if text is not None and file is not None:
         raise click.UsageError("give -c or -f, not both")

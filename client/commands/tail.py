@@ -32,6 +32,6 @@ def command(
     format: str | None,
     connect: Callable[[], Client],
 ) -> None:
-    """Print the results of QUERY as they come, until it ends or Ctrl-C. The query runs on."""
+    """Print the results of QUERY as they arrive, until it ends or you press Ctrl-C. The query keeps running."""
     with connect() as client, client.subscribe(name_of(query), from_start=from_start, resume_token=resume_token) as subscription:
         show_results(subscription, format, limit, receipts=receipts)

@@ -24,7 +24,7 @@ PARTS = (
 
 @click.command()
 @click.option("--every", type=Seconds(0.1), default=1.0, show_default=True, metavar="SECONDS", help="How often to look.")
-@click.option("--once", is_flag=True, help="Look once and exit; what a pipe gets anyway.")
+@click.option("--once", is_flag=True, help="Look once and exit. This is the default in a pipe.")
 @connection_options
 def command(every: float, once: bool, connect: Callable[[], Client]) -> None:
     """Watch queries, queues, latency, policy and shedding. Ctrl-C leaves."""

@@ -239,7 +239,7 @@ class Network:
                 what = f"stream {', '.join(ended)}" if ended else f"an input of query {query.node.name}"
                 raise InvalidDefinition(
                     f"{what} has ended, so a query would never see a row of it",
-                    hint="drop the stream and create it anew, or FETCH what is held of it",
+                    hint="drop the stream and create it again, or FETCH the rows that are kept",
                 )
             self.lost_sharing = not all(shared.is_untouched() for shared in blueprint.with_state)
             if self.lost_sharing:

@@ -34,7 +34,9 @@ def list_experiments() -> None:
 @experiment.command("run")
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Run every experiment.")
-@click.option("--scale", type=click.Choice(["reduced", "medium", "full"]), default="reduced", show_default=True, help="How large.")
+@click.option(
+    "--scale", type=click.Choice(["reduced", "medium", "full"]), default="reduced", show_default=True, help="Size of the experiments."
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -42,7 +44,7 @@ def list_experiments() -> None:
     show_default=True,
     help="Folder for data, plots and verdicts; runs kept there are not repeated.",
 )
-@click.option("--processes", default=2, show_default=True, type=click.IntRange(1), help="Runs at a time.")
+@click.option("--processes", default=2, show_default=True, type=click.IntRange(1), help="Number of runs at a time.")
 @click.option("--no-plot", is_flag=True, help="Draw nothing.")
 def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Path, processes: int, no_plot: bool) -> None:
     """Run experiments by NAME, or all of them.
@@ -77,7 +79,7 @@ def _progress(done: int, total: int, case: ExperimentCase) -> None:
 @experiment.command("document")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--page", type=click.Path(dir_okay=False, path_type=Path), default=Path("docs/experiments.md"), show_default=True)
-@click.option("--add", is_flag=True, help="Keep the page, and put in or replace only the experiments of FOLDER.")
+@click.option("--add", is_flag=True, help="Keep the page, and add or replace only the experiments of FOLDER.")
 def document_experiments(folder: Path, page: Path, add: bool) -> None:
     """Write the page on the experiments from the verdicts in FOLDER, with the plots beside it."""
     import shutil
@@ -101,7 +103,7 @@ def document_experiments(folder: Path, page: Path, add: bool) -> None:
 
 @experiment.command("guide")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("docs/policies"))
-@click.option("--policy", "policies", help="Only these, separated by commas; the grey band then spans them alone.")
+@click.option("--policy", "policies", help="Draw only these, separated by commas. The grey band then spans only these.")
 def draw_guide(folder: Path, policies: str | None) -> None:
     """Draw a small picture of every policy into FOLDER: the measure it is for, over the load."""
     from millstream.scheduler.errors import SchedulerError

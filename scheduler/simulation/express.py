@@ -114,7 +114,7 @@ def check_policy(turns: Turns | None, ranking: Ranking | None, estimates: Estima
     if isinstance(ranking, SlopeSlack):
         raise SimulationError("slope-slack looks at all queues of a path, which a lane does not keep up to date")
     if estimates.adapt and units.depends_on_estimates:
-        raise SimulationError("these units are cut anew when estimates move")
+        raise SimulationError("these units are cut again when estimates move")
     if units.ledger.rows_waiting:
         raise SimulationError("an express lane begins with empty queues")
 

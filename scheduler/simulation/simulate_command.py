@@ -58,12 +58,12 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the distributions of response times into this file (svg or png)."
 )
-@click.option("--train", help="TrainShape of policies that name none: a count, a share of the queue, all.")
+@click.option("--train", help="Train of policies that name none: a count, a share of the queue, or all.")
 @click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), callback=_finite, help="Scale the costs to this load.")
-@click.option("--load", type=click.Choice(NAMES), help="Load manager, in place of the workload's.")
+@click.option("--load", type=click.Choice(NAMES), help="Load manager, instead of the workload's.")
 @click.option("--adapt", is_flag=True, help="Let measurements replace declared costs and selectivities.")
-@click.option("--decision-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Charge this for a decision.")
-@click.option("--evaluation-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Charge this for a rank computed.")
+@click.option("--decision-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Cost of a decision in µs.")
+@click.option("--evaluation-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Cost of computing a rank in µs.")
 def simulate(
     workload: Path,
     policies: str,

@@ -94,7 +94,7 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
             f"furthest off is {worst[1]} at {worst[0]}",
         ),
         Claim(
-            "policies stand in the same order wherever the simulator sets them apart by more than 10%",
+            "policies have the same order wherever they differ by more than 10% in the simulator",
             "the same order",
             "the same order" if not wrong else "turned round: " + "; ".join(wrong),
             not wrong,
@@ -112,7 +112,7 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
 SCENARIO = Scenario(
     "agreement-live",
     "live engine against simulator",
-    "does the simulator foresee the live engine?",
+    "does the simulator predict the live engine?",
     "Three queries with a selection of 1, 2 and 4 ms a row each that lets 90, 50 and 20% pass, one worker, Poisson arrivals; the live run "
     "is recorded, and the recording simulated.",
     cases,

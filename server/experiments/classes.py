@@ -62,15 +62,15 @@ def _scenario(kind: str) -> Scenario:
         f"{SOURCE}, {FIGURES[kind]} (live)",
         f"{TITLES[kind]}, on the real engine",
         setup(
-            "Real queries over two streams a class, whose first operators take 0.4 to 0.8 ms a row; rates by what the engine was measured "
-            "to carry just before; at reduced scale in one thread on its processor time, so that other work of the machine does not count."
+            "Real queries over two streams a class, whose first operators take 0.4 to 0.8 ms a row; rates follow the engine's capacity, "
+            "measured just before; at reduced scale in one thread on its processor time, so that other work of the machine does not count."
         ),
         cases,
         judge,
         (
-            "1,300 tuples a second by 0.8 of the rate at which a burst is worked off: rows that come one by one make shorter trains",
-            "rows come ten times a second, as a watermark that comes with a shed row still passes every operator of its class",
-            "the response time over time: that of the query of the class that fares worst in the cycle, which the manager sees",
+            "0.8 of the rate at which a burst is processed, for 1,300 tuples a second: rows that arrive one by one make shorter trains",
+            "rows arrive ten times a second, because a watermark that arrives with a shed row still passes every operator of its class",
+            "the response time over time: that of the worst query of the class in the cycle, which the manager sees",
             *settled(kind, live=True),
         ),
     )

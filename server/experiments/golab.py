@@ -39,13 +39,13 @@ SEEDS: dict[Scale, tuple[int, ...]] = {"reduced": (1,), "medium": (1,), "full": 
 UPDATES: dict[Scale, int] = {"reduced": 60, "medium": 100, "full": 200}
 _LATE = ("hybrid", "hybrid-late", "hybrid-late-pending")
 _SUBSTITUTED = (
-    "the packet headers: random values of as many different kinds as in g-low; eight groups over six keys, as top-k and quantiles over "
-    "source and destination stand apart",
-    "the second between updates: updates come as often as gives golab-none a load of 1.2 with 40 queries at the low rate on this machine, "
-    "measured at the start",
-    "top-k by the greatest values, as TOP has it, not by the most frequent ones",
+    "the packet headers: random values, with as many different values as in g-low; eight groups over six keys, because top-k and "
+    "quantiles over source and destination are separate",
+    "the time between updates, a second in the paper: it is measured at the start, so that golab-none with 40 queries at the low rate "
+    "has a load of 1.2 on this machine",
+    "top-k takes the greatest values, as TOP does, not the most frequent ones",
 )
-_NOTE_LATENCY = "latency counts updates in excess of SLIDE; nobody is late where there is time enough"
+_NOTE_LATENCY = "latency counts updates in excess of SLIDE; no query is late if there is enough time"
 LOW_RATE = 1_500
 LOAD, LOAD_QUERIES = 1.2, 40
 TOP_K = 10

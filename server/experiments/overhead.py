@@ -71,7 +71,7 @@ SCENARIO = Scenario(
     _judge,
     (
         "depth 5 by 3",
-        "a box's own work is not told apart from calling it: a filter of one integer costs next to nothing",
+        "the work of a box is not separated from its call, because a filter of one integer costs almost nothing",
     ),
 )
 

@@ -47,7 +47,7 @@ SCENARIO = Scenario(
     _cases,
     _judge,
     (
-        "boxes of 5 µs by filters of one integer, which cost some times that to call",
+        "filters of one integer for boxes of 5 µs; a call of such a filter costs several times that",
         "rows one at a time, the dearest case here: deciding costs by the order and the operator, not by the row; "
         "`millstream bench dispatch` shows trains of a hundred rows",
     ),

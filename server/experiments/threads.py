@@ -54,7 +54,8 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
     threads = _WAYS[0]
     claims = [
         Claim(
-            f"from {few} to {many} operators a call under thread per operator gets dearer by at least twice the factor as under {way}",
+            f"from {few} to {many} operators the cost of a call under thread per operator grows by at least twice the factor as under "
+            f"{way}",
             "degrades far faster",
             f"{grown[threads]:.2f} times as dear against {grown[way]:.2f}",
             grown[threads] >= 2.0 * grown[way],
@@ -82,12 +83,12 @@ SCENARIO = Scenario(
     "c-threads",
     "Carney 2005, fig. 3.3 (live)",
     "a thread for each operator against one scheduler",
-    "Chains of five filters on one stream, on the real engine: ten rows enter at a time, the next when all "
-    "results are there; processor time of the process, switching threads included.",
+    "Chains of five filters on one stream, on the real engine: ten rows enter at a time; the next ten enter when all results are there; "
+    "processor time of the process, switching threads included.",
     _cases,
     _judge,
     (
-        "the thesis's C++ server by this engine, whose threads share the interpreter's lock",
+        "this engine, whose threads share the interpreter's lock, for the thesis's C++ server",
         "with few operators a call carries more of what letting a train in and waiting for its results costs",
     ),
 )

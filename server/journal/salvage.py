@@ -57,7 +57,7 @@ def salvage(disk: Disk, source: Path, target: Path, take_over: TakeOver) -> Salv
     try:
         return _Salvage(disk, source, target, take_over, catalogue, files).run()
     except OSError as error:
-        raise StoreError(f"{target} cannot be written: {error.strerror or error}", hint="make room on the disk, and begin anew") from error
+        raise StoreError(f"{target} cannot be written: {error.strerror or error}", hint="make room on the disk, and start again") from error
 
 
 class _Salvage:

@@ -41,10 +41,10 @@ def _held(directory: Path) -> Iterator[None]:
 @command.command("check")
 @click.argument("directory", metavar="DIR", type=_DIRECTORY)
 def check(directory: Path) -> None:
-    """Say what of DIR is whole and what is not.
+    """Check whether DIR is whole, and print every problem.
 
-    Prints a line for each segment and checkpoint, then one for each problem with file and byte. Exit code 0 when a server would start
-    with all that was acked; 1 when it would refuse to start, or cut something off.
+    Prints a line for each segment and checkpoint, then one for each problem with file and byte. The exit code is 0 if a server would
+    start with everything that was acked, and 1 if it would refuse to start or cut something off.
     """
     from millstream.server.journal.disk import SystemDisk
     from millstream.server.run.journal_check import check_directory
@@ -56,7 +56,7 @@ def check(directory: Path) -> None:
     for problem in found.problems:
         click.echo(problem, err=True)
     if not found.is_whole:
-        click.echo(f"not whole; what is readable can be had: millstream journal salvage {directory} NEW_DIRECTORY", err=True)
+        click.echo(f"not whole; to recover everything readable: millstream journal salvage {directory} NEW_DIRECTORY", err=True)
         sys.exit(1)
     click.echo("whole")
 
@@ -65,13 +65,13 @@ def check(directory: Path) -> None:
 @click.argument("directory", metavar="DIR", type=_DIRECTORY)
 @click.argument("streams", metavar="[STREAM]...", nargs=-1)
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
-@click.option("--arrival", is_flag=True, help="Begin each row with its arrival number and the time at which it came.")
-@click.option("--limit", type=click.IntRange(min=1), default=None, help="Rows of each stream at most, the first ones.")
+@click.option("--arrival", is_flag=True, help="Put the arrival number and the arrival time before each row.")
+@click.option("--limit", type=click.IntRange(min=1), default=None, help="Print at most this number of rows of each stream, the first ones.")
 def show(directory: Path, streams: tuple[str, ...], format_: str, arrival: bool, limit: int | None) -> None:
     """Print the rows that DIR keeps.
 
-    Of all streams and tables of the journal, or of those named. Rows that are damaged are left out; standard error tells of them, and
-    the exit code is 1.
+    Prints all streams and tables of the journal, or only STREAM. Leaves out damaged rows; standard error names them, and the exit code
+    is 1.
     """
     from millstream.server.journal.catalogue_copy import read_catalogue
     from millstream.server.journal.disk import SystemDisk
@@ -166,13 +166,13 @@ class _Rows:
 @click.argument("directory", metavar="DIR", type=_DIRECTORY)
 @click.argument("new_directory", metavar="NEW_DIR", type=click.Path(path_type=Path))
 def salvage(directory: Path, new_directory: Path) -> None:
-    """Copy what is readable of DIR into NEW_DIR.
+    """Copy everything readable in DIR into NEW_DIR.
 
-    A server opens NEW_DIR then. Prints the rows recovered and lost of each stream, and each damaged place. Streams, tables and durable
-    queries come along where the catalogue is readable; streams and tables also where only the journal is. Subscribers begin anew: tokens
-    of DIR are not good for NEW_DIR.
+    A server can then open NEW_DIR. Prints the recovered and lost rows of each stream, and each damaged place. Copies streams, tables and
+    durable queries if the catalogue is readable; if only the journal is readable, streams and tables. Subscribers must subscribe from the
+    start, because tokens of DIR are not valid for NEW_DIR.
 
-    Exit code 0 when nothing was lost, 1 when something was.
+    The exit code is 0 if nothing was lost, otherwise 1.
     """
     from millstream.server.durability.first_checkpoints import take_over
     from millstream.server.errors import ServerError
@@ -191,5 +191,5 @@ def salvage(directory: Path, new_directory: Path) -> None:
     for line in (*found.notes, *map(str, found.holes)):
         click.echo(line, err=True)
     if not found.is_whole:
-        click.echo(f"what is readable is in {new_directory}; rows of places that do not say their stream are not counted above", err=True)
+        click.echo(f"everything readable is in {new_directory}; the counts leave out damaged places whose stream is unknown", err=True)
         sys.exit(1)

@@ -37,10 +37,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--timeline", type=_FILE, help="File of rows, advances of time, ends and cancels, one JSON object a line.")
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
-@click.option("--train", type=click.IntRange(min=1), help="Rows taken in at a time; the answer does not depend on it.")
+@click.option("--train", type=click.IntRange(min=1), help="Rows read at a time. The answer does not depend on it.")
 @click.option("--policy", default="fcfs", show_default=True, help="Scheduling policy, NAME or NAME:option=value,…; auto is fcfs.")
 @click.option("--sharing", type=click.Choice(NAMES), default=DEFAULT, show_default=True, help="How similar queries share work.")
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Orders given out at a time.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Orders that run at a time.")
 def command(
     script: Path,
     inputs: tuple[tuple[str, Path], ...],

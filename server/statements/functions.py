@@ -70,10 +70,10 @@ def _read(definition: FunctionDefinition, folder: str) -> str:
         with open_regular(path, folder) as file:
             raw = file.read(SOURCE_BYTES_MAX + 1)
         if len(raw) > SOURCE_BYTES_MAX:
-            raise InvalidDefinition(f"{path} is larger than {SOURCE_BYTES_MAX} bytes", hint="let it import what is large")
+            raise InvalidDefinition(f"{path} is larger than {SOURCE_BYTES_MAX} bytes", hint="move large parts into modules that it imports")
         return raw.decode("utf-8")
     except OSError as error:
-        raise InvalidDefinition(f"cannot read {path}: {error.strerror}", hint="the file is sought where the server runs") from error
+        raise InvalidDefinition(f"cannot read {path}: {error.strerror}", hint="the server looks for the file on its own machine") from error
     except UnicodeDecodeError as error:
         raise InvalidDefinition(f"{path} is not UTF-8 text (byte {error.start})") from error
 

@@ -60,5 +60,5 @@ SCENARIO = Scenario(
     "1000 applications of ten boxes of 5 µs; deadlines 75, 150, 225 and 300 ms in turn; schedules of 300; 7 x 7 buckets.",
     _cases,
     _judge,
-    (CHARGED, "the three overheads are what the charge is calibrated on, so they only show that one charge can give all three"),
+    (CHARGED, "the charge is calibrated on the three overheads, so they only show that one charge can give all three"),
 )

@@ -51,7 +51,7 @@ def _judge(scale: Scale, results: Results) -> Findings:
             "grows",
             f"{share[20]:.4f} at 20, {share[counts[-1]]:.4f} at {counts[-1]}",
             share[counts[-1]] > 1.05 * share[20],
-            "the first filled bucket is found by one machine operation here, so empty buckets cost nothing; what is charged is moves",
+            "the first filled bucket is found by one machine operation here, so empty buckets cost nothing; only moves are charged",
         ),
     ]
     rows: list[Row] = [{"partitions": count, "qos": qos[count], "decision_share": share[count]} for count in counts]
@@ -88,7 +88,7 @@ SCENARIO = Scenario(
     _judge,
     (
         CHARGED,
-        "the rate, which the thesis does not state: boxes and calls fill the machine, as its round-robin (.427) shows overload; "
+        "the rate, because the thesis does not state it: boxes and calls fill the machine, because its round-robin (.427) shows overload; "
         "deadlines and box costs of c-qos",
     ),
 )

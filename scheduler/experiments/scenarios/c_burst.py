@@ -45,8 +45,8 @@ def _judge(scale: Scale, results: Results) -> Findings:
             "57% against 93%",
             f"{over[0]:.0%} against {over[1]:.0%}",
             over[1] - over[0] >= 0.18,
-            "fixed priority's loose applications miss only once the overload has put them back by 2 s; longer trains save calls meanwhile, "
-            "which puts that off",
+            "loose applications under fixed priority miss deadlines only after the overload has delayed them by 2 s; longer trains save "
+            "calls and so postpone that",
         ),
         Claim(
             "of tuples of the underload, fixed misses a few more",

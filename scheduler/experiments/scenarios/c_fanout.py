@@ -73,5 +73,5 @@ SCENARIO = Scenario(
     "10 applications of fan-out 2 and depth 4 against 80 straight ones of depth 4; deadlines 40 ms and 3.04 s in turn; boxes of 0.1 ms.",
     _cases,
     _judge,
-    (CHARGED, "the rates, which the text does not name: up to and over what boxes and calls can take (2,155 a second)"),
+    (CHARGED, "the rates, because the text does not name them: up to and above the capacity of boxes and calls (2,155 a second)"),
 )

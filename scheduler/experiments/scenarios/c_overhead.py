@@ -38,7 +38,7 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
     listed = ", ".join(f"{mode} {value:.4g} s" for mode, value in total.items())
     cheap = {mode: float(results(_case(scale, mode, _CHEAP_US))["total_ns"]) / 1e9 for mode in _MODES}
     note = (
-        f"calls of 16 µs are 3% of boxes of 0.1 to 1 ms, whoever makes them; with boxes of {_CHEAP_US:g} µs trains take "
+        f"calls of 16 µs are 3% of boxes of 0.1 to 1 ms in every mode; with boxes of {_CHEAP_US:g} µs trains take "
         f"{cheap['trains'] / cheap['tuple at a time']:.2f} of the time of tuples, superboxes {cheap['superboxes'] / cheap['trains']:.2f} "
         "of that of trains"
     )
@@ -83,7 +83,7 @@ SCENARIO = Scenario(
     _judge,
     (
         CHARGED,
-        "worker and storage overhead by one cost a box call",
-        "the load, which the thesis does not state: 0.9 of the ideal capacity, up to which superboxes hold (figure 3.6)",
+        "one cost for each box call, for worker and storage overhead",
+        "the load, because the thesis does not state it: 0.9 of the ideal capacity, up to which superboxes hold (figure 3.6)",
     ),
 )

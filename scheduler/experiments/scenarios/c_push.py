@@ -57,5 +57,5 @@ SCENARIO = Scenario(
     "20 applications of 5 boxes of 0.1 ms, and of 20 boxes of 0.025 ms; otherwise as c-qos.",
     _cases,
     _judge,
-    (CHARGED, "the rates: those of c-qos, for the deep network scaled to what its boxes and calls can take (1,220 a second)"),
+    (CHARGED, "the rates: those of c-qos; for the deep network, scaled to the capacity of its boxes and calls (1,220 a second)"),
 )

@@ -57,6 +57,6 @@ SCENARIO = Scenario(
     _judge,
     (
         CHARGED,
-        "the rates, of which the text names only 1,200 a second: up to where boxes and calls alone fill the machine and beyond",
+        "the rates, because the text names only 1,200 a second: up to the rate at which boxes and calls alone fill the machine, and beyond",
     ),
 )

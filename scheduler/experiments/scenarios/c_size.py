@@ -36,7 +36,7 @@ def _heavy(scale: Scale, results: Results, policy: str) -> str:
     """Return the QoS where boxes and calls alone fill the machine."""
     found = [float(results(_case(scale, policy, size, BOXES_AND_CALLS_A_SECOND))["qos"]) for size in _HEAVY_SIZES]
     listed = ", ".join(f"{size}: {qos:.3f}" for size, qos in zip(_HEAVY_SIZES, found, strict=True))
-    return f"1,200 a second are 70% of what boxes and calls can take here; at 1,724, all of it, {listed}"
+    return f"1,200 a second are 70% of the capacity of boxes and calls here; at 1,724, the full capacity, {listed}"
 
 
 def _judge(scale: Scale, results: Results) -> Findings:

@@ -64,7 +64,7 @@ SCENARIO = Scenario(
     _judge,
     (
         CHARGED,
-        "how far the whole is over capacity, which the thesis does not state: little, as fixed priority still meets most deadlines of the "
+        "the overload, because the thesis does not state it: a small one, because fixed priority still meets most deadlines of the "
         "overloaded application (its two averages imply 84%)",
     ),
 )

@@ -37,7 +37,8 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
     flat = max(table[1]) / min(table[1]) - 1.0
     cheap = {(burst, train): overhead_ms(burst, train, _CHEAP_US) for burst in (1, 4) for train in (0.2, 1.0)}
     note = (
-        f"what a tuple of a burst waits is the work on those before it, as calls are 3% of it; with boxes of {_CHEAP_US:g} µs bursts of 4 "
+        f"a tuple of a burst waits for the work on those before it, because calls are only 3% of it; with boxes of {_CHEAP_US:g} µs "
+        f"bursts of 4 "
         f"have {cheap[4, 0.2] / cheap[1, 0.2]:.1f} times the overhead at 0.2 and {cheap[4, 1.0] / cheap[1, 0.2]:.1f} times at 1.0"
     )
     claims = [
@@ -76,8 +77,8 @@ SCENARIO = Scenario(
     "Carney 2005, fig. 3.9",
     "trains under bursts",
     "One tree of fan-out 2 and depth 5 under round-robin box at a time; bursts of 1, 2, 4 tuples an input. Overhead is the time from a "
-    "tuple's arrival to its result less the work on it, as the thesis lets the clock of tuples tick that wait behind their burst.",
+    "tuple's arrival to its result minus the work on it, because in the thesis the time that a tuple waits behind its burst counts.",
     _cases,
     _judge,
-    (CHARGED, "the load, which the thesis does not state here: half of capacity, as for its other experiment on one tree"),
+    (CHARGED, "the load, because the thesis does not state it here: half of capacity, as in its other experiment on one tree"),
 )

@@ -20,7 +20,7 @@ TITLES = {
     "bucketing-push-through": "bucketing, push-through",
 }
 CHARGED = (
-    "Aurora's prototype on a 2.0 GHz Pentium IV by the cost model: 16 µs a box call and a charge for deciding, calibrated once on c-10000"
+    "the cost model for Aurora's prototype on a 2.0 GHz Pentium IV: 16 µs a box call and a charge for deciding, calibrated once on c-10000"
 )
 FIXED = "fixed-priority:schedule=10"
 FIXED_PUSH = "fixed-priority-push-through:schedule=10"

@@ -14,14 +14,15 @@ QUERIES: dict[Scale, tuple[int, ...]] = {"reduced": (40, 160), "medium": (40, 80
 SEEDS: dict[Scale, tuple[int, ...]] = {"reduced": (1,), "medium": (1, 2), "full": (1, 2, 3, 4, 5)}
 SECONDS: dict[Scale, int] = {"reduced": 100, "medium": 200, "full": 200}
 SUBSTITUTED = (
-    "the packet headers: as in the paper random values, of which only how many different ones an interval holds matters; eight groups over "
-    "its six keys, as top-k and quantiles over source and destination stand apart",
-    "the machine: an entry of a synopsis costs what loads one processor to 1.2 under golab-none with 40 queries at 1,500 tuples a second, "
-    "fixed for both experiments",
+    "the packet headers: random values, as in the paper. Only the number of different values in an interval matters; eight groups over "
+    "its six keys, because top-k and quantiles over source and destination are separate",
+    "the machine: the cost of an entry of a synopsis is set, for both experiments, so that golab-none with 40 queries at 1,500 tuples a "
+    "second loads one processor to 1.2",
 )
 AGGRESSIVE_NOTE = (
-    "a group that is one task runs all its queries whenever it runs, late or not, so in overload it shares what late-pending does; and "
-    "in this cost model the answers of queries that were not due cost little beside the scan, which the paper's prototype seems not to find"
+    "a group that is one task runs all its queries whenever it runs, late or not, so in overload it shares as much as late-pending; and "
+    "in this cost model the answers of queries that were not due cost little compared with the scan; in the paper's prototype they seem "
+    "to cost more"
 )
 
 

@@ -67,7 +67,7 @@ def _throughput_silent(results: sweep.Results, scale: Scale, rate: float) -> str
 
     listed = ", ".join(f"{title} {share(policy):.0%}" for policy, title in sweep.POLICIES.items())
     return (
-        "path capacity stays with one stream's path while that has tuples, and a join of two streams gives nothing meanwhile; "
+        "path capacity stays with the path of one stream while it has tuples, and meanwhile a join of two streams gives nothing; "
         f"seconds without output: {listed}"
     )
 
@@ -187,8 +187,8 @@ BURST = Scenario(
     _burst_judge,
     (
         sweep.QUERY,
-        "its costs: the machine of p-latency, a join over twice the window at twice the cost, so that 30 tuples a second are the capacity: "
-        "the thesis's memory rises as long as tuples come",
+        "the costs: the machine of p-latency, with a join over twice the window at twice the cost, so the capacity is 30 tuples a "
+        "second: in the thesis, memory rises as long as tuples arrive",
         sweep.SUBSTITUTED[2],
     ),
 )

@@ -28,16 +28,17 @@ SETUP = (
     "5 windows; a quantum of time for every operator; selectivities are measured."
 )
 QUERY = (
-    "the query, which the thesis does not give: six operators, two paths that meet in a join, selects of low selectivity below; sizes and "
-    "costs such that a tuple is buffered twice under simplified segments and more often under segments, as the thesis says of it"
+    "the query, because the thesis does not give it: six operators, two paths that meet in a join, selects of low selectivity below; "
+    "sizes and costs: as in the thesis, a tuple is buffered twice under simplified segments and more often under segments"
 )
 SUBSTITUTED = (
     QUERY,
-    "its costs: capacity is 60 tuples a second on each stream. The thesis gives none, but its memory rises while tuples come, at 40 a "
-    "second with windows of 2000, and falls after; and outputs that vary by 237 a second at 100 tuples a second come of no machine "
-    "that keeps pace",
-    "the quantum, a time in the thesis: 1 s, as bursts of round-robin show in outputs counted by the second",
-    "beside Poisson gaps the day of 12 February 2005 of MavPad, scaled to the rate, as arrivals of the smart home itself",
+    "the costs, because the thesis gives none: the capacity is 60 tuples a second on each stream. In the thesis, memory rises while "
+    "tuples arrive, at 40 a second with windows of 2000, and falls afterwards; and outputs that vary by 237 a second at 100 tuples a "
+    "second show that its machine did not keep pace",
+    "the quantum, a time in the thesis: 1 s, because bursts of round-robin show in outputs counted by the second",
+    "arrivals: Poisson gaps, and in addition the day of 12 February 2005 of MavPad, scaled to the rate, as arrivals of the smart home "
+    "itself",
 )
 
 

@@ -109,8 +109,8 @@ SCENARIO = Scenario(
     _judge,
     (
         *grid.SUBSTITUTED,
-        "50 queries in place of 500 but 200,000 packets: an interval holds 2,000 (the thesis's hour 13,000), which a window of 100 and "
-        "α = 0.175 can follow; 10 queries and 1,000 packets an interval at medium scale",
+        "50 queries instead of 500, but 200,000 packets: an interval holds 2,000 (in the thesis's hour 13,000), and a window of 100 "
+        "with α = 0.175 can follow that; 10 queries and 1,000 packets an interval at medium scale",
         "predicates ask for at most a bound; the thesis does not say their form",
     ),
 )

@@ -91,7 +91,7 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
             percent(0.23),
             percent(slower),
             0.0 <= slower <= 0.46,
-            f"averaged over queries in place of results: {percent(by_query)}",
+            f"averaged over queries instead of results: {percent(by_query)}",
         ),
         ordered(
             "at 0.95 staleness: FAS lowest, then HR",
@@ -138,5 +138,5 @@ SCENARIO = Scenario(
     "0.1 to 1.0 (Zipf towards 1.0 where skewed).",
     _cases,
     _judge,
-    ('the cost of the calendar queue, which the thesis charges and puts at "slightly", is not charged',),
+    ('the cost of the calendar queue, which the thesis charges and calls "slightly", is not charged',),
 )

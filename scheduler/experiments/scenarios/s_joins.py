@@ -55,5 +55,5 @@ SCENARIO = Scenario(
     "project; costs and selectivities as in s-slowdown.",
     _cases,
     _judge,
-    ("250 queries in place of 500 and the rates of the streams, which the thesis does not state",),
+    ("250 queries instead of 500, and the rates of the streams, because the thesis does not state them",),
 )

@@ -49,13 +49,13 @@ SCENARIO = Scenario(
     "s-tardiness",
     "Sharaf 2007, fig. 22-24",
     "tardiness of windowed aggregates",
-    "Queries of a select and an aggregate with a random SLIDE of 1 to 10 s; a boundary's result is "
-    "made when every tuple before it is worked off.",
+    "Queries of a select and an aggregate with a random SLIDE of 1 to 10 s; the result at a boundary is produced when every tuple "
+    "before it has been processed.",
     _cases,
     _judge,
     (
-        "LBL-PKT-4 by DEC-PKT-1's UDP packets",
+        "DEC-PKT-1's UDP packets for LBL-PKT-4",
         'the range of SLIDE, "random" in the text: 1 to 10 s, the window interval of the thesis\'s table 3 (RANGE changes no deadline); '
-        "100 queries in place of 500",
+        "100 queries instead of 500",
     ),
 )

@@ -29,8 +29,9 @@ SETUP = (
     "every tuple goes to all queries; K set for the utilisation; one tuple at a time, query level."
 )
 SUBSTITUTED = (
-    "LBL-PKT-4's hour by pieces of DEC-PKT-1's UDP hour, gaps times 0.64 (same archive, same kind of link)",
-    "the predicates' form, which the thesis does not state: a select (join) passes what has a first (second) attribute up to a bound",
+    "pieces of DEC-PKT-1's UDP hour for LBL-PKT-4's hour, with gaps times 0.64 (same archive, same kind of link)",
+    "the form of the predicates, because the thesis does not state it: a select (join) passes tuples whose first (second) attribute is "
+    "up to a bound",
 )
 
 
