@@ -107,17 +107,3 @@ ANSWERS: dict[type[Message], type[Message]] = {
 def word_of(kind: str, message: Message) -> str:
     """Return the word `message` is in the table."""
     return FATAL if type(message) is Failure and message.fatal else kind
-
-
-def diagram() -> str:
-    """Return the table as a Mermaid state diagram: transitions that change the state, and one line for those that stay."""
-    lines = ["stateDiagram-v2", "    [*] --> START"]
-    for (state, speaker), words in TRANSITIONS.items():
-        for word, next_state in words.items():
-            if next_state is not state:
-                lines.append(f"    {state.name} --> {next_state.name}: {speaker.value} says {word}")
-        staying = sum(next_state is state for next_state in words.values())
-        if staying:
-            lines.append(f"    {state.name} --> {state.name}: {speaker.value} says any of {staying} others")
-    lines.append("    CLOSED --> [*]")
-    return "\n".join(lines)

@@ -139,26 +139,6 @@ def gather(times: Times, size: int) -> Times:
     return gathered
 
 
-def hurst(times: Times, *, bins_min: int = 16) -> float:
-    """Return the Hurst parameter by the variance of counts over windows of growing length (variance-time plot).
-
-    Var(mean count over m windows) goes as m^(2H − 2).
-    """
-    span = int(times[-1] - times[0]) + 1
-    base = max(64, min(4096, len(times) // 8))
-    counts = np.bincount(((times - times[0]) * base // span).astype(np.int64), minlength=base).astype(np.float64)
-    sizes: list[int] = []
-    variances: list[float] = []
-    size = 1
-    while base // size >= bins_min:
-        means = counts[: base // size * size].reshape(-1, size).mean(axis=1)
-        sizes.append(size)
-        variances.append(float(means.var()))
-        size *= 2
-    slope = np.polyfit(np.log(sizes), np.log(np.maximum(variances, 1e-12)), 1)[0]
-    return float(1.0 + slope / 2.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A carried trace: its file, the nanoseconds of one unit of its gaps, and what it is."""

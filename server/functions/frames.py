@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Callable
 from struct import Struct
 
 HEADER = Struct("<Q")
 NUMBER = Struct("<Q")  # of a call: begins its frame, and comes back with its answer behind the byte that says how it went
 FRAME_BYTES_MAX = 256 * 2**20  # of an answer: 16 KiB for each row of the longest call; read as it comes, so a lie about it costs nothing
 _PIECE = 2**20
+
+Wait = Callable[[int, int], None]
+"""Waits until a descriptor is ready for an event of `select.poll`, or raises."""
 
 
 class Overdue(Exception):
@@ -21,12 +25,12 @@ class PeerGone(Exception):
     """The other side has closed its end."""
 
 
-def write_frame(descriptor: int, payload: bytes, deadline_s: float) -> None:
-    """Write a frame to a non-blocking descriptor until a moment of the monotonic clock. Raises Overdue and PeerGone."""
+def write_frame(descriptor: int, payload: bytes, wait: Wait) -> None:
+    """Write a frame to a non-blocking descriptor. Raises PeerGone and what `wait` raises."""
     for part in (HEADER.pack(len(payload)), payload):
         view = memoryview(part)
         while len(view):
-            _wait(descriptor, select.POLLOUT, deadline_s)
+            wait(descriptor, select.POLLOUT)
             try:
                 view = view[os.write(descriptor, view[:_PIECE]) :]
             except BlockingIOError:
@@ -35,18 +39,18 @@ def write_frame(descriptor: int, payload: bytes, deadline_s: float) -> None:
                 raise PeerGone from error
 
 
-def read_frame(descriptor: int, deadline_s: float) -> bytes:
-    """Read a frame from a non-blocking descriptor until a moment of the monotonic clock. Raises Overdue and PeerGone."""
-    (length,) = HEADER.unpack(_read(descriptor, HEADER.size, deadline_s))
-    if length > FRAME_BYTES_MAX:
+def read_frame(descriptor: int, wait: Wait, length_max: int = FRAME_BYTES_MAX) -> bytes:
+    """Read a frame from a non-blocking descriptor. Raises PeerGone, also for a longer frame, and what `wait` raises."""
+    (length,) = HEADER.unpack(_read(descriptor, HEADER.size, wait))
+    if length > length_max:
         raise PeerGone
-    return _read(descriptor, length, deadline_s)
+    return _read(descriptor, length, wait)
 
 
-def _read(descriptor: int, size: int, deadline_s: float) -> bytes:
+def _read(descriptor: int, size: int, wait: Wait) -> bytes:
     parts: list[bytes] = []
     while size:
-        _wait(descriptor, select.POLLIN, deadline_s)
+        wait(descriptor, select.POLLIN)
         try:
             part = os.read(descriptor, min(size, _PIECE))
         except BlockingIOError:
@@ -58,9 +62,15 @@ def _read(descriptor: int, size: int, deadline_s: float) -> bytes:
     return b"".join(parts)
 
 
-def _wait(descriptor: int, event: int, deadline_s: float) -> None:
-    left_ms = (deadline_s - time.monotonic()) * 1000
-    poll = select.poll()
-    poll.register(descriptor, event)
-    if left_ms <= 0 or not poll.poll(left_ms):
-        raise Overdue
+def within(seconds: float) -> Wait:
+    """Return what waits for that long from now on, all waits together, and then raises Overdue."""
+    deadline_s = time.monotonic() + seconds
+
+    def wait(descriptor: int, event: int) -> None:
+        left_ms = (deadline_s - time.monotonic()) * 1000
+        poll = select.poll()
+        poll.register(descriptor, event)
+        if left_ms <= 0 or not poll.poll(left_ms):
+            raise Overdue
+
+    return wait

@@ -13,7 +13,6 @@ import resource
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, NoReturn
@@ -26,15 +25,13 @@ from millstream.engine.expressions.user_functions import FunctionFailed
 from millstream.engine.language.statements import FunctionDefinition
 from millstream.protocol.errors import RemoteProtocolError
 from millstream.server.functions.child import DONE, REASON_MAX
-from millstream.server.functions.frames import NUMBER, Overdue, PeerGone, read_frame, write_frame
-from millstream.server.functions.processes import cpu_used_s, kill_whole
+from millstream.server.functions.frames import NUMBER, Overdue, PeerGone, read_frame, within, write_frame
+from millstream.server.functions.processes import cpu_used_s, end, spawn
 
 START_S = 20.0  # for the interpreter, its imports and those of the user's file
 TRANSPORT_S = 5.0  # for a process that is alive to take its arguments
-END_S = 2.0
 FRONT = 1 + NUMBER.size  # of an answer: how it went, and to which call
 CPU_SPARE_S = 5  # of processor time that a process may use beyond the call's time on every processor: what it does between calls ends it
-KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONHOME")  # what an interpreter needs to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,37 +145,17 @@ class FunctionProcess:
             raise FunctionFailed("its file wrote where its answers go") from None
 
     def _spawn(self) -> None:
-        try:
-            ours, theirs = os.pipe()
-        except OSError as error:
-            raise FunctionFailed(f"its process cannot be started: {error}") from error
         told = {
-            "lifeline": ours,
             "memory_bytes_max": self._confinement.memory_bytes_max,
             "confined": self._confinement.confined,
             "readable": self._confinement.readable(self.definition.file),
         }
-        command = [sys.executable, "-I", "-m", "millstream.server.functions.child", json.dumps(told)]
+        command = (sys.executable, "-I", "-m", "millstream.server.functions.child")
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=[ours],
-                start_new_session=True,
-                env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
-                cwd=os.path.sep,
-            )
+            self._process, self._lifeline = spawn(lambda lifeline: (*command, json.dumps({"lifeline": lifeline, **told})))
         except OSError as error:
-            os.close(theirs)
             raise FunctionFailed(f"its process cannot be started: {error}") from error
-        finally:
-            os.close(ours)
-        self._lifeline = theirs
         self.starts += 1
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
 
     def _bound_processor_time(self, call_s: float) -> None:
         """Let the process use as much processor time as a call may take on all processors, and a little: then the system ends it."""
@@ -194,7 +171,7 @@ class FunctionProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
-            write_frame(self._process.stdin.fileno(), payload, time.monotonic() + TRANSPORT_S)
+            write_frame(self._process.stdin.fileno(), payload, within(TRANSPORT_S))
         except (Overdue, PeerGone):
             self._fail_ended("it did not take its arguments")
 
@@ -203,7 +180,7 @@ class FunctionProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         try:
-            answer = read_frame(self._process.stdout.fileno(), time.monotonic() + limit_s)
+            answer = read_frame(self._process.stdout.fileno(), within(limit_s))
         except Overdue:
             self._replace()
             raise FunctionFailed(overdue) from None
@@ -231,12 +208,5 @@ class FunctionProcess:
 
     def _kill(self) -> None:
         process, self._process, self._is_ready = self._process, None, False
-        if process is None:
-            return
-        kill_whole(process)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel, dies when that lets go, and is collected then
-            process.wait(END_S)
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
-        os.close(self._lifeline)
+        if process is not None:
+            end(process, self._lifeline)

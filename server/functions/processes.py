@@ -1,4 +1,4 @@
-"""Processes as Linux shows them under /proc: how much processor time one has used, and how one is ended with all that it started."""
+"""Processes that work for the server: how one is started, how much processor time it has used, how it ends with all that it started."""
 
 from __future__ import annotations
 
@@ -6,9 +6,50 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Sequence
 
 ROUNDS_MAX = 100  # looks for processes that were started meanwhile: each stops what it finds, so only those of the last moment are left
+END_S = 2.0
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONHOME")  # what an interpreter needs to start
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def spawn(command: Callable[[int], Sequence[str]]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a process in a session of its own, with pipes that do not block; return it and the server's end of its lifeline.
+
+    `command` gets the process's end of the lifeline, a descriptor that ends with the server. OSError when nothing can be started.
+    """
+    ours, theirs = os.pipe()
+    try:
+        process = subprocess.Popen(
+            command(ours),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[ours],
+            start_new_session=True,
+            env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
+            cwd=os.path.sep,
+        )
+    except OSError:
+        os.close(theirs)
+        raise
+    finally:
+        os.close(ours)
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
+    return process, theirs
+
+
+def end(process: subprocess.Popen[bytes], lifeline: int) -> None:
+    """Kill what `spawn` started and all that it has started, and close what belongs to it."""
+    kill_whole(process)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel, dies when that lets go, and is collected then
+        process.wait(END_S)
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
+    os.close(lifeline)
 
 
 def cpu_used_s(pid: int) -> float:

@@ -7,13 +7,12 @@ when nobody waits for its answer or it wants more than it may.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -21,18 +20,16 @@ from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupp
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema
 from millstream.server.errors import GivenUp, ServerError
-from millstream.server.functions.frames import HEADER
-from millstream.server.functions.process import KEPT_VARIABLES, Confinement, FunctionProcess
-from millstream.server.functions.processes import kill_whole
+from millstream.server.functions.frames import PeerGone, Wait, read_frame, write_frame
+from millstream.server.functions.process import Confinement, FunctionProcess
+from millstream.server.functions.processes import END_S, end, kill_whole, spawn
 from millstream.server.host.server_files import Asks
 from millstream.server.once.question import Question
 from millstream.server.once.transport import packed
 from millstream.server.results.outcome import NamedResult, Outcome
 
 LOOK_MS = 20  # between two looks at whether anybody still waits
-END_S = 2.0
 ENVELOPE_BYTES = 64 * 1024  # of a frame, beside the answer's rows
-_PIECE = 2**20
 _COMMAND = (sys.executable, "-I", "-m", "millstream.server.once.child")
 
 
@@ -55,10 +52,6 @@ class Failed(ServerError):
     """The process ended, and it is not known why."""
 
 
-class _Gone(Exception):
-    """The process has ended."""
-
-
 class Worker:
     """See the module's text. `command` is what is started, with the number of the lifeline's descriptor behind it."""
 
@@ -79,7 +72,7 @@ class Worker:
         """Return the answer. GivenUp when nobody waits any more, Exhausted when it wanted too much, the engine's errors as they are."""
         try:
             told, rows = self._asked(question, is_given_up)
-        except _Gone:
+        except PeerGone:
             raise self._ended() from None
         except BaseException:  # the process waits in the middle of a question
             self.close()
@@ -95,14 +88,8 @@ class Worker:
     def close(self) -> None:
         """Kill the process and all that it started, and let go of it."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        kill_whole(process)
-        process.wait(END_S)
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
-        os.close(self._lifeline)
+        if process is not None:
+            end(process, self._lifeline)
 
     # -- a question -----------------------------------------------------------------------------------------------------------
 
@@ -158,76 +145,36 @@ class Worker:
     # -- the process ----------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        ours, theirs = os.pipe()
-        environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         try:
-            self._process = subprocess.Popen(
-                [*self._command, str(ours)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=[ours],
-                start_new_session=True,
-                env=environment,
-                cwd=os.path.sep,
-            )
+            self._process, self._lifeline = spawn(lambda lifeline: (*self._command, str(lifeline)))
         except OSError as error:
-            os.close(theirs)
             raise Exhausted(f"no process can be started for this FETCH: {error.strerror}", hint="try again later") from error
-        finally:
-            os.close(ours)
-        self._lifeline = theirs
         self.starts += 1
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
 
     def _write(self, payload: Any, is_given_up: Asks) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        descriptor = self._process.stdin.fileno()
-        for part in (HEADER.pack(len(payload)), payload):
-            view = memoryview(part)
-            while len(view):
-                _wait(descriptor, select.POLLOUT, is_given_up)
-                try:
-                    view = view[os.write(descriptor, view[:_PIECE]) :]
-                except BlockingIOError:
-                    continue
-                except BrokenPipeError as error:
-                    raise _Gone from error
+        write_frame(self._process.stdin.fileno(), payload, _while_asked(is_given_up))
 
     def _read(self, is_given_up: Asks) -> bytes:
-        (length,) = HEADER.unpack(self._read_bytes(HEADER.size, is_given_up))
-        if length > self._bounds.answer_bytes_max + ENVELOPE_BYTES:
-            raise _Gone
-        return self._read_bytes(length, is_given_up)
-
-    def _read_bytes(self, size: int, is_given_up: Asks) -> bytes:
         assert self._process is not None
         assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        parts: list[bytes] = []
-        while size:
-            _wait(descriptor, select.POLLIN, is_given_up)
-            try:
-                part = os.read(descriptor, min(size, _PIECE))
-            except BlockingIOError:
-                continue
-            if not part:
-                raise _Gone
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        return read_frame(self._process.stdout.fileno(), _while_asked(is_given_up), self._bounds.answer_bytes_max + ENVELOPE_BYTES)
 
 
-def _wait(descriptor: int, event: int, is_given_up: Callable[[], bool]) -> None:
-    poll = select.poll()
-    poll.register(descriptor, event)
-    while True:
-        if is_given_up():
-            raise GivenUp("the request was given up while it ran")
-        if poll.poll(LOOK_MS):
-            return
+def _while_asked(is_given_up: Asks) -> Wait:
+    """Return what waits as long as somebody waits for the answer, and then raises GivenUp."""
+
+    def wait(descriptor: int, event: int) -> None:
+        poll = select.poll()
+        poll.register(descriptor, event)
+        while True:
+            if is_given_up():
+                raise GivenUp("the request was given up while it ran")
+            if poll.poll(LOOK_MS):
+                return
+
+    return wait
 
 
 def _error(told: dict[str, Any]) -> EngineError:

@@ -17,7 +17,8 @@ from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.plan import plan_select
 from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.network import Network
-from millstream.engine.workloads.workloads import (
+
+from tests.benchmarks.workloads import (
     CHAIN_QUERY,
     CHAIN_STREAM,
     JOIN_QUERY,

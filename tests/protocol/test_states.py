@@ -11,10 +11,11 @@ from millstream.protocol.dialogue import Dialogue
 from millstream.protocol.errors import LocalProtocolError, RemoteProtocolError
 from millstream.protocol.framing import build_frame
 from millstream.protocol.messages import KIND_OF, Message
-from millstream.protocol.states import ANSWERS, FATAL, TRANSITIONS, Role, State, diagram, word_of
+from millstream.protocol.states import ANSWERS, FATAL, TRANSITIONS, Role, State, word_of
 
 from tests.support.conversations import CONVERSATION, pair_in
 from tests.support.pairs import joined
+from tests.support.reference import diagram
 
 SAMPLES: dict[str, Message] = {word_of(KIND_OF[type(message)], message): message for _, message in CONVERSATION}
 SAMPLES[FATAL] = m.Failure("internal", "broken", fatal=True)

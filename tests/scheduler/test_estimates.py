@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.scheduler.estimates import Estimates
-from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.ledger import Ledger
 from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
+
+from tests.support.random_networks import random_network
 
 
 def estimate(*deltas: object) -> tuple[NetworkModel, Estimates]:

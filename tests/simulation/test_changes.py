@@ -12,11 +12,12 @@ from millstream.engine.data.graph import GraphDelta, OperatorId, QueryId
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.events import Event, QueryAdded, QueryRemoved
-from millstream.scheduler.experiments.random_networks import RandomNetwork, random_network
 from millstream.scheduler.instructions import Instruction
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.trains import TrainShape
+
+from tests.support.random_networks import RandomNetwork, random_network
 
 POLICIES = [name for name in CATALOG if name != "user"]
 

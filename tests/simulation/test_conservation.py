@@ -10,12 +10,13 @@ from millstream.engine.data.graph import OperatorId
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
 from millstream.scheduler.events import Event
-from millstream.scheduler.experiments.random_networks import RandomNetwork, random_network
 from millstream.scheduler.instructions import Instruction
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.simulation.executor import Tuple
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.trains import TrainShape
+
+from tests.support.random_networks import RandomNetwork, random_network
 
 POLICIES = [name for name in CATALOG if name != "user"]
 SEEDS = st.integers(0, 100_000)

@@ -10,17 +10,18 @@ import sys
 
 import pytest
 from millstream.scheduler.core import CoreSettings, SchedulerCore
-from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story, chrome_trace
 from millstream.scheduler.trains import TrainShape
 
+from tests.support.random_networks import random_network
+
 PROGRAM = """
 import io, sys
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings
-from millstream.scheduler.experiments.random_networks import random_network
+from tests.support.random_networks import random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.trains import TrainShape
 for policy in CATALOG:

@@ -17,7 +17,7 @@ from millstream.protocol.codec import FORMS, Encoder
 from millstream.protocol.errors import CODES, OLDER_CODES
 from millstream.protocol.framing import build_frame
 from millstream.protocol.messages import Message
-from millstream.protocol.states import CLIENT_WORDS, SERVER_WORDS, diagram
+from millstream.protocol.states import CLIENT_WORDS, SERVER_WORDS, TRANSITIONS
 
 from tests.support.conversations import CONVERSATION
 from tests.support.pairs import joined
@@ -37,6 +37,20 @@ TYPE_NAMES: dict[Any, str] = {
     dict[str, Any]: "map",
     dict[str, Any] | None: "map or nil",
 }
+
+
+def diagram() -> str:
+    """Return the table as a Mermaid state diagram: transitions that change the state, and one line for those that stay."""
+    lines = ["stateDiagram-v2", "    [*] --> START"]
+    for (state, speaker), words in TRANSITIONS.items():
+        for word, next_state in words.items():
+            if next_state is not state:
+                lines.append(f"    {state.name} --> {next_state.name}: {speaker.value} says {word}")
+        staying = sum(next_state is state for next_state in words.values())
+        if staying:
+            lines.append(f"    {state.name} --> {state.name}: {speaker.value} says any of {staying} others")
+    lines.append("    CLOSED --> [*]")
+    return "\n".join(lines)
 
 
 def speakers(kind: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder
 from millstream.scheduler.simulation.world import World
+
+from tests.support.random_networks import random_network
 
 S = 1_000_000_000
 NOW = 10

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.scheduler.core import CoreSettings
-from millstream.scheduler.experiments.random_networks import random_network
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.units.segments import Segment, SegmentUnits, is_inside, prune
 from millstream.scheduler.units.shared_trees import SharedTreeUnits
+
+from tests.support.random_networks import random_network
 
 POLICIES = ["segment", "simplified-segment", "segment:traversal=min-memory", "hnr:sharing=pdt", "hr:sharing=max", "bsd-naive:sharing=sum"]
 

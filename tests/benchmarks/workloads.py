@@ -1,7 +1,6 @@
-"""The engine's own workloads: a query, its input, and the same answer by hand in NumPy, for benchmarks (docs/benchmarks.md).
+"""Workloads of the engine: a query, its input, and the same answer by hand in NumPy.
 
-W1 is a chain of six selections and projections, W2 a sliding window by 1000 keys, W3 a join with about one match a row. Pure:
-whoever measures brings the clock.
+W1 is a chain of six selections and projections, W2 a sliding window by 1000 keys, W3 a join with about one match a row.
 """
 
 from __future__ import annotations

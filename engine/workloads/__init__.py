@@ -1,1 +1,0 @@
-"""Rows for benchmarks. No other room imports it."""
