@@ -361,6 +361,3 @@ class Millstream(Dialect):
     NUMBERS_CAN_BE_UNDERSCORE_SEPARATED = True
     Tokenizer = MillstreamTokenizer
     Parser = ExpressionParser
-
-
-ExpressionReader = Callable[[], exp.Expr]

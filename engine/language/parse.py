@@ -217,11 +217,6 @@ def parse_expression(text: str) -> exp.Expr:
     return _whole(text, lambda parser: parser.expression_of("an expression"))
 
 
-def parse_expressions(text: str) -> tuple[exp.Expr, ...]:
-    """Return the expressions that `text` lists with commas."""
-    return _whole(text, lambda parser: parser.listed(lambda: parser.expression_of("an expression")))
-
-
 def parse_window(text: str) -> WindowClause:
     """Return the window that `text` is, as it would stand in brackets."""
     return _whole(text, lambda parser: parser.bracket_body(Place()))
