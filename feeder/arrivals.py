@@ -46,11 +46,6 @@ class ArrivalRule:
         if any(share <= 0 for share in self.shares):
             raise RateError("every stream's share of the rate must be above 0")
 
-    @property
-    def needs_times(self) -> bool:
-        """Whether rows without a recorded time have no place."""
-        return self.kind == "original"
-
     def bases(self, stream: int, firsts: list[int]) -> list[int]:
         """Return the base of each block of a stream that begins with these increasing row numbers, in one pass over the gaps."""
         if self.kind != "poisson":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import lzma
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -114,13 +113,6 @@ def _write_csv(table: Any, path: Path) -> None:
     from pyarrow import csv
 
     csv.write_csv(table, path)
-
-
-def first_instant() -> datetime:
-    """Return the earliest event time of the departures."""
-    from pyarrow import parquet
-
-    return parquet.read_table(DEPARTURES, columns=["ts"])["ts"][0].as_py()  # type: ignore[no-any-return]
 
 
 def main() -> int:

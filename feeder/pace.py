@@ -44,7 +44,6 @@ class Tally:
     sent: int = 0
     accepted: int = 0
     rejected: int = 0
-    publishes: int = 0
     lag_ns: int = 0
     lag_ns_max: int = 0
     started_ns: int | None = None
@@ -158,7 +157,6 @@ class Pacer:
     def _publish(self, stream: int, rows: Any) -> None:
         ack = self._publisher.publish(self._names[stream], rows)
         tally = self.tally
-        tally.publishes += 1
         tally.sent += rows.num_rows
         tally.accepted += ack.accepted
         tally.rejected += rows.num_rows - ack.accepted

@@ -172,7 +172,7 @@ class BatchDecoder:
     def decode(self, payload: BytesLike, rows: int) -> pa.RecordBatch:
         """Return the batch in `payload`, a view of it, safe to be read. RemoteProtocolError if it is none of `rows` rows.
 
-        Text is not yet known to be UTF-8: see `rows_with_bad_text`.
+        Text is not yet known to be UTF-8.
         """
         import pyarrow as pa
 
@@ -189,22 +189,6 @@ class BatchDecoder:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise RemoteProtocolError(f"payload is not a batch of the channel's schema: {_first_line(error)}") from error
         return batch
-
-
-def rows_with_bad_text(batch: pa.RecordBatch) -> list[int]:
-    """Return the indices of rows with text that is not UTF-8; a batch that is all well costs one fast pass."""
-    import pyarrow as pa
-
-    bad: set[int] = set()
-    for column in batch.columns:
-        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            continue
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid:
-            values = _as_binary(column).to_pylist()
-            bad.update(index for index, value in enumerate(values) if value is not None and not _is_text(value))
-    return sorted(bad)
 
 
 def encode_table(table: pa.Table) -> BytesLike:
@@ -244,14 +228,6 @@ def _as_binary(column: pa.Array) -> pa.Array:
     if pa.types.is_large_string(column.type):
         return pa.Array.from_buffers(pa.large_binary(), len(column), column.buffers(), column.null_count, column.offset)
     return column
-
-
-def _is_text(value: bytes) -> bool:
-    try:
-        value.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _first_line(error: BaseException) -> str:

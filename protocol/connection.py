@@ -107,11 +107,6 @@ class Connection:
         """Numbers of the open channels."""
         return list(self._dialogue.channels)
 
-    @property
-    def open_subscriptions(self) -> list[int]:
-        """Numbers of the open subscriptions."""
-        return list(self._dialogue.subscriptions)
-
     def channel_window(self, channel: int) -> Window | None:
         """Return what may still be sent on a channel, None if it is not open."""
         found = self._dialogue.channels.get(channel)

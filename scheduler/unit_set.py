@@ -58,7 +58,6 @@ class UnitSet:
         self._moved_by: dict[int, list[int]] = {}
         self._conflicts: dict[int, IntColumn] = {}
         self._exits: dict[int, tuple[int, ...]] = {}
-        self._locks: dict[int, IntColumn] = {}
         self._open_edges: dict[int, tuple[int, ...]] = {}
 
     def _open_views(self) -> None:
@@ -106,13 +105,6 @@ class UnitSet:
         found = self._conflicts.get(unit)
         if found is None:
             found = self._conflicts[unit] = self.conflicts_of(self.members(unit))
-        return found
-
-    def locks(self, unit: int) -> IntColumn:
-        """Return the operators that an order for the unit locks, each once."""
-        found = self._locks.get(unit)
-        if found is None:
-            found = self._locks[unit] = np.array(list(dict.fromkeys(self.members(unit))), dtype=np.int64)
         return found
 
     def open_edges(self, unit: int) -> tuple[int, ...]:
@@ -279,7 +271,6 @@ class EntryUnits(UnitSet):
             unit = self._unit_at[above]
             self._members[unit] = None
             self._exits.pop(unit, None)
-            self._locks.pop(unit, None)
             self._open_edges.pop(unit, None)
         self._conflicts.clear()
         return True

@@ -10,7 +10,7 @@ import gc
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -99,9 +99,6 @@ class Kit:
     def chain_query(self) -> tuple[str, str, Figures]:
         """The chain's stream, its definition, and the query as a plan."""
         return chain_workload.NAME, chain_workload.STREAM, chain_workload.PLAN
-
-
-Benchmark: TypeAlias = Callable[[Kit], Iterator[Figures]]
 
 
 def _nothing() -> None:

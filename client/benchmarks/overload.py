@@ -72,16 +72,14 @@ class Seen:
 
 @dataclass(slots=True)
 class Run:
-    """One run: when the load was double (wall clock, s), what each class gave, rows published by window, memory before and at most."""
+    """One run: when the load was double (wall clock, s), what each class gave, rows published by window, memory at most."""
 
     rate: float
-    began_s: float
     double_s: tuple[float, float]
     ended_s: float
     published: dict[int, int]
     seen: dict[str, Seen]
     notices: list[str]
-    before_mb: float
     peak_mb: float
 
 
@@ -204,7 +202,6 @@ async def _overloaded(server: Daemon, rate: float, seconds: float) -> Run:
                 readers.append(asyncio.create_task(taking(subscription, seen[one.name])))
         await publisher.execute(STREAM.replace("STREAM s", "STREAM warm"))
         await publisher.publish("warm", _rows(0, 10, 0, 1.0))  # what is imported the first time is not to make the first rows late
-        before = server.rss_mb()
         began_us = int(time.time() + 0.5) * US_PER_S + US_PER_S
         plan = ((0.5 * rate, 3.0), (2.0 * rate, seconds), (0.25 * rate, RECOVERY_S))
         published = await _publish(publisher, began_us, plan)
@@ -214,7 +211,7 @@ async def _overloaded(server: Daemon, rate: float, seconds: float) -> Run:
         began = began_us / US_PER_S
         double = (began + plan[0][1], began + plan[0][1] + seconds)
         ended = double[1] + plan[2][1]
-        return Run(rate, began, double, ended, published, seen, notices, before, server.peak_rss_mb())
+        return Run(rate, double, ended, published, seen, notices, server.peak_rss_mb())
 
 
 async def _set_up(client: AsyncClient, *, may_shed: bool) -> None:

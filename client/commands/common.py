@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
-from millstream.client.address import DEFAULT_HOST, DEFAULT_PORT
 from millstream.client.render import FORMATS, Renderer, renderer_for
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from millstream.client.blocking import BlockingSubscription, Client
     from millstream.client.connection import Answer
 
-ADDRESS = f"{DEFAULT_HOST}:{DEFAULT_PORT}"
 SECONDS_MAX = 1e9
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse, Array, FoldedRows, Int64Array, StateKind, in_double
 from millstream.engine.data.arrays import grouped, running_fold
 from millstream.engine.data.column import Column
@@ -100,15 +99,6 @@ def _added(before: Array, earlier: Array, count: Array, distance: Array, spread:
     added: Array = spread + apart * apart * (before * count / np.maximum(before + count, 1.0))
     added[np.isnan(added) & ~np.isnan(spread)] = np.inf  # too far apart for a DOUBLE
     return added
-
-
-def lone_moments(values: npt.NDArray[np.float64]) -> Array:
-    """Return the moments of each value by itself."""
-    states = np.zeros(len(values), dtype=MOMENTS)
-    states["count"], states["first"] = 1.0, values
-    with np.errstate(invalid="ignore"):
-        states["spread"] = values - values  # 0, or NaN
-    return states
 
 
 def _column(call: AggregateUse, argument: DataType, states: Sequence[Array], *, least: int, root: bool) -> Column:

@@ -9,8 +9,10 @@ that an earlier condition has dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
+from millstream.engine.chains.column_program import COMPACT_BELOW, ColumnChain
 from millstream.engine.chains.row_program import ROWS_MAX, RowChain
 from millstream.engine.data.column import Column, Index, Mask, null_column
 from millstream.engine.data.records import dataclass
@@ -22,8 +24,6 @@ from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, tra
 from millstream.engine.expressions.kernel import Kernel, Predicate
 from millstream.engine.language.recipes import ProjectRecipe, Recipe, SelectRecipe
 from millstream.engine.operators.row_operators import context_of
-
-COMPACT_BELOW = 8  # gather early when fewer than one row in eight is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,8 @@ class FusedProgram:
         self._picked = None if drops or len(places) < len(self._outputs) else places
         self._empty: list[Slot] = [null_column(f.type, 0) for f in self._schema.fields]
         self._rows = RowChain([(s.computed, s.condition) for s in self._stages], self._columns, self._width, self._schema)
+        cheap = takewhile(lambda stage: stage.cheap, self._stages)
+        self._cheap = ColumnChain([(s.computed, s.condition) for s in cheap], self._width)
 
     def _stage(self, recipe: Recipe, following: Sequence[Recipe]) -> Stage:
         if isinstance(recipe, SelectRecipe):
@@ -125,13 +127,18 @@ class FusedProgram:
             return found
         if train.rows == 0:
             return train.replace_columns(self._schema, self._empty), [0] * len(self._stages)
-        return self._by_kernels(train)
+        done, mask, live, counts, computed = self._cheap.run(train)
+        rows = ChainRows(train, self._width, computed)
+        if done < len(self._stages):
+            train, rows, mask, live = self._go_on(done, train, rows, mask, live, counts)
+        return self._leave(train, rows, mask, live), counts
 
-    def _by_kernels(self, train: Train) -> tuple[Train, list[int]]:
-        rows, context = ChainRows(train, self._width, []), context_of(train)
-        mask: Mask | None = None
-        live, counts = train.rows, list[int]()
-        for stage in self._stages:
+    def _go_on(
+        self, done: int, train: Train, rows: ChainRows, mask: Mask | None, live: int, counts: list[int]
+    ) -> tuple[Train, ChainRows, Mask | None, int]:
+        """Do the stages from `done` on by their kernels."""
+        context = context_of(train)
+        for stage in self._stages[done:]:
             if mask is not None and (not stage.cheap or live * COMPACT_BELOW < rows.rows):
                 train, rows = rows.compacted(mask)
                 context, mask = context_of(train), None
@@ -142,7 +149,7 @@ class FusedProgram:
                 mask = passed if mask is None else np.logical_and(mask, passed)
                 live = int(np.count_nonzero(mask))
             counts.append(live)
-        return self._leave(train, rows, mask, live), counts
+        return train, rows, mask, live
 
     def _leave(self, train: Train, rows: ChainRows, mask: Mask | None, live: int) -> Train:
         if live == 0:

@@ -2,9 +2,8 @@
 
 A row that comes alone meets a dozen calls of NumPy or Arrow in a chain, each of which takes as long whether it has one value to look at
 or a thousand. So for rows whose values are still Python's own (`CellColumn`) the same expressions are written down as one function,
-which takes a microsecond or two. It knows only what cannot fail and what Python and NumPy answer alike, on values that are never NULL:
-comparisons, AND, OR, NOT, arithmetic. What it does not know it leaves to the kernels, so there is one meaning of an expression and the
-program is a short way to it. Where a DOUBLE becomes NaN it gives up, as the sign of one may differ.
+which takes a microsecond or two. It knows what Python and NumPy answer alike (`program_writer.py`). Where a DOUBLE becomes NaN it gives
+up, as the sign of one may differ.
 """
 
 from __future__ import annotations
@@ -14,36 +13,23 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+from millstream.engine.chains.program_writer import WHOLE, ChainStage, LeftToKernels, ProgramWriter
 from millstream.engine.data.column import CellColumn, null_column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Selection, Slot, Train
 from millstream.engine.data.types import DataType, Kind
-from millstream.engine.expressions.bounds import COMBINE
-from millstream.engine.expressions.compile import between_as_and, fold
-from millstream.engine.expressions.ir import Call, Cast, ColumnRef, Expression, Literal
+from millstream.engine.expressions.compile import fold
+from millstream.engine.expressions.ir import Call, ColumnRef, Expression, Literal
 
 ROWS_MAX = 16  # with more, the kernels cost as little
 
-NODES_MAX = 200  # of all expressions: Python's own compiler has bounds, and a long program is no short way
-
-WHOLE = frozenset((Kind.INT, Kind.BIGINT))
-_MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_OPPOSITE = {">": "<=", ">=": "<"}
-
-ChainStage = tuple[Sequence[Expression], Expression | None]
-"""The columns that a stage computes, which stand behind the entering ones, and perhaps a condition."""
-
 _KINDS = frozenset((*WHOLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL, Kind.DOUBLE, Kind.BOOLEAN, Kind.TEXT))
-_PYTHON = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_COMPARISONS = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 Outcome = int | tuple[Any, ...] | None
 """Of one row: the number of stages it passed, or the computed columns of one that passed all; None: ask the kernels."""
 
 Program = Callable[..., Outcome]
-
-
-class LeftToKernels(Exception):
-    """The answer might be another one than the kernels', or it is not worth a thought."""
 
 
 class RowChain:
@@ -151,21 +137,14 @@ def _written(stages: Sequence[ChainStage], computed: Sequence[Expression], width
     return (writer.program(), tuple(writer.reads)) if writer.reads else (None, ())
 
 
-class _RowWriter:
-    """Writes the function of a row, a line a condition or computed column. Only names that it makes itself come into the text."""
+class _RowWriter(ProgramWriter):
+    """Writes the function of a row, a line a condition or computed column."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.lines: list[str] = []
-        self.constants: dict[str, Any] = {}
-        self.computed = 0
-        self.reads: dict[int, None] = {}
-        self._nodes = 0
+    kinds = _KINDS
 
     def compute(self, expression: Expression) -> str:
         """Add a column, and return its name."""
-        name, folded = f"c{self.width + self.computed}", fold(expression)
-        self.computed += 1
+        name, folded = self.next_computed(), fold(expression)
         self.lines.append(f"{name} = {self.text(folded)}")
         if folded.type.kind is Kind.DOUBLE and not isinstance(folded, ColumnRef | Literal):
             self.lines.append(f"if {name} != {name}: return None")
@@ -182,78 +161,24 @@ class _RowWriter:
 
     def program(self) -> Program:
         """Return the function; `reads` are its arguments."""
-        arguments = ", ".join(f"c{position}" for position in self.reads)
-        body = "\n".join(f"    {line}" for line in self.lines)
-        namespace = dict(self.constants)
-        exec(compile(f"def row_program({arguments}):\n{body}\n", "<row_program>", "exec"), namespace)
-        made: Program = namespace["row_program"]
-        return made
+        return self.function("row_program", [f"c{position}" for position in self.reads], {})
 
-    def text(self, expression: Expression) -> str:
-        """Return the source of a folded expression; LeftToKernels where it is not known here."""
-        self._nodes += 1
-        if expression.type.kind not in _KINDS or self._nodes > NODES_MAX:
-            raise LeftToKernels
-        match expression:
-            case ColumnRef(position=position):
-                if position < self.width:
-                    self.reads[position] = None
-                return f"c{position}"
-            case Literal():
-                return self._constant(expression)
-            case Call():
-                return self._call(expression)
-            case Cast(argument=argument) if argument.type.kind in WHOLE and expression.type.kind in (Kind.BIGINT, Kind.DOUBLE):
-                text = self.text(argument)
-                return f"float({text})" if expression.type.kind is Kind.DOUBLE else text
-        raise LeftToKernels
+    def compared(self, function: str, first: str, second: str) -> str:
+        """Write a comparison of two values."""
+        return f"({first} {_COMPARISONS[function]} {second})"
 
-    def _constant(self, literal: Literal) -> str:
-        if literal.value is None or literal.value != literal.value:
-            raise LeftToKernels
-        name = f"k{len(self.constants)}"
-        self.constants[name] = float(literal.value) if literal.type.kind is Kind.DOUBLE else literal.value
-        return name
+    def connected(self, function: str, parts: Sequence[str]) -> str:
+        """Write AND or OR."""
+        return f"({f' {function} '.join(parts)})"
 
-    def _call(self, call: Call) -> str:
-        function, arguments = call.function, call.arguments
-        if function in ("=", "<>", "<", "<=", ">", ">="):
-            return self._comparison(function, *arguments)
-        if function in ("and", "or"):
-            return f"({f' {function} '.join(self.text(a) for a in arguments)})"
-        if function == "not":
-            return f"(not {self.text(arguments[0])})"
-        if function == "between":
-            return self.text(between_as_and(call))
-        if function in COMBINE:
-            return self._arithmetic(call)
-        raise LeftToKernels
+    def negated(self, part: str) -> str:
+        """Write NOT."""
+        return f"(not {part})"
 
-    def _comparison(self, function: str, left: Expression, right: Expression) -> str:
-        if isinstance(left, Literal) and not isinstance(right, Literal):
-            return self._comparison(_MIRRORED[function], right, left)
-        if Kind.DOUBLE in (left.type.kind, right.type.kind):
-            return self._double_comparison(function, left, right)
-        if not _alike(left.type, right.type):
-            raise LeftToKernels
-        return f"({self.text(left)} {_PYTHON[function]} {self.text(right)})"
+    def combined(self, call: Call, first: str, second: str) -> str:
+        """Write arithmetic; whole numbers have no end in Python, and what may overflow has not come here."""
+        return f"({first} {call.function} {second})"
 
-    def _double_comparison(self, function: str, left: Expression, right: Expression) -> str:
-        """NaN is greater than all else (comparison.py), so for `>` and `>=` the opposite is asked."""
-        if left.type.kind is not right.type.kind or not isinstance(right, Literal):
-            raise LeftToKernels
-        first, second = self.text(left), self.text(right)
-        if function in _OPPOSITE:
-            return f"(not ({first} {_OPPOSITE[function]} {second}))"
-        return f"({first} {_PYTHON[function]} {second})"
-
-    def _arithmetic(self, call: Call) -> str:
-        kinds = {a.type.kind for a in call.arguments}
-        if not (kinds == {Kind.DOUBLE} if call.type.kind is Kind.DOUBLE else kinds <= WHOLE and call.type.kind in WHOLE):
-            raise LeftToKernels
-        first, second = (self.text(a) for a in call.arguments)
-        return f"({first} {call.function} {second})"  # whole numbers have no end in Python, and what may overflow has not come here
-
-
-def _alike(left: DataType, right: DataType) -> bool:
-    return left.kind is right.kind or (left.kind in WHOLE and right.kind in WHOLE)
+    def widened(self, text: str, argument: Expression, target: DataType) -> str:
+        """Write a whole number as another kind of number."""
+        return f"float({text})" if target.kind is Kind.DOUBLE else text

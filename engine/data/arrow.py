@@ -84,11 +84,6 @@ def mask_from_arrow(array: Any) -> Mask:
     return unpack_bits(array.buffers()[1], array.offset, len(array))
 
 
-def mask_to_arrow(mask: Mask) -> Any:
-    """Return an Arrow bool array without NULLs."""
-    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(np.packbits(mask, bitorder="little"))])
-
-
 def with_validity(array: Any, valid: Mask | None) -> Any:
     """Return an Arrow array without NULLs and offset as one that is NULL where `valid` is false."""
     if valid is None:

@@ -303,11 +303,6 @@ def thinned(track: WatermarkTrack, steps_max: int) -> WatermarkTrack:
     return StepTrack(track.lo, track.hi, track.start, at[moved], values[moved])
 
 
-def less_delay(time_us: int, delay_us: int) -> int:
-    """Return time - delay without passing TIME_MIN."""
-    return max(TIME_MIN, time_us - delay_us)
-
-
 def constant_track(lo: int, hi: int, value: int) -> WatermarkTrack:
     """Return the track on which W stays at `value`."""
     return WatermarkTrack(lo, hi, value, value)

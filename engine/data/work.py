@@ -33,7 +33,6 @@ class WorkOrder:
     id: OrderId
     steps: tuple[Step, ...]
     budget_ns: int | None = None
-    push_through: bool = False
 
 
 @dataclass(slots=True)

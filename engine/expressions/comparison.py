@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.arrow import mask_from_arrow, plain_values, validity_of
+from millstream.engine.data.arrow import mask_from_arrow, plain_values
 from millstream.engine.data.column import Column, Mask
 from millstream.engine.data.types import BOOLEAN, DataType, Kind
 from millstream.engine.expressions.ir import Call, Cast, Expression
@@ -254,8 +254,3 @@ def build_distinct(call: Call, compiler: Compiler) -> Kernel:
         return Column(BOOLEAN, equal if wanted else ~equal)
 
     return kernel
-
-
-def text_mask(array: Any) -> tuple[Mask, Mask | None]:
-    """Return an Arrow bool array as (mask, validity)."""
-    return mask_from_arrow(array), validity_of(array)

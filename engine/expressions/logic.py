@@ -26,7 +26,6 @@ from millstream.engine.expressions.kernel import (
     KernelRows,
     Predicate,
     evaluate_at,
-    is_null_literal,
     test_at,
 )
 from millstream.protocol.values import arrow_functions as pc
@@ -251,11 +250,6 @@ def _in_scale(type_: DataType, constants: list[Literal]) -> list[int]:
         if rest == 0 and -(2**63) <= whole < 2**63:
             found.append(whole)
     return found
-
-
-def has_null_member(call: Call) -> bool:
-    """Tell whether an IN list names NULL, so that NOT IN can never be true."""
-    return any(is_null_literal(m) for m in call.arguments[1:])
 
 
 Piece = tuple[Index, Column]

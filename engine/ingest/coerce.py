@@ -1,6 +1,6 @@
 """Rows as they come to the columns of a stream or table, each bad row refused alone (K8).
 
-A `Coercer` is made once per stream or table; `coerce_batch` and `coerce_rows` keep one for each definition. It takes Arrow batches,
+A `Coercer` is made once per stream or table; `coercer_for` keeps one for each definition. It takes Arrow batches,
 and rows of plain values (lists in the schema's order, or maps by column name); CSV and JSON lines are read by parsers that use it.
 An Arrow batch whose columns have the schema's Arrow types already passes without any work per row, save that text is checked to be
 UTF-8.
@@ -46,11 +46,6 @@ class _ArrowPlan:
 def coerce_batch(batch: Any, definition: Definition, *, ignore_extra: bool = False) -> Coerced:
     """Return the rows of an Arrow record batch or table as columns of the definition's schema."""
     return coercer_for(definition, ignore_extra).arrow(batch)
-
-
-def coerce_rows(rows: Sequence[Any], definition: Definition, *, ignore_extra: bool = False) -> Coerced:
-    """Return rows of plain values as columns. A bare integer is microseconds for TIMESTAMP and INTERVAL, days for DATE (msgpack)."""
-    return coercer_for(definition, ignore_extra).rows(rows)
 
 
 @lru_cache(maxsize=COERCERS_KEPT_MAX)

@@ -7,7 +7,7 @@ fields, with bytes that are not UTF-8, or with a value that does not fit is refu
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -252,15 +252,3 @@ def _arrow_fields(text: bytes, width: int, delimiter: int) -> list[Any] | None:
     except pa.ArrowInvalid:
         return None
     return [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.columns]
-
-
-def read_csv_text(data: bytes, coercer: Coercer, *, names: list[str] | None = None, delimiter: str = ",") -> Iterator[Coerced]:
-    """Yield what becomes of a whole CSV text, block by block."""
-    parser = CsvParser(coercer, names=names, delimiter=delimiter)
-    for start in range(0, len(data), BLOCK_BYTES):
-        result = parser.feed(data[start : start + BLOCK_BYTES])
-        if result is not None:
-            yield result
-    result = parser.finish()
-    if result is not None:
-        yield result

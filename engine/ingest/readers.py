@@ -9,10 +9,10 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
-from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem, Unsupported
+from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.ingest.checks import Coerced, Definition, is_needed
 from millstream.engine.ingest.coerce import Coercer
@@ -85,15 +85,6 @@ class Reader:
         """Return where a refused row stands: `line 7`, or `row 7` (from 1) where the format has no lines."""
         line = self._lines.get(index)
         return f"row {index + 1}" if line is None else f"line {line}"
-
-
-def open_reader(path: Path, definition: Definition, *, form: str | None = None) -> Reader:
-    """Open a file, to be used in a `with`; `form` overrides the extension. OSError as the system gives it, else an engine error."""
-    form = form or file_format(path)
-    if form is None:
-        raise Unsupported(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
-    zipped = path.suffix.lower() in ZIPPED
-    return read_stream(cast(BinaryIO, gzip.open(path, "rb")) if zipped else path.open("rb"), path.name, form, definition)
 
 
 def read_stream(file: BinaryIO, name: str, form: str, definition: Definition) -> Reader:

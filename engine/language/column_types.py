@@ -133,13 +133,13 @@ class TypeParser(TokenCursor):
 
     def column_type(self) -> DataType:
         """Take a type."""
-        token = self._curr
+        token = self.current
         if not token or token.token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.COMMA, TokenType.R_PAREN, TokenType.IDENTIFIER):
             self.unexpected(["a type"], "after the column name")
-        self._advance()
+        self.advance()
         word = " ".join(token.text.upper().split())
         parameters: tuple[int, ...] = ()
-        if self._match(TokenType.L_PAREN):
+        if self.takes_symbol(TokenType.L_PAREN):
             parameters = self.listed(lambda: self.integer("a type's parameter", least=0))
             self.expect_symbol(TokenType.R_PAREN, ")", "after the type's parameters")
         if word == "TIMESTAMP" and (self.takes("WITH", "TIME", "ZONE") or self.takes("WITHOUT", "TIME", "ZONE")):

@@ -30,20 +30,17 @@ class TokenCursor(ExpressionParser):
 
     def at_end(self) -> bool:
         """No token is left."""
-        return not self._curr
+        return not self.current
 
     def place(self) -> Place:
         """Return the place of the token at hand, or of the last one at the end."""
-        token = self._curr or self._prev
+        token = self.current or self.previous
         return Place(token.line, token.col) if token else Place()
 
     def sees(self, *words: str) -> bool:
         """The next words are these (any case, unquoted)."""
         for offset, word in enumerate(words):
-            index = self._index + offset
-            if index >= self._tokens_size:
-                return False
-            token = self._tokens[index]
+            token = self.token_at(offset) if offset else self.current
             if token.token_type in _NOT_WORDS or token.text.upper() != word:
                 return False
         return True
@@ -52,24 +49,20 @@ class TokenCursor(ExpressionParser):
         """Take the words if they come next; say whether they did."""
         if not self.sees(*words):
             return False
-        self._advance(len(words))
+        self.advance(len(words))
         return True
 
     def takes_phrase(self, first: str, second: str) -> bool:
         """Take two words that the tokenizer may have joined into one token, such as ORDER BY."""
-        text = " ".join(self._curr.text.upper().split()) if self._curr else ""
-        if text == f"{first} {second}" and self._curr.token_type not in _NOT_WORDS:
-            self._advance()
+        text = " ".join(self.current.text.upper().split()) if self.current else ""
+        if text == f"{first} {second}" and self.current.token_type not in _NOT_WORDS:
+            self.advance()
             return True
         return self.takes(first, second)
 
     def sees_symbol(self, kind: TokenType) -> bool:
         """The next token is of this kind."""
-        return bool(self._curr) and self._curr.token_type == kind
-
-    def takes_symbol(self, kind: TokenType) -> bool:
-        """Take the next token if it is of this kind; say whether it was."""
-        return self._match(kind)
+        return bool(self.current) and self.current.token_type == kind
 
     def expect(self, *words: str, where: str = "") -> None:
         """Take the words or raise SyntaxProblem that names them."""
@@ -79,7 +72,7 @@ class TokenCursor(ExpressionParser):
 
     def expect_symbol(self, kind: TokenType, symbol: str, where: str = "") -> None:
         """Take the symbol or raise SyntaxProblem that names it."""
-        if not self._match(kind):
+        if not self.takes_symbol(kind):
             self.unexpected([f"'{symbol}'"], where)
 
     def choice(self, words: Sequence[str], where: str) -> str:
@@ -100,14 +93,14 @@ class TokenCursor(ExpressionParser):
         if self.at_end():
             return self.problem(f"the statement ends where {wanted} was expected{tail}")
         self._blame_alias()
-        token = self._curr
+        token = self.current
         hint = did_you_mean(token.text, [word.strip("'") for word in expected] or _CLAUSES)
         return self.problem(f"expected {wanted}{tail}, not '{token.text}'", hint=hint)
 
     def _blame_alias(self) -> None:
         """When the last word was read as an alias but looks like a clause word, say that instead."""
         token = self.implicit_alias
-        if token is None or token is not self._prev:
+        if token is None or token is not self.previous:
             return
         near = suggest(token.text, _CLAUSES)
         if near is not None:
@@ -117,7 +110,7 @@ class TokenCursor(ExpressionParser):
 
     def name(self, what: str, *, check: bool = False) -> Name:
         """Take an identifier: quoted as it stands, else folded to lower case. `check` applies the rule for new names."""
-        token = self._curr
+        token = self.current
         if not token or not self._is_name(token):
             reserved = token and token.token_type not in _NOT_WORDS and token.text.upper() in RESERVED
             if reserved:
@@ -125,7 +118,7 @@ class TokenCursor(ExpressionParser):
                 message = f"'{token.text}' is a reserved word where {article} {what} was expected"
                 raise self.problem(message, hint=f'write "{token.text.lower()}"')
             self.unexpected([f"a {what}"])
-        self._advance()
+        self.advance()
         text = token.text if token.token_type == TokenType.IDENTIFIER else token.text.lower()
         if check:
             self._validate(text, what, token)
@@ -140,7 +133,8 @@ class TokenCursor(ExpressionParser):
 
     def sees_word(self) -> bool:
         """Return whether a bare word comes, reserved or not."""
-        return bool(self._curr) and self._curr.token_type not in (*_NOT_WORDS, TokenType.IDENTIFIER) and self._curr.text.isidentifier()
+        token = self.current
+        return bool(token) and token.token_type not in _NOT_WORDS and token.text.isidentifier()
 
     @staticmethod
     def _is_name(token: Token) -> bool:
@@ -153,32 +147,32 @@ class TokenCursor(ExpressionParser):
 
     def alias(self, *, clause_words: frozenset[str] = CLAUSE_WORDS) -> Name | None:
         """Take `AS name`, or a bare name that does not begin a clause."""
-        if self._match(TokenType.ALIAS):
+        if self.takes_symbol(TokenType.ALIAS):
             return self.name("alias")
-        token = self._curr
+        token = self.current
         if not token or not self._is_name(token):
             return None
         if token.token_type != TokenType.IDENTIFIER and token.text.upper() in clause_words:
             return None
-        if self._prev and self._prev.token_type == TokenType.NUMBER and self._is_connected():
-            raise self.problem(f"'{self._prev.text}{token.text}' is not a number", self._prev)
+        if self.previous and self.previous.token_type == TokenType.NUMBER and self.is_connected():
+            raise self.problem(f"'{self.previous.text}{token.text}' is not a number", self.previous)
         self.implicit_alias = token
         return self.name("alias")
 
     def string(self, what: str) -> str:
         """Take a string literal."""
-        if not self._match(TokenType.STRING):
+        if not self.takes_symbol(TokenType.STRING):
             self.unexpected([f"{what} in single quotes"])
-        return self._prev.text
+        return self.previous.text
 
     def integer(self, what: str, *, least: int = 1) -> int:
         """Take a whole number that is at least `least` and, as what it counts must be counted with, at most COUNT_MAX."""
-        token = self._curr
+        token = self.current
         negative = self.takes_symbol(TokenType.DASH)
-        if not self._match(TokenType.NUMBER) or not self._prev.text.isdigit():
-            self._retreat(self._index - int(negative))
+        if not self.takes_symbol(TokenType.NUMBER) or not self.previous.text.isdigit():
+            self.retreat(self.position - int(negative))
             self.unexpected([f"a whole number for {what}"])
-        value = -int(self._prev.text) if negative else int(self._prev.text)
+        value = -int(self.previous.text) if negative else int(self.previous.text)
         if value < least:
             raise self.problem(f"{what} must be at least {least}, not {value}", token)
         if value > COUNT_MAX:
@@ -187,22 +181,22 @@ class TokenCursor(ExpressionParser):
 
     def number(self, what: str) -> float:
         """Take a number within the range of DOUBLE."""
-        token = self._curr
+        token = self.current
         negative = self.takes_symbol(TokenType.DASH)
-        if not self._match(TokenType.NUMBER):
+        if not self.takes_symbol(TokenType.NUMBER):
             self.unexpected([f"a number for {what}"])
-        value = float(self._prev.text)
+        value = float(self.previous.text)
         if math.isinf(value):
-            raise self.problem(f"{what} is too great: {self._prev.text}", token)
+            raise self.problem(f"{what} is too great: {self.previous.text}", token)
         return -value if negative else value
 
     def duration(self, what: str, *, least: int | None = 1) -> int:
         """Take a duration in any spelling; microseconds. It must be at least `least` unless that is None (an offset)."""
-        token = self._curr
+        token = self.current
         negative = self.takes_symbol(TokenType.DASH)
         value = self._bare_duration()
         if value is None:
-            self._retreat(self._index - int(negative))
+            self.retreat(self.position - int(negative))
             self.unexpected([f"a duration for {what}, such as 10 SECONDS"])
         value = -value if negative else value
         if least is not None and value < least:
@@ -211,39 +205,39 @@ class TokenCursor(ExpressionParser):
         return value
 
     def _bare_duration(self) -> int | None:
-        token = self._curr
-        if self._match(TokenType.INTERVAL):
+        token = self.current
+        if self.takes_symbol(TokenType.INTERVAL):
             quoted = self._quoted_duration(token)
-            return self._number_and_unit(self._curr) if quoted is None else quoted
+            return self._number_and_unit(self.current) if quoted is None else quoted
         if self.sees_symbol(TokenType.STRING):
-            self._advance()
-            return interval_text_us(self._prev.text, token)
+            self.advance()
+            return interval_text_us(self.previous.text, token)
         return self._number_and_unit(token)
 
     def _quoted_duration(self, token: Token) -> int | None:
-        if not self._match(TokenType.STRING):
+        if not self.takes_symbol(TokenType.STRING):
             return None
-        text = self._prev.text
-        unit = UNITS_US.get(self._curr.text.upper()) if self._curr else None
+        text = self.previous.text
+        unit = UNITS_US.get(self.current.text.upper()) if self.current else None
         if unit is None:
             return interval_text_us(text, token)
-        self._advance()
+        self.advance()
         return scale_us(text, unit, token)
 
     def _number_and_unit(self, token: Token) -> int | None:
-        if not self._match(TokenType.NUMBER):
+        if not self.takes_symbol(TokenType.NUMBER):
             return None
-        unit = UNITS_US.get(self._curr.text.upper()) if self._curr else None
+        unit = UNITS_US.get(self.current.text.upper()) if self.current else None
         if unit is None:
             self.unexpected(["SECONDS", "MILLISECONDS", "MICROSECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS"], "after the number")
-        self._advance()
+        self.advance()
         return scale_us(token.text, unit, token)
 
     # -- expressions and lists ------------------------------------------------------------------------------------------------
 
     def expression_of(self, what: str) -> exp.Expr:
         """Take an expression; `what` names it if it is missing."""
-        node = self._parse_assignment()
+        node = self.optional_expression()
         if node is None:
             self.unexpected([what])
         check_depth(node)
@@ -252,13 +246,13 @@ class TokenCursor(ExpressionParser):
     def listed(self, read: Callable[[], Item]) -> tuple[Item, ...]:
         """Take `read` once and again after each comma."""
         items = [read()]
-        while self._match(TokenType.COMMA):
+        while self.takes_symbol(TokenType.COMMA):
             items.append(read())
         return tuple(items)
 
     def slice_from(self, start: int) -> str:
         """Return the source text from offset `start` to the last token taken."""
-        return self.sql[start : self._prev.end + 1]
+        return self.sql[start : self.previous.end + 1]
 
     # -- WITH (name = value, …) -----------------------------------------------------------------------------------------------
 
@@ -277,35 +271,35 @@ class TokenCursor(ExpressionParser):
     def _option(self) -> Option:
         place = self.place()
         # Before a sign of equality a reserved word means nothing else.
-        if self.sees_symbol(TokenType.STRING) or (self.sees_word() and self._next and self._next.token_type == TokenType.EQ):
-            self._advance()
-            name = self._prev.text.lower()
+        if self.sees_symbol(TokenType.STRING) or (self.sees_word() and self.following and self.following.token_type == TokenType.EQ):
+            self.advance()
+            name = self.previous.text.lower()
         else:
             name = self.dashed_name("option")
         self.expect_symbol(TokenType.EQ, "=", f"after {name}")
         return Option(name, self._option_value(name), place)
 
     def _option_value(self, name: str) -> str | int | float | bool:
-        if self._match(TokenType.STRING):
-            return self._prev.text
-        if self._match(TokenType.TRUE):
+        if self.takes_symbol(TokenType.STRING):
+            return self.previous.text
+        if self.takes_symbol(TokenType.TRUE):
             return True
-        if self._match(TokenType.FALSE):
+        if self.takes_symbol(TokenType.FALSE):
             return False
-        if self.sees_symbol(TokenType.INTERVAL) or (self._next and self._next.text.upper() in UNITS_US):
+        if self.sees_symbol(TokenType.INTERVAL) or (self.following and self.following.text.upper() in UNITS_US):
             return duration_text(self.duration(name, least=None))
         if self.sees_symbol(TokenType.NUMBER) or self.sees_symbol(TokenType.DASH):
             value = self.number(name)
-            return int(value) if value == int(value) and "." not in self._prev.text else value
+            return int(value) if value == int(value) and "." not in self.previous.text else value
         return self.dashed_name(f"value of {name}")
 
     def dashed_name(self, what: str) -> str:
         """Take words and numbers joined by dashes without spaces, such as min-latency; lower case."""
         text = self.name(what).text
-        while self.sees_symbol(TokenType.DASH) and self._is_connected() and self._next:
-            self._advance()
-            if not self._is_connected() or self._curr.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        while self.sees_symbol(TokenType.DASH) and self.is_connected() and self.following:
+            self.advance()
+            if not self.is_connected() or self.current.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
                 self.unexpected([f"a {what}"])
-            text += f"-{self._curr.text.lower()}"
-            self._advance()
+            text += f"-{self.current.text.lower()}"
+            self.advance()
         return text

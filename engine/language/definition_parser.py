@@ -41,10 +41,10 @@ def create_function(parser: TypeParser, exists_ok: bool) -> CreateFunction:
         parser.listed(lambda: parameters.append(_parameter(parser, parameters)))
     parser.expect_symbol(TokenType.R_PAREN, ")", "after the parameters")
     if not parameters:
-        raise parser.problem("a function needs at least one parameter: a function of nothing is a constant", parser._prev)
+        raise parser.problem("a function needs at least one parameter: a function of nothing is a constant", parser.previous)
     parser.expect("RETURNS", where="after the parameters")
     result = parser.column_type()
-    if not parser._match(TokenType.FROM):
+    if not parser.takes_symbol(TokenType.FROM):
         parser.unexpected(["FROM"], "after the type of the result")
     file = parser.string("a file name")
     limit_us = LIMIT_US
@@ -68,7 +68,7 @@ def _check_name(name: Name) -> None:
 def _parameter(parser: TypeParser, before: list[Field]) -> Field:
     name = parser.name("parameter name", check=True)
     if any(f.name == name.text for f in before):
-        raise parser.problem(f"parameter {name.text} is named twice", parser._prev)
+        raise parser.problem(f"parameter {name.text} is named twice", parser.previous)
     return Field(name.text, parser.column_type())
 
 
@@ -113,7 +113,7 @@ class DefinitionParser(TypeParser, SelectParser):
 
     def _create_stream(self, exists_ok: bool) -> Statement:
         name = self.name("stream name", check=True)
-        if self._match(TokenType.ALIAS):
+        if self.takes_symbol(TokenType.ALIAS):
             query, text = self.query_with_text()
             return CreateDerivedStream(name.text, query, text, exists_ok)
         clauses = StreamClauses()
@@ -146,7 +146,7 @@ class DefinitionParser(TypeParser, SelectParser):
         self.listed(one)
         self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
         if not columns:
-            raise self.problem("a stream needs at least one column", self._prev)
+            raise self.problem("a stream needs at least one column", self.previous)
         return tuple(columns)
 
     def _column(self, before: list[Field]) -> Field:
@@ -157,7 +157,7 @@ class DefinitionParser(TypeParser, SelectParser):
         type_ = self.column_type()
         if self.takes("NOT", "NULL"):
             return Field(name.text, type_, nullable=False)
-        self._match(TokenType.NULL)
+        self.takes_symbol(TokenType.NULL)
         return Field(name.text, type_)
 
     def _stream_clause(self, clauses: StreamClauses) -> bool:
@@ -198,21 +198,21 @@ class DefinitionParser(TypeParser, SelectParser):
             self._once(clauses, "RATE")
             clauses.rate = self.number("RATE")
             if clauses.rate <= 0:
-                raise self.problem("RATE must be positive", self._prev)
+                raise self.problem("RATE must be positive", self.previous)
             self.expect("PER", "SECOND", where="after RATE n")
         else:
             self.unexpected(_STREAM_CLAUSES, "in CREATE STREAM")
 
     def _once(self, clauses: StreamClauses, clause: str) -> None:
         if clause in clauses.named:
-            raise self.problem(f"{clause} is given twice", self._prev)
+            raise self.problem(f"{clause} is given twice", self.previous)
         clauses.named.add(clause)
 
     def _timestamp_by(self, clauses: StreamClauses) -> None:
         self.expect("BY", where="after TIMESTAMP")
         if self.takes("ARRIVAL"):
             if clauses.time_name is not None:
-                raise self.problem("WATERMARK FOR names a column, TIMESTAMP BY ARRIVAL none", self._prev)
+                raise self.problem("WATERMARK FOR names a column, TIMESTAMP BY ARRIVAL none", self.previous)
             return
         name = self.name("time column")
         unit, rounded, zone = None, False, None
@@ -226,7 +226,7 @@ class DefinitionParser(TypeParser, SelectParser):
 
     def _time_column(self, clauses: StreamClauses, name: Name) -> None:
         if clauses.time_name is not None and clauses.time_name != name:
-            raise self.problem(f"the time column is {clauses.time_name.text} and {name.text} at once", self._prev)
+            raise self.problem(f"the time column is {clauses.time_name.text} and {name.text} at once", self.previous)
         clauses.time_name = name
         clauses.time = replace(clauses.time, column=name.text)
 
@@ -236,12 +236,12 @@ class DefinitionParser(TypeParser, SelectParser):
         self._once(clauses, "DELAY")
         name = self.name("time column")
         if "TIMESTAMP BY" in clauses.named and clauses.time_name is None:
-            raise self.problem("WATERMARK FOR names a column, TIMESTAMP BY ARRIVAL none", self._prev)
+            raise self.problem("WATERMARK FOR names a column, TIMESTAMP BY ARRIVAL none", self.previous)
         self._time_column(clauses, name)
         self.expect("AS", where="after the time column")
         again = self.name("time column")
         if again != name:
-            raise self.problem(f"the watermark of {name.text} must be {name.text} or {name.text} - duration", self._prev)
+            raise self.problem(f"the watermark of {name.text} must be {name.text} or {name.text} - duration", self.previous)
         if self.takes_symbol(TokenType.DASH):
             clauses.time = replace(clauses.time, delay_us=self.duration("the delay", least=0))
 
@@ -263,7 +263,7 @@ class DefinitionParser(TypeParser, SelectParser):
 
         self.listed(one)
         self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
-        file = self.string("a file name") if self._match(TokenType.FROM) else None
+        file = self.string("a file name") if self.takes_symbol(TokenType.FROM) else None
         durability = self._durability() if self.takes("DURABILITY") else "none"
         table = self._table(name, Schema(tuple(columns)), key, file)
         return CreateTable(replace(table, durability=durability), exists_ok)
@@ -279,7 +279,7 @@ class DefinitionParser(TypeParser, SelectParser):
 
     def _add_key(self, key: list[Name], name: Name) -> None:
         if name in key:
-            raise self.problem(f"key column {name.text} is named twice", self._prev)
+            raise self.problem(f"key column {name.text} is named twice", self.previous)
         key.append(name)
 
     def _table(self, name: Name, schema: Schema, key: list[Name], file: str | None) -> TableDefinition:
@@ -298,7 +298,7 @@ class DefinitionParser(TypeParser, SelectParser):
     def _create_query(self, exists_ok: bool) -> Statement:
         name = self.name("query name", check=True)
         options: tuple[Option, ...] = ()
-        if self._match(TokenType.WITH):
+        if self.takes_symbol(TokenType.WITH):
             options = self.options()
         self.expect("AS", where="after the name of the query")
         query, text = self.query_with_text()
@@ -306,7 +306,7 @@ class DefinitionParser(TypeParser, SelectParser):
 
     def query_with_text(self) -> tuple[Any, str]:
         """Read a query and return it with its source text."""
-        start = self._curr.start if self._curr else len(self.sql)
+        start = self.current.start if self.current else len(self.sql)
         if not self.sees_query():
             self.unexpected(["SELECT"])
         query = self.query()
@@ -319,7 +319,7 @@ class DefinitionParser(TypeParser, SelectParser):
             word = self.choice(("PRIORITY", "TARGET", "SHED", "NEVER SHED"), "in CREATE CLASS")
             group = "SHED" if word.endswith("SHED") else word
             if group in seen:
-                raise self.problem(f"{group} is given twice", self._prev)
+                raise self.problem(f"{group} is given twice", self.previous)
             seen.add(group)
             definition = self._class_clause(definition, word)
         if "PRIORITY" not in seen:
@@ -330,7 +330,7 @@ class DefinitionParser(TypeParser, SelectParser):
         if word == "PRIORITY":
             priority = self.number("PRIORITY")
             if priority <= 0:
-                raise self.problem("PRIORITY must be positive", self._prev)
+                raise self.problem("PRIORITY must be positive", self.previous)
             return replace(definition, priority=priority)
         if word == "TARGET":
             return replace(definition, target_us=self.duration("TARGET"))

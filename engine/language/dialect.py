@@ -4,6 +4,8 @@ Only tokens that the expression grammar needs are keywords here; every other wor
 statement parsers look for by its text, so that it stays usable as a column name where no clause can stand. All functions are parsed
 to `exp.Anonymous`, so that the binder meets one kind of node and one list of names: that of `engine/expressions/functions.py`.
 
+The parsers of statements reach sqlglot through `ExpressionParser` alone, by its public members.
+
 Durations are whole microseconds.
 """
 
@@ -319,6 +321,31 @@ class ExpressionParser(parser.Parser):
     def _parse_limit(self, this: exp.Expr | None = None, *args: Any, **kwargs: Any) -> exp.Expr | None:
         return this
 
+    # -- what the statement parsers use of sqlglot: only this file names its private members ----------------------------------
+
+    # Other names for its slots and methods, which cost no call. A token that is not there is false and has a kind of its own.
+    current: Token = vars(parser.Parser)["_curr"]
+    following: Token = vars(parser.Parser)["_next"]
+    previous: Token = vars(parser.Parser)["_prev"]
+    position: int = vars(parser.Parser)["_index"]
+    advance = parser.Parser._advance  # by one token, or by as many as are named
+    retreat = parser.Parser._retreat  # to a position
+    takes_symbol = parser.Parser._match  # takes the next token if it is of this kind; says whether it was
+    is_connected = parser.Parser._is_connected  # no space stands between the last token and the next
+    optional_expression = parser.Parser._parse_assignment  # None when none begins here
+
+    def begin(self, tokens: list[Token], text: str) -> None:
+        """Stand before the first of the tokens, which are those of one statement of the text."""
+        self.reset()
+        self.sql = text
+        self._chunks = [tokens]  # the way sqlglot's own entry hands tokens over
+        self._advance_chunk()
+
+    def token_at(self, offset: int) -> Token:
+        """Return the token so many places after the current one; past the end it is false and of the kind SENTINEL."""
+        index = self._index + offset
+        return self._tokens[index] if index < self._tokens_size else parser.SENTINEL_NONE
+
     def problem(self, message: str, token: Token | None = None, hint: str | None = None) -> SyntaxProblem:
         """Return the error about the token at hand (or the given one), to be raised."""
         token = token or self._curr or self._prev
@@ -334,6 +361,3 @@ class Millstream(Dialect):
     NUMBERS_CAN_BE_UNDERSCORE_SEPARATED = True
     Tokenizer = MillstreamTokenizer
     Parser = ExpressionParser
-
-
-ExpressionReader = Callable[[], exp.Expr]

@@ -94,13 +94,13 @@ class StatementParser(DefinitionParser):
         if self.takes("SHOW"):
             return Show(ShowWhat(self.choice([w.value for w in ShowWhat], "after SHOW")))
         if self.takes("DESCRIBE") or self.takes("DESC"):
-            found = next((kind for kind in ObjectKind if self._next and self.takes(kind.value)), None)
+            found = next((kind for kind in ObjectKind if self.following and self.takes(kind.value)), None)
             return Describe(self.name("name"), found)
         if self.takes("EXPLAIN"):
             return self._explain()
         if self.takes("SET"):
             return self._set_policy()
-        word = self._curr.text.upper() if self._curr else ""
+        word = self.current.text.upper() if self.current else ""
         if word in _FOREIGN:
             place = self.place()
             raise Unsupported(f"{word} is not supported", hint=_FOREIGN[word], line=place.line, column=place.column, token=word)
@@ -111,7 +111,7 @@ class StatementParser(DefinitionParser):
         name = self.name("stream or table name")
         columns: tuple[Name, ...] = ()
         if self.sees_symbol(TokenType.L_PAREN) and not self._query_in_parentheses():
-            self._advance()
+            self.advance()
             columns = self.listed(lambda: self.name("column name"))
             self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
         if self.takes("VALUES"):
@@ -122,7 +122,7 @@ class StatementParser(DefinitionParser):
         return InsertSelect(name, columns, query, text)
 
     def _query_in_parentheses(self) -> bool:
-        return bool(self._next) and self._next.text.upper() in ("SELECT", "WITH")
+        return bool(self.following) and self.following.text.upper() in ("SELECT", "WITH")
 
     def _row(self) -> tuple[exp.Expr, ...]:
         self.expect_symbol(TokenType.L_PAREN, "(", "before a row of values")
@@ -139,7 +139,7 @@ class StatementParser(DefinitionParser):
     def _explain(self) -> Statement:
         mode = ExplainMode.PLAN
         for candidate in (ExplainMode.SEMANTICS, ExplainMode.ANALYZE, ExplainMode.QOS):
-            if self._next and self.takes(candidate.value):
+            if self.following and self.takes(candidate.value):
                 mode = candidate
                 break
         if self.sees_query():
@@ -149,7 +149,7 @@ class StatementParser(DefinitionParser):
 
     def _fetch(self) -> Statement:
         if self.sees("QUERY"):
-            self._advance()
+            self.advance()
             return Fetch(name=self.name("query name"))
         if not self.sees_query():
             self.unexpected(["SELECT", "QUERY"], "after FETCH")
@@ -162,7 +162,7 @@ class StatementParser(DefinitionParser):
         quoted = self.sees_symbol(TokenType.STRING)
         name = self.string("policy name").lower() if quoted else self.dashed_name("policy name")
         options: tuple[Option, ...] = ()
-        if self._match(TokenType.WITH):
+        if self.takes_symbol(TokenType.WITH):
             options = self.options()
         return SetPolicy(Name(name, place), options)
 
@@ -215,11 +215,6 @@ def parse_query(text: str) -> Query:
 def parse_expression(text: str) -> exp.Expr:
     """Return the one expression that `text` is (plan objects carry expressions as text)."""
     return _whole(text, lambda parser: parser.expression_of("an expression"))
-
-
-def parse_expressions(text: str) -> tuple[exp.Expr, ...]:
-    """Return the expressions that `text` lists with commas."""
-    return _whole(text, lambda parser: parser.listed(lambda: parser.expression_of("an expression")))
 
 
 def parse_window(text: str) -> WindowClause:
@@ -297,10 +292,7 @@ def _span(chunk: list[Token], text: str) -> Span:
 
 def _parser(chunk: list[Token], text: str) -> StatementParser:
     parser = StatementParser(dialect=_DIALECT)
-    parser.reset()
-    parser.sql = text
-    parser._chunks = [chunk]  # the way sqlglot's own entry hands tokens over
-    parser._advance_chunk()
+    parser.begin(chunk, text)
     return parser
 
 

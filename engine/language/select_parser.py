@@ -58,7 +58,7 @@ class FromParser(WindowParser):
         item = self._joined()
         while self.sees_symbol(TokenType.COMMA):
             place = self.place()
-            self._advance()
+            self.advance()
             item = JoinItem(item, self._joined(), JoinKind.INNER, None, comma=True, place=place)
         return item
 
@@ -98,7 +98,7 @@ class FromParser(WindowParser):
         name = self.name("stream or table name")
         if self.sees_symbol(TokenType.L_PAREN):
             raise self.problem(
-                f"{name.text}( is no table function", self._prev, "the window functions are TUMBLE, HOP, SESSION and CUMULATE"
+                f"{name.text}( is no table function", self.previous, "the window functions are TUMBLE, HOP, SESSION and CUMULATE"
             )
         return name
 
@@ -113,7 +113,7 @@ class FromParser(WindowParser):
     # -- joins ----------------------------------------------------------------------------------------------------------------
 
     def _join_words(self) -> JoinWords | None:
-        start = self._index
+        start = self.position
         words = JoinWords()
         if self.takes("CROSS"):
             self.expect("JOIN", where="after CROSS")
@@ -134,22 +134,22 @@ class FromParser(WindowParser):
             raise self._refused("NATURAL JOIN", "write JOIN … ON … with a time bound")
         if words.asof or (sided and not self.sees_symbol(TokenType.L_PAREN)):
             self.unexpected(["JOIN"])
-        self._retreat(start)
+        self.retreat(start)
         return None
 
     def _join(self, left: FromItem, words: JoinWords, place: Place) -> JoinItem:
         system_time = None
         right, system_time = self._right_item()
         within = self.duration("WITHIN", least=0) if self.takes("WITHIN") else None
-        if words.cross and (self._match(TokenType.ON) or self.takes("USING")):
-            raise self.problem("CROSS JOIN takes no ON", self._prev, "write JOIN … ON …, or put the condition in WHERE")
+        if words.cross and (self.takes_symbol(TokenType.ON) or self.takes("USING")):
+            raise self.problem("CROSS JOIN takes no ON", self.previous, "write JOIN … ON …, or put the condition in WHERE")
         using = self._using() if self.takes("USING") else ()
-        on = self.expression_of("a join condition") if not using and self._match(TokenType.ON) else None
+        on = self.expression_of("a join condition") if not using and self.takes_symbol(TokenType.ON) else None
         if on is None and not using and not words.cross:
             self.unexpected(["ON", "USING"], "after the joined item")
         if self.takes("WITHIN"):
             if within is not None:
-                raise self.problem("WITHIN is given twice", self._prev)
+                raise self.problem("WITHIN is given twice", self.previous)
             within = self.duration("WITHIN", least=0)
         system_time = system_time or self._system_time()
         return JoinItem(left, right, words.kind, on, within, words.asof, system_time, using=using, place=place)
@@ -157,7 +157,7 @@ class FromParser(WindowParser):
     def _using(self) -> tuple[Name, ...]:
         self.expect_symbol(TokenType.L_PAREN, "(", "after USING")
         names = [self.name("column")]
-        while self._match(TokenType.COMMA):
+        while self.takes_symbol(TokenType.COMMA):
             names.append(self.name("column"))
         self.expect_symbol(TokenType.R_PAREN, ")", "after the columns of USING")
         return tuple(names)
@@ -180,7 +180,7 @@ class FromParser(WindowParser):
         return self.expression_of("the time of the left row")
 
     def _refused(self, clause: str, hint: str) -> Unsupported:
-        token = self._curr
+        token = self.current
         return Unsupported(f"{clause} is not supported", hint=hint, line=token.line, column=token.col, token=token.text)
 
 
@@ -207,13 +207,13 @@ class SelectParser(FromParser):
         place = self.place()
         tables = self._common_tables()
         for word, stream in _STREAMS.items():
-            if self.sees(word) and self._next and self._next.token_type == TokenType.L_PAREN:
+            if self.sees(word) and self.following and self.following.token_type == TokenType.L_PAREN:
                 inner = self._relation_to_stream(stream)
                 return replace(self._finish(inner, place), common_tables=tables + inner.common_tables)
         return replace(self._finish(Query(self._body(), place=place), place), common_tables=tables)
 
     def _common_tables(self) -> tuple[CommonTable, ...]:
-        if not self._match(TokenType.WITH):
+        if not self.takes_symbol(TokenType.WITH):
             return ()
         if self.sees("RECURSIVE"):
             raise self._refused("WITH RECURSIVE", "only plain common table expressions are known")
@@ -228,17 +228,17 @@ class SelectParser(FromParser):
         return CommonTable(name, query)
 
     def _relation_to_stream(self, stream: str) -> Query:
-        self._advance(2)
+        self.advance(2)
         inner = self.query()
         every = None
         if self.sees("EVERY"):
             if stream != "r":
                 raise self.problem("EVERY belongs to RSTREAM")
-            self._advance()
+            self.advance()
             every = self.duration("EVERY")
         self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the query")
         if inner.stream is not None:
-            raise self.problem("ISTREAM, DSTREAM and RSTREAM cannot be nested", self._prev)
+            raise self.problem("ISTREAM, DSTREAM and RSTREAM cannot be nested", self.previous)
         return replace(inner, stream=stream, every_us=every)
 
     def _finish(self, query: Query, place: Place) -> Query:
@@ -255,7 +255,7 @@ class SelectParser(FromParser):
                 place=place,
             )
         if tail.order_by or tail.limit is not None or tail.emit is not None:
-            raise self.problem("ORDER BY, LIMIT and EMIT stand inside ISTREAM( ), DSTREAM( ) or RSTREAM( )", self._prev)
+            raise self.problem("ORDER BY, LIMIT and EMIT stand inside ISTREAM( ), DSTREAM( ) or RSTREAM( )", self.previous)
         return replace(query, options=query.options + tail.options, place=place)
 
     # -- bodies ---------------------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class SelectParser(FromParser):
 
     def _branch(self) -> Query:
         place = self.place()
-        if self._match(TokenType.L_PAREN):
+        if self.takes_symbol(TokenType.L_PAREN):
             query = self.query()
             self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the branch")
             return query
@@ -288,15 +288,15 @@ class SelectParser(FromParser):
     def _select(self) -> SelectBody:
         place = self.place()
         self.expect("SELECT")
-        distinct = self._match(TokenType.DISTINCT)
+        distinct = self.takes_symbol(TokenType.DISTINCT)
         if not distinct:
-            self._match(TokenType.ALL)
+            self.takes_symbol(TokenType.ALL)
         items = self.listed(self._item_of_select)
         self.expect("FROM", where="after the select list")
         source = self.from_list()
-        where = self.expression_of("a condition") if self._match(TokenType.WHERE) else None
+        where = self.expression_of("a condition") if self.takes_symbol(TokenType.WHERE) else None
         group_by = self._group_by()
-        having = self.expression_of("a condition") if self._match(TokenType.HAVING) else None
+        having = self.expression_of("a condition") if self.takes_symbol(TokenType.HAVING) else None
         return SelectBody(items, source, where, group_by, having, distinct, place)
 
     def _group_by(self) -> tuple[exp.Expr, ...]:
@@ -309,20 +309,19 @@ class SelectParser(FromParser):
 
     def _item_of_select(self) -> SelectItem | Star:
         place = self.place()
-        start = self._curr.start if self._curr else 0
-        if self._match(TokenType.STAR):
+        start = self.current.start if self.current else 0
+        if self.takes_symbol(TokenType.STAR):
             return Star(None, place)
-        if self._next and self._next.token_type == TokenType.DOT and self._star_after_dot():
+        if self.following and self.following.token_type == TokenType.DOT and self._star_after_dot():
             qualifier = self.name("alias")
-            self._advance(2)
+            self.advance(2)
             return Star(qualifier, place)
         node = self.expression_of("an expression")
         text = self.slice_from(start)
         return SelectItem(node, self._item_alias(), text, place)
 
     def _star_after_dot(self) -> bool:
-        index = self._index + 2
-        return index < self._tokens_size and self._tokens[index].token_type == TokenType.STAR
+        return self.token_at(2).token_type == TokenType.STAR
 
     def _item_alias(self) -> Name | None:
         return self.alias(clause_words=CLAUSE_WORDS | {"FROM"})
@@ -334,16 +333,16 @@ class SelectParser(FromParser):
         while True:
             if self.takes_phrase("ORDER", "BY"):
                 tail.order_by = self.listed(self.order_item)
-            elif self._match(TokenType.LIMIT):
+            elif self.takes_symbol(TokenType.LIMIT):
                 tail.limit = self.integer("LIMIT")
                 tail.with_ties = self.takes("WITH", "TIES")
             elif self.sees("EMIT"):
                 self._emit(tail)
             elif self.sees("WITH"):
-                self._advance()
+                self.advance()
                 tail.options += self.options()
             elif self.sees("OFFSET") or self.sees("FETCH"):
-                raise self._refused(self._curr.text.upper(), "write ORDER BY … LIMIT k")
+                raise self._refused(self.current.text.upper(), "write ORDER BY … LIMIT k")
             else:
                 return tail
 
@@ -351,9 +350,9 @@ class SelectParser(FromParser):
         """Read one key of ORDER BY."""
         place = self.place()
         node = self.expression_of("an ordering key")
-        descending = self._match(TokenType.DESC)
+        descending = self.takes_symbol(TokenType.DESC)
         if not descending:
-            self._match(TokenType.ASC)
+            self.takes_symbol(TokenType.ASC)
         nulls_first = descending
         if self.takes("NULLS"):
             nulls_first = self.choice(("FIRST", "LAST"), "after NULLS") == "FIRST"
@@ -361,7 +360,7 @@ class SelectParser(FromParser):
 
     def _emit(self, tail: Tail) -> None:
         place = self.place()
-        self._advance()
+        self.advance()
         emit = self.emit_words()
         if tail.emit is None:
             tail.emit, tail.emit_place = emit, place

@@ -44,7 +44,7 @@ class WindowParser(TokenCursor):
     def bracket(self) -> WindowClause | None:
         """Take a window in brackets if one comes next."""
         place = self.place()
-        if not self._match(TokenType.L_BRACKET):
+        if not self.takes_symbol(TokenType.L_BRACKET):
             return None
         window = self.bracket_body(place)
         self.expect_symbol(TokenType.R_BRACKET, "]", "at the end of the window")
@@ -67,7 +67,7 @@ class WindowParser(TokenCursor):
         if self.takes("CUMULATE"):
             return self._cumulate(place)
         if self.takes("LANDMARK"):
-            mark = self.expression_of("the landmark's time") if self._match(TokenType.FROM) else None
+            mark = self.expression_of("the landmark's time") if self.takes_symbol(TokenType.FROM) else None
             return WindowClause(WindowKind.LANDMARK, landmark=mark, place=place)
         if self.takes("NOW"):
             return WindowClause(WindowKind.NOW, place=place)
@@ -106,7 +106,7 @@ class WindowParser(TokenCursor):
     def _check_step(self, size: int, step: int) -> None:
         if size % step:
             shown = duration_text(size), duration_text(step)
-            raise self.problem(f"the size of CUMULATE ({shown[0]}) must be a multiple of its step ({shown[1]})", self._prev)
+            raise self.problem(f"the size of CUMULATE ({shown[0]}) must be a multiple of its step ({shown[1]})", self.previous)
 
     def _alignment(self) -> tuple[int, str | None]:
         offset, zone = 0, None
@@ -141,11 +141,8 @@ class WindowParser(TokenCursor):
 
     def sees_window_function(self) -> bool:
         """A window function begins here, perhaps inside TABLE( )."""
-        offset = 2 if self.sees("TABLE") and self._next and self._next.token_type == TokenType.L_PAREN else 0
-        index = self._index + offset
-        if index + 1 >= self._tokens_size:
-            return False
-        token, after = self._tokens[index], self._tokens[index + 1]
+        offset = 2 if self.sees("TABLE") and self.following and self.following.token_type == TokenType.L_PAREN else 0
+        token, after = self.token_at(offset), self.token_at(offset + 1)
         return (
             token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
             and token.text.upper() in WINDOW_FUNCTIONS
@@ -158,8 +155,8 @@ class WindowParser(TokenCursor):
         wrapped = self.takes("TABLE")
         if wrapped:
             self.expect_symbol(TokenType.L_PAREN, "(", "after TABLE")
-        function = self._curr.text.upper()
-        self._advance(2)
+        function = self.current.text.upper()
+        self.advance(2)
         source, arguments = self._arguments(function, item)
         self.expect_symbol(TokenType.R_PAREN, ")", f"after the arguments of {function}")
         if wrapped:
@@ -171,10 +168,10 @@ class WindowParser(TokenCursor):
         arguments = FunctionArguments({})
         if self.takes_phrase("PARTITION", "BY"):
             if function != "SESSION":
-                raise self.problem(f"PARTITION BY inside {function} is not known; only SESSION takes it", self._prev)
+                raise self.problem(f"PARTITION BY inside {function} is not known; only SESSION takes it", self.previous)
             self._partition_argument(arguments)
         free = list(_PARAMETERS[function])
-        while self._match(TokenType.COMMA):
+        while self.takes_symbol(TokenType.COMMA):
             self._argument(function, arguments, free)
         return source, arguments
 
@@ -182,19 +179,17 @@ class WindowParser(TokenCursor):
         """Read `k, …` up to the next argument. Without DESCRIPTOR the last of several names is the time column."""
         keys = [self.expression_of("a partition key")]
         while self.sees_symbol(TokenType.COMMA) and self._key_follows():
-            self._advance()
+            self.advance()
             keys.append(self.expression_of("a partition key"))
-        after = self._tokens[self._index + 1] if self._index + 1 < self._tokens_size else None
-        if len(keys) > 1 and not (after and after.text.upper() in ("DESCRIPTOR", "TIMECOL")) and isinstance(keys[-1], exp.Column):
+        after = self.following.text.upper()
+        if len(keys) > 1 and after not in ("DESCRIPTOR", "TIMECOL") and isinstance(keys[-1], exp.Column):
             last = keys.pop()
             arguments.descriptor = Name(last.name.lower(), self.place())
         arguments.partition = tuple(keys)
 
     def _key_follows(self) -> bool:
-        index = self._index + 1
-        token = self._tokens[index] if index < self._tokens_size else None
-        after = self._tokens[index + 1] if index + 1 < self._tokens_size else None
-        if token is None or (after is not None and after.token_type == TokenType.FARROW):
+        token = self.following
+        if not token or self.token_at(2).token_type == TokenType.FARROW:
             return False
         literal = (TokenType.NUMBER, TokenType.INTERVAL, TokenType.STRING)
         return token.text.upper() != "DESCRIPTOR" and token.token_type not in literal
@@ -228,20 +223,20 @@ class WindowParser(TokenCursor):
         if self.takes("TIME", "ZONE"):
             self.expect_symbol(TokenType.FARROW, "=>", "after TIME ZONE")
             return "time zone"
-        if not self._next or self._next.token_type != TokenType.FARROW:
+        if not self.following or self.following.token_type != TokenType.FARROW:
             return None
-        name = self._curr.text.lower()
+        name = self.current.text.lower()
         known = (*_PARAMETERS[function], "timecol", "time_zone")
         if name not in known:
             self.unexpected([*known], f"as an argument of {function}")
-        self._advance(2)
+        self.advance(2)
         return {"timecol": "time", "time_zone": "time zone"}.get(name, name)
 
     def _sees_descriptor(self, arguments: FunctionArguments) -> bool:
         if self.sees("DESCRIPTOR"):
             return True
         literal = (TokenType.NUMBER, TokenType.INTERVAL, TokenType.STRING, TokenType.DASH)
-        return arguments.descriptor is None and bool(self._curr) and self._curr.token_type not in literal
+        return arguments.descriptor is None and bool(self.current) and self.current.token_type not in literal
 
     def _descriptor(self) -> Name:
         if not self.takes("DESCRIPTOR"):
@@ -255,7 +250,7 @@ class WindowParser(TokenCursor):
         given = arguments.durations
         for parameter in _REQUIRED[function]:
             if parameter not in given:
-                raise self.problem(f"{function} needs {parameter}", self._prev)
+                raise self.problem(f"{function} needs {parameter}", self.previous)
         common = WindowClause(
             WindowKind.HOPPING,
             range_us=given.get("size", 0),

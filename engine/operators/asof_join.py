@@ -33,8 +33,6 @@ class AsofJoin(Operator):
     calls_late = True
     state_fields: tuple[str, ...] = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")
 
-    input_count = 2
-
     def __init__(self, recipe: AsofJoinRecipe, inputs: Sequence[Schema]) -> None:
         super().__init__([recipe.schema])
         self._recipe = recipe

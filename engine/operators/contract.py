@@ -99,7 +99,6 @@ class Operator(ABC):
     """One running operator. `schemas` are the schemas of its outputs, in port order."""
 
     stateful: bool = True
-    input_count: int = 1
     calls_late: bool = False  # rows can be late for it (K4)
     sparse: bool = False  # may put nothing on an output whose log does not want progress (queues.py, `quiet`)
     state_fields: tuple[str, ...] = ()  # the attributes that are the state; all else is made from the recipe

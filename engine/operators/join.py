@@ -216,8 +216,6 @@ class WindowJoin(Operator):
     calls_late = True
     state_fields: tuple[str, ...] = ("_keys", "_state", "_watermark", "_ordinals")
 
-    input_count = 2
-
     def __init__(self, recipe: JoinRecipe, inputs: Sequence[Schema]) -> None:
         super().__init__([recipe.schema])
         lower, upper = recipe.lower_us, recipe.upper_us

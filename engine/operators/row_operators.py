@@ -110,7 +110,6 @@ class Union(Operator):
 
     def __init__(self, recipe: UnionRecipe) -> None:
         super().__init__([recipe.schema])
-        self.input_count = recipe.inputs
         self._watermark = MinimumWatermark(recipe.inputs)
 
     def attached(self, watermarks_us: Sequence[int], idle: Sequence[bool]) -> int:

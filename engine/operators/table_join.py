@@ -79,8 +79,6 @@ class TableJoin(Operator):
 
     state_fields: tuple[str, ...] = ("_table", "_ended")
 
-    input_count = 2
-
     def __init__(self, recipe: TableJoinRecipe, inputs: Sequence[Schema]) -> None:
         super().__init__([recipe.schema])
         self._ended = False

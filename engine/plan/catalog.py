@@ -175,10 +175,6 @@ class Catalog:
             raise UnknownName(f"there is no query {name}", hint=did_you_mean(name, self._queries), token=name)
         return found
 
-    def find_query(self, name: str) -> NamedQuery | None:
-        """Return the query of this name, or None."""
-        return self._queries.get(name)
-
     def query_class(self, name: str) -> ClassDefinition:
         """Return the class of this name, or raise UnknownName."""
         found = self._classes.get(name)
@@ -255,11 +251,6 @@ class Catalog:
         if definition.name in space:
             raise NameTaken(f"there is a {what} {definition.name} already", hint="DROP it first, or take another name")
         space[definition.name] = definition
-
-    def replace_query(self, query: NamedQuery) -> None:
-        """Put another definition in the place of the query of the same name (its desired state changed)."""
-        self.query(query.name)
-        self._queries[query.name] = query
 
     def drop_relation(self, name: str) -> None:
         """Remove a stream or table; InUse when something reads it."""

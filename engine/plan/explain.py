@@ -392,8 +392,3 @@ def _operator(node: PhysicalNode | SourceNode, inputs: list[tuple[int, InputRef]
 
 def _shown_schema(schema: Schema) -> list[str]:
     return [f"{f.name} {f.type}" for f in schema.fields]
-
-
-def is_change_log(planned: PlannedQuery) -> bool:
-    """The answer says '+' and '-'."""
-    return planned.logical.emit.kind is EmitKind.CHANGES

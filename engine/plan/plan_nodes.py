@@ -455,6 +455,3 @@ def _pair(value: Any, path: str) -> tuple[str, str]:
 def _plain(attributes: tuple[Attribute, ...]) -> tuple[Attribute, ...]:
     """Below an operator that makes windows or joins, bounds of earlier windows are plain columns."""
     return tuple(a if a.role is Role.CHANGE else replace(a, role=Role.PLAIN) for a in attributes)
-
-
-PlanNode = Mapping[str, Any]

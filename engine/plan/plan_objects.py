@@ -16,7 +16,7 @@ from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
 from millstream.engine.language.names import validate_name
 from millstream.engine.language.parse import parse_emit
-from millstream.engine.language.recipes import EmitKind, EmitSpec
+from millstream.engine.language.recipes import EmitSpec
 from millstream.engine.language.statements import Option
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.from_binder import Environment
@@ -127,11 +127,6 @@ def _points(qos: Fields) -> tuple[tuple[float, float], ...]:
             raise InvalidDefinition(f"{path} must be [seconds, utility]")
         points.append((float(pair[0]), float(pair[1])))
     return tuple(points)
-
-
-def wants_changes(emit: EmitSpec | None) -> bool:
-    """The plan asks for a change log."""
-    return emit is not None and emit.kind is EmitKind.CHANGES
 
 
 __all__ = ["PLAN_VERSION", "Node", "bind_plan_object", "plan_name"]

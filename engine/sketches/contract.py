@@ -47,9 +47,7 @@ class Synopsis(ABC):
 
 
 class SynopsisKind(ABC):
-    """How one aggregate call summarises. `values_exact` is the number of values (or different values) up to which it is exact."""
-
-    values_exact: int
+    """How one aggregate call summarises."""
 
     @property
     @abstractmethod

@@ -115,8 +115,6 @@ class LeastHashes(Synopsis):
 class DistinctCount(SynopsisKind):
     """Counts different values of any type."""
 
-    values_exact = HASHES_MAX
-
     @property
     def nbytes_max(self) -> int:
         """Return the bytes of a full synopsis."""

@@ -112,7 +112,6 @@ class FrequentValues(SynopsisKind):
         self._places = places
         self._argument = argument
         self._counters = max(COUNTERS_MIN, COUNTERS_PER_PLACE * places)
-        self.values_exact = self._counters
 
     @property
     def nbytes_max(self) -> int:

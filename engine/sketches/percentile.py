@@ -78,8 +78,6 @@ class SortedRuns(Synopsis):
 class Percentile(SynopsisKind):
     """The p-quantile of DOUBLEs."""
 
-    values_exact = VALUES_MAX - 1
-
     def __init__(self, fraction: float) -> None:
         self._fraction = fraction
 

@@ -75,10 +75,6 @@ class Grid:
         """Reset a slot."""
         self.array[slot] = self._fill
 
-    def clear_groups(self, ids: Int64Array) -> None:
-        """Reset groups in all slots; cells of closed panes are reset with their slot already."""
-        self.array[:, ids] = self._fill
-
 
 class PaneTable:
     """Slots of the live panes. `slots` maps a pane's number to its row.

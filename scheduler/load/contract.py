@@ -78,9 +78,3 @@ class ClassLoad:
     backlog_s: float
     response_ns: float | None
     target_ns: float | None
-
-
-def original_shares(priorities: Mapping[ClassId, float]) -> dict[ClassId, float]:
-    """Return P_i by the sum of all P: what each class may use when it needs to (Pham 2013, II)."""
-    total = sum(priorities.values())
-    return {one: priority / total for one, priority in priorities.items()} if total > 0 else {}

@@ -58,7 +58,6 @@ TRAIN_ROWS_FIRST: Final = 512
 
 # Ask for shedding, where the class allows it and the machine cannot do all the work; and give it back when it can.
 # Load managers shed by themselves (`scheduler/load`): the optimiser asks only where none is in force.
-SHED_KIND: Final = "shed"
 DROP_RATIO_STEP: Final = 0.1
 DROP_RATIO_MAX: Final = 0.9
 OVERLOADED: Final = 0.95

@@ -8,8 +8,6 @@ import numpy as np
 from millstream.engine.data.graph import GraphDelta
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 
-Drawn = tuple[NetworkBuilder, list[GraphDelta]]
-
 COST_CLASSES = 5
 
 

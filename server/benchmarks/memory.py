@@ -13,8 +13,6 @@ from millstream.server.benchmarks import join, window
 from millstream.server.benchmarks.contract import Figures, Kit
 from millstream.server.benchmarks.embedding import Embedded
 
-PAUSED_ROWS = 10_000
-
 
 def benchmark(kit: Kit) -> Iterator[Figures]:
     """Bytes a row in queues, by train size; bytes a group in windows; bytes a row in a join."""

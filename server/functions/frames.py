@@ -22,7 +22,7 @@ class PeerGone(Exception):
 
 
 def write_frame(descriptor: int, payload: bytes, deadline_s: float) -> None:
-    """Write a frame to a non-blocking descriptor until a moment of the monotonic clock. Raises Overdue and Gone."""
+    """Write a frame to a non-blocking descriptor until a moment of the monotonic clock. Raises Overdue and PeerGone."""
     for part in (HEADER.pack(len(payload)), payload):
         view = memoryview(part)
         while len(view):
@@ -36,7 +36,7 @@ def write_frame(descriptor: int, payload: bytes, deadline_s: float) -> None:
 
 
 def read_frame(descriptor: int, deadline_s: float) -> bytes:
-    """Read a frame from a non-blocking descriptor until a moment of the monotonic clock. Raises Overdue and Gone."""
+    """Read a frame from a non-blocking descriptor until a moment of the monotonic clock. Raises Overdue and PeerGone."""
     (length,) = HEADER.unpack(_read(descriptor, HEADER.size, deadline_s))
     if length > FRAME_BYTES_MAX:
         raise PeerGone

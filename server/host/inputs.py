@@ -14,7 +14,7 @@ from millstream.engine.data.event_time import event_times, time_position
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import OnError
 from millstream.engine.data.train import Int64Array
-from millstream.engine.ingest.readers import file_format, read_stream
+from millstream.engine.ingest.readers import ZIPPED, file_format, read_stream
 from millstream.server.errors import BadInput
 from millstream.server.host.intake import refuse_unknown_op
 
@@ -120,6 +120,4 @@ def read_input(intake: StreamIntake, path: Path, opened: Callable[[], BinaryIO])
 
 
 def _opened(path: Path) -> BinaryIO:
-    if path.suffix.lower() in (".gz", ".gzip"):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return path.open("rb")
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() in ZIPPED else path.open("rb")

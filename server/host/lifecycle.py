@@ -58,8 +58,6 @@ MOVES: dict[tuple[QueryState, Verb], QueryState] = {
     (QueryState.FINISHED, Verb.DROP): QueryState.DROPPED,
 }
 
-# What survives a restart: a query that was running begins anew, a stopped one stays stopped.
-DESIRED_STATES = (QueryState.SUBMITTED, QueryState.RUNNING, QueryState.PAUSED, QueryState.STOPPED)
 
 _TARGETS = {Verb.START: QueryState.RUNNING, Verb.RESUME: QueryState.RUNNING, Verb.STOP: QueryState.STOPPED, Verb.PAUSE: QueryState.PAUSED}
 _ALLOWED_HINT = {

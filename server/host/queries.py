@@ -108,7 +108,6 @@ class QueryBook:
         self.owned_max = 0
         self._by_name: dict[str, Query] = {}
         self._last_numbers: dict[str, int] = {}
-        self._last_id = 0
 
     def __iter__(self) -> Iterator[Query]:
         return iter(tuple(self._by_name.values()))
@@ -145,11 +144,6 @@ class QueryBook:
             name = f"{stem}{number}"
             if name not in self._by_name:
                 return name
-
-    def next_id(self) -> QueryId:
-        """Return an id for a run, never given before."""
-        self._last_id += 1
-        return QueryId(self._last_id)
 
     def add(self, query: Query) -> None:
         """Enter a query."""

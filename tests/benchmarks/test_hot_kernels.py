@@ -34,6 +34,7 @@ from tests.support.live_server import Harness, running
 from tests.support.pairs import Pair, joined
 
 # Measured when written, with a tenth to spare.
+ASKING_CALLS_MAX = 40  # a train of more than a megabyte asks before it makes large columns
 CHAIN_CALLS_MAX = 203
 INTAKE_CALLS_MAX = 219
 WINDOW_CALLS_MAX = 189
@@ -88,10 +89,10 @@ def chain_step(engine: Embedded, columns: list[Any]) -> Callable[[], object]:
     return step
 
 
-def test_a_train_through_six_operators_takes_the_same_calls_whatever_its_rows() -> None:
+def test_a_train_through_six_operators_takes_the_same_calls_whatever_its_rows_save_for_asking_whether_memory_is_left() -> None:
     few, many = (calls_of(chain_step(*chain(train))) for train in (100, 20_000))
-    assert few == many
-    assert many <= CHAIN_CALLS_MAX
+    assert few <= many <= few + ASKING_CALLS_MAX
+    assert few <= CHAIN_CALLS_MAX
 
 
 def test_a_train_through_six_operators_allocates_no_more_than_its_result_and_some_masks() -> None:

@@ -42,6 +42,7 @@ def files(tmp_path: Path) -> Path:
         ("folder.csv", "is a directory"),
         ("zero.csv", "is a device"),
         ("missing.csv", "cannot read"),
+        ("rows.xlsx", "cannot tell the format"),
         ("large.csv", "holds more than 1000000 bytes"),
         ("bomb.csv.gz", "holds more than 1000000 bytes"),
         ("dense.parquet", "hold more than 1000000 bytes"),

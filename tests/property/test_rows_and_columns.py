@@ -1,4 +1,4 @@
-"""A chain written down as a program of a row gives what its kernels give: values to the bit, and counts."""
+"""A chain written down as a program of a row, or of columns, gives what its kernels give: values to the bit, and counts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from millstream.engine.chains.column_program import ColumnChain
 from millstream.engine.chains.fused_program import FusedProgram
 from millstream.engine.data.arrow import arrow_schema
 from millstream.engine.data.column import CellColumn, Column, concat_columns
@@ -117,29 +118,42 @@ def bits(column: Column) -> Any:
     return values.to_pylist() if column.type.is_arrow else (values.dtype.str, values.tobytes())
 
 
+def by_kernels(recipes: list[Recipe]) -> FusedProgram:
+    """The chain of which nothing is written down."""
+    program = FusedProgram(recipes, SCHEMA)
+    program._cheap = ColumnChain((), len(SCHEMA))
+    return program
+
+
 @settings(max_examples=120, deadline=None)
 @given(chains(), rows_of)
 def test_rows_and_columns_give_the_same(recipes: list[Recipe], rows: list[tuple[Any, ...]]) -> None:
     cells, arrays = trains(rows)
-    check_same(FusedProgram(recipes, SCHEMA).run(cells), FusedProgram(recipes, SCHEMA).run(arrays))
+    check_same(FusedProgram(recipes, SCHEMA).run(cells), by_kernels(recipes).run(arrays))
+
+
+NULLABLE = st.sets(st.integers(0, len(SCHEMA) - 2), max_size=2)
 
 
 @settings(max_examples=120, deadline=None)
-@given(chains(), rows_of, st.integers(1, 12), st.integers(0, 2**32))
-def test_a_long_train_gives_what_its_rows_give_alone(recipes: list[Recipe], rows: list[tuple[Any, ...]], times: int, seed: int) -> None:
-    """Columns that were selected from and not gathered give the same as columns that stand by themselves."""
-    drawn = [rows[i] for i in np.random.default_rng(seed).integers(0, len(rows), len(rows) * times)]
-    (_, plain), (_, deferred) = trains(drawn), trains(drawn)
-    everything = Selection(np.arange(deferred.rows))
-    deferred.slots = [Deferred(slot, everything) for slot in deferred.columns()]
-    program = FusedProgram(recipes, SCHEMA)
-    check_same(program.run(plain), program.run(deferred))
-    alone = [program.run(trains([row])[0]) for row in drawn]
-    made, counts = program.run(plain)
-    assert counts == [sum(column) for column in zip(*(one for _, one in alone), strict=True)]
-    for position in range(len(made.schema)):
-        parts = [one.column(position) for one, _ in alone if one.rows]
-        assert not parts or bits(concat_columns(parts)) == bits(made.column(position))
+@given(chains(), rows_of, st.integers(1, 12), NULLABLE, st.integers(0, 2**32), st.booleans())
+def test_written_columns_and_kernels_give_the_same(
+    recipes: list[Recipe], rows: list[tuple[Any, ...]], times: int, nullable: set[int], seed: int, deferred: bool
+) -> None:
+    """Long trains, NULLs in some columns, columns that were selected from and not gathered."""
+    random = np.random.default_rng(seed)
+    drawn = random.integers(0, len(rows), len(rows) * times)
+    outcomes = []
+    for program in (FusedProgram(recipes, SCHEMA), by_kernels(recipes)):
+        _, train = trains([rows[i] for i in drawn])
+        nulls = np.random.default_rng(seed)
+        for position in sorted(nullable):
+            train.slots[position] = Column(SCHEMA.fields[position].type, train.column(position).values, nulls.random(train.rows) < 0.7)
+        if deferred:
+            everything = Selection(np.arange(train.rows))
+            train.slots = [Deferred(slot, everything) for slot in train.columns()]
+        outcomes.append(program.run(train))
+    check_same(*outcomes)
 
 
 def check_same(one: tuple[Train, list[int]], other: tuple[Train, list[int]]) -> None:
@@ -168,6 +182,21 @@ def test_the_chain_of_the_benchmarks_is_told_by_rows() -> None:
     assert counts == [2, 2, 1]
     assert type(made.slots[1]) is CellColumn
     assert made.slots[1].cells == (25.0 * 1.1,)
+
+
+def test_the_chain_of_the_benchmarks_is_written_down_whole() -> None:
+    raised = Call(DOUBLE, "*", (ColumnRef(DOUBLE, 3), Literal(DOUBLE, 1.1)))
+    stages: list[tuple[list[Expression], Expression | None]] = [
+        ([], Call(BOOLEAN, "<=", (ColumnRef(INT, 0), Literal(INT, 80)))),
+        ([raised], None),
+        ([], Call(BOOLEAN, ">", (ColumnRef(DOUBLE, len(SCHEMA)), Literal(DOUBLE, 22.0)))),
+    ]
+    _, train = trains([(1, 2, 3, 25.0, 1.0, True, "x"), (81, 2, 3, 25.0, 1.0, True, "x"), (1, 2, 3, 1.0, 1.0, True, "x")])
+    done, mask, live, counts, computed = ColumnChain(stages, len(SCHEMA)).run(train)
+    assert (done, live, counts) == (3, 1, [2, 2, 1])
+    assert mask is not None
+    assert mask.tolist() == [True, False, False]
+    assert computed[0].values.tolist() == [25.0 * 1.1, 25.0 * 1.1, 1.1]
 
 
 @given(st.sampled_from(list(VALUES)).flatmap(lambda t: st.tuples(st.just(t), st.lists(VALUES[t], min_size=1, max_size=70))))

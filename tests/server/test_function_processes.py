@@ -247,7 +247,7 @@ def test_a_frame_is_never_longer_than_its_bound() -> None:
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.write(write, frames.HEADER.pack(frames.FRAME_BYTES_MAX + 1))
-    with pytest.raises(frames.Gone):
+    with pytest.raises(frames.PeerGone):
         frames.read_frame(read, time.monotonic() + 60)
     os.close(read)
     os.close(write)

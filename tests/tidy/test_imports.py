@@ -12,6 +12,11 @@ import pyarrow as pa
 import pyarrow.compute
 import pytest
 from millstream.protocol.values import arrow_functions as pc
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.expressions import Expr
+from sqlglot.generator import Generator
+from sqlglot.parser import Parser
+from sqlglot.tokens import Tokenizer
 
 from tests.support.tree import PACKAGES, files, imports, modules, parse
 
@@ -34,6 +39,44 @@ def test_product_code_imports_neither_tests_nor_relatives_nor_everything() -> No
 def test_only_the_feeder_names_spark() -> None:
     named = {path.parts[0] for path in modules() for _, name in imports(path) if name.split(".")[0] in {"pyspark", "py4j"}}
     assert named <= {"feeder"}
+
+
+def test_one_file_names_private_members_of_sqlglot() -> None:
+    language = [path for path in modules() if path.parts[:2] == ("engine", "language")]
+    readers = [path for path in modules() if any(name.split(".")[0] == "sqlglot" for _, name in imports(path))]
+    private = private_members_of_sqlglot()
+    named = {path: private & names_of(parse(path)) for path in dict.fromkeys(language + readers)}
+    assert {path.as_posix(): sorted(names) for path, names in named.items() if names}.keys() == {"engine/language/dialect.py"}
+
+
+def test_a_private_member_is_found_however_it_is_named() -> None:
+    texts = (
+        "parser._match(kind)",
+        "self._curr = None",
+        "class P(Parser):\n    def _parse_select(self): ...",
+        "class P(Parser):\n    _curr = 1",
+        "vars(Parser)['_curr']",
+    )
+    assert [text for text in texts if not private_members_of_sqlglot() & names_of(ast.parse(text))] == []
+    assert private_members_of_sqlglot() & names_of(ast.parse("_chunks(self.current.text)")) == set()
+
+
+def private_members_of_sqlglot() -> set[str]:
+    """Return the private names of the classes of sqlglot that the product meets."""
+    names = {name for kind in (Parser, Tokenizer, Generator, Dialect, Expr) for name in dir(kind)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def names_of(tree: ast.Module) -> set[str]:
+    """Return what a file names of objects: attributes, members that its classes define, and its strings."""
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for member in (member for kind in ast.walk(tree) if isinstance(kind, ast.ClassDef) for member in kind.body):
+        if isinstance(member, ast.FunctionDef):
+            names.add(member.name)
+        else:
+            names |= {node.id for node in ast.walk(member) if isinstance(node, ast.Name)}
+    return names
 
 
 def test_the_engine_uses_threading_for_locks_only() -> None:

@@ -93,11 +93,6 @@ def tasks_of(policy: str, group: int, queries: list[PeriodicQuery], costs: Costs
     return [Task(group, f"{group}:{period}", period, Load(tuple(found), group)) for period, found in by_period.items()]
 
 
-def load_of(tasks: list[Task], costs: Costs) -> float:
-    """Return the processor time that tasks ask for each second when each runs by itself."""
-    return sum(costs.run_ns([task]) / task.period for task in tasks) / SECOND_NS
-
-
 def run(policy: str, queries: int, rate: float, values_factor: float, seed: int, seconds: int) -> Mapping[str, Any]:
     """Run a workload under a policy; return queries re-executed per second and the average latency in updates."""
     costs = Costs(rate, values_factor)

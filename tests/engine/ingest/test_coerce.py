@@ -19,7 +19,7 @@ from millstream.engine.data.schema import Field, Schema, TableDefinition, TimeRu
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP
 from millstream.engine.data.types import decimal as decimal_type
 from millstream.engine.ingest.checks import Reasons
-from millstream.engine.ingest.coerce import coerce_batch, coerce_rows
+from millstream.engine.ingest.coerce import Coercer, coerce_batch
 
 BIG = [9007199254740993, 2**63 - 1, -(2**63)]
 
@@ -295,7 +295,7 @@ def test_a_column_that_stands_twice_is_refused(coercer: Any) -> None:
 
 def test_keys_of_tables_are_never_null(rows_of: Any) -> None:
     table = TableDefinition("t", Schema((Field("k", INT), Field("v", INT))), ("k",))
-    result = coerce_rows([[1, None], [None, 2]], table)
+    result = Coercer(table).rows([[1, None], [None, 2]])
     assert rows_of(result) == [(1, None)]
     assert result.rejected[0].reason == "column k is NOT NULL"
     assert coerce_batch(pa.table({"k": pa.array([1], pa.int32()), "x": [1]}), table).rows == 0

@@ -6,7 +6,7 @@ import pytest
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.load.catalog import MANAGERS, load_manager
-from millstream.scheduler.load.contract import ClassCycle, original_shares
+from millstream.scheduler.load.contract import ClassCycle
 from millstream.scheduler.load.none import NoShedder
 
 
@@ -21,8 +21,3 @@ def test_managers_are_known_by_name_and_no_other_name_is() -> None:
     assert [load_manager(name).name for name in MANAGERS] == ["none", "common", "class", "dilos"]
     with pytest.raises(PolicyError, match="unknown load manager 'ration'"):
         load_manager("ration")
-
-
-def test_priorities_become_shares_of_one() -> None:
-    assert original_shares({ClassId(1): 6.0, ClassId(2): 3.0, ClassId(3): 1.0}) == pytest.approx({1: 0.6, 2: 0.3, 3: 0.1})
-    assert original_shares({}) == {}

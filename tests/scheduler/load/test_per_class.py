@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from millstream.engine.data.graph import ClassId
-from millstream.scheduler.load.contract import ClassCycle, original_shares
+from millstream.scheduler.load.contract import ClassCycle
 from millstream.scheduler.load.per_class import ClassShedders
 
 ONE, THREE = ClassId(1), ClassId(3)
@@ -12,7 +12,7 @@ ONE, THREE = ClassId(1), ClassId(3)
 
 def shedders() -> ClassShedders:
     found = ClassShedders()
-    found.begin(original_shares({ONE: 6.0, ClassId(2): 3.0, THREE: 1.0}))
+    found.begin({ONE: 0.6, ClassId(2): 0.3, THREE: 0.1})
     return found
 
 
@@ -33,8 +33,8 @@ def test_a_class_that_is_never_shed_learns_its_headroom_and_drops_nothing() -> N
 def test_a_class_keeps_what_it_learnt_when_another_comes() -> None:
     found = shedders()
     found.alomas[ONE].headroom = 0.8
-    found.begin(original_shares({ONE: 6.0, ClassId(2): 3.0, THREE: 1.0, ClassId(4): 10.0}))
+    found.begin({ONE: 0.3, ClassId(2): 0.15, THREE: 0.05, ClassId(4): 0.5})
     assert found.alomas[ONE].headroom == pytest.approx(0.4)
     assert found.alomas[ClassId(4)].headroom == pytest.approx(0.5)
-    found.begin(original_shares({ONE: 1.0}))
+    found.begin({ONE: 1.0})
     assert set(found.alomas) == {ONE}
