@@ -29,15 +29,12 @@ from millstream.engine.plan.logical import (
     LogicalQuery,
     Node,
     Project,
-    TableJoin,
-    TableScan,
     Union,
     change_position,
-    walk_plan,
 )
 from millstream.engine.plan.query_options import query_options
 from millstream.engine.plan.select_binder import SelectBinder
-from millstream.engine.plan.steps import append_only_change, settled
+from millstream.engine.plan.steps import append_only_change, check_tables, settled
 from sqlglot import exp
 
 CONFIDENCE_FACTOR = 1.96  # of the normal distribution, two-sided 95 %
@@ -150,13 +147,7 @@ class _Binder:
         if self.finite:
             emit = _once(query)
         node = self._bind(query, Environment(self.catalog, finite=self.finite), emit)
-        if _reads_table_alone(node):
-            raise Unsupported(
-                "a table can stand only on the right of a join",
-                hint="SELECT from a stream and JOIN the table",
-                line=query.body.place.line,
-                column=query.body.place.column,
-            )
+        check_tables(node, query.body.place)
         node, settled_emit = settled(node, query.emit, query.stream, query.every_us, query.emit_place or query.place)
         options = query_options(query.options, overrides, node, settled_emit, self.catalog)
         return LogicalQuery(node, settled_emit, options)
@@ -216,10 +207,6 @@ def _once(query: Query) -> EmitSpec:
     if query.emit is not None and query.emit.kind is not EmitKind.FINAL:
         raise Unsupported("FETCH answers once", hint="leave EMIT out", line=place.line, column=place.column, token="EMIT")
     return query.emit or EmitSpec()
-
-
-def _reads_table_alone(node: Node) -> bool:
-    return any(isinstance(below, TableScan) and not isinstance(n, TableJoin) for n in walk_plan(node) for below in n.inputs)
 
 
 def united(branches: list[Node], place: Place) -> Node:

@@ -32,7 +32,7 @@ from millstream.engine.plan.logical import (
     TableJoin,
     TableScan,
     Window,
-    change_position,
+    check_append_only,
     walk_plan,
 )
 from millstream.engine.plan.windows import AT_INSTANT, FORMED_FIRST, bounds_of, windowed_times
@@ -105,8 +105,7 @@ class JoinRequest:
 def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     """Return the joined item."""
     for side in (left, right):
-        if change_position(side.node.attributes) is not None:
-            raise request.refuse("a join over a change log is not supported", "aggregate inside a window first")
+        check_append_only(side.node, "a join", request.place, "JOIN")
     if request.finite:
         left, right = _finite_sides(left, right, request)
     if isinstance(left.node, TableScan):

@@ -11,11 +11,13 @@ from dataclasses import field, replace
 from enum import Enum
 from typing import TypeVar
 
+from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.ir import ColumnRef, Expression
 from millstream.engine.language.recipes import AggregateCall, EmitSpec, JoinKind, OrderColumn, WindowSpec
+from millstream.engine.language.statements import Place
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.physical import QueryOptions
 
@@ -337,6 +339,14 @@ def passing(attributes: Attributes) -> tuple[Expression, ...]:
 def change_position(attributes: Attributes) -> int | None:
     """Return the position of the change kind, or None when the rows are not a change log."""
     return next((i for i, a in enumerate(attributes) if a.role is Role.CHANGE), None)
+
+
+def check_append_only(node: Node, what: str, place: Place | None = None, token: str | None = None) -> None:
+    """Raise Unsupported, which names `what`, when the node's rows are a change log."""
+    if change_position(node.attributes) is not None:
+        line, column = (place.line, place.column) if place is not None else (None, None)
+        message = f"{what} over a change log is not supported"
+        raise Unsupported(message, hint="aggregate inside a window, or EMIT FINAL", line=line, column=column, token=token)
 
 
 def requalified(attributes: Attributes, qualifier: str | None) -> Attributes:

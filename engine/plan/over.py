@@ -16,7 +16,7 @@ from millstream.engine.expressions.ir import ColumnRef, Expression, Literal
 from millstream.engine.language.recipes import OrderColumn
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.logical import Attribute, Attributes, Lag, Node, Project, Rank, Role, change_position, passing
+from millstream.engine.plan.logical import Attribute, Attributes, Lag, Node, Project, Rank, Role, check_append_only, passing
 from millstream.engine.plan.scope import Scope
 from sqlglot import exp
 
@@ -84,8 +84,6 @@ def _order_key(key: exp.Expr, bind: Bind) -> tuple[Expression, bool, bool]:
 
 def rank_node(node: Node, pending: PendingRank) -> Node:
     """Return the node with one attribute more: the number of each row in its partition."""
-    if change_position(node.attributes) is not None:
-        raise Unsupported(f"{pending.function.upper()} over a change log is not supported", hint="aggregate inside a window, EMIT FINAL")
     width = len(node.attributes)
     extra: list[Expression] = []
     for expression in pending.expressions:
@@ -110,6 +108,7 @@ def rank_node(node: Node, pending: PendingRank) -> Node:
 
 def ranked(node: Node, function: str, partition: tuple[int, ...], order: tuple[OrderColumn, ...]) -> Rank:
     """Return the Rank node; the bounds of the windows below always part rows."""
+    check_append_only(node, function.upper())
     bounds = tuple(i for i, a in enumerate(node.attributes) if a.role in _BOUNDS)
     whole = tuple(dict.fromkeys((*partition, *bounds)))
     closing, shift_us = _closing(node.attributes, whole, function)
@@ -188,8 +187,8 @@ class LagBinder(ExpressionBinder):
 
     def extend(self, node: Node) -> Node:
         """Return the node with one attribute more for each function that was bound."""
-        if change_position(node.attributes) is not None and any(isinstance(p, PendingLag) for p in self.pending):
-            raise Unsupported("LAG over a change log is not supported", hint="aggregate inside a window first")
+        if any(isinstance(p, PendingLag) for p in self.pending):
+            check_append_only(node, "LAG")
         width = len(node.attributes)
         for index, pending in enumerate(self.pending):
             spend(COLUMN_STEPS * len(node.attributes))

@@ -24,7 +24,20 @@ from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import Environment, bind_named, windowed
 from millstream.engine.plan.join_binder import JoinRequest, Side, make_join
 from millstream.engine.plan.join_conditions import Bound
-from millstream.engine.plan.logical import Attribute, Distinct, Hints, Lag, Node, Role, Split, Top, Window, change_position, requalified
+from millstream.engine.plan.logical import (
+    Attribute,
+    Distinct,
+    Hints,
+    Lag,
+    Node,
+    Role,
+    Split,
+    Top,
+    Window,
+    change_position,
+    check_append_only,
+    requalified,
+)
 from millstream.engine.plan.over import RANKS, ranked
 from millstream.engine.plan.scope import Scope
 from millstream.engine.plan.steps import (
@@ -339,14 +352,14 @@ class NodeReader:
     def _distinct(self, fields: Fields, outer: bool) -> Node:
         self._only(fields, "input")
         node = self._input(fields, outer)
-        self._not_changes(node, "distinct")
+        check_append_only(node, "DISTINCT")
         bounded = any(a.role in WINDOW_ROLES for a in node.attributes)
         return Distinct(attributes=node.attributes, input=node, window=window_of(node) if bounded else None)
 
     def _top(self, fields: Fields, outer: bool) -> Node:
         self._only(fields, "input", "order_by", "limit", "with_ties")
         node = self._input(fields, outer)
-        self._not_changes(node, "top")
+        check_append_only(node, "ORDER BY … LIMIT")
         scope = Scope(node.attributes)
         order = self._order(fields, scope)
         partition = tuple(p for p in (scope.of_role(role) for role in WINDOW_ROLES) if p is not None)
@@ -366,7 +379,6 @@ class NodeReader:
     def _rank(self, fields: Fields, outer: bool) -> Node:
         self._only(fields, "input", "function", "order_by", "partition_by")
         node = self._input(fields, outer)
-        self._not_changes(node, "rank")
         function = fields.text("function")
         if function not in RANKS:
             raise InvalidDefinition(f"{fields.at('function')} {function!r} is unknown", hint=f"it is one of {', '.join(RANKS)}")
@@ -378,7 +390,7 @@ class NodeReader:
     def _lag(self, fields: Fields, outer: bool) -> Node:
         self._only(fields, "input", "value", "offset", "partition_by")
         node = self._input(fields, outer)
-        self._not_changes(node, "lag")
+        check_append_only(node, "LAG")
         scope = Scope(node.attributes)
         value = self._position(parse_expression(fields.text("value")), fields.at("value"), scope)
         partition = tuple(self._position(parse_expression(as_text(v, p)), p, scope) for v, p in fields.items("partition_by"))
@@ -391,10 +403,6 @@ class NodeReader:
         if not isinstance(bound, ColumnRef):
             raise InvalidDefinition(f"{path} takes columns", hint="compute it in a project below")
         return bound.position
-
-    def _not_changes(self, node: Node, what: str) -> None:
-        if change_position(node.attributes) is not None:
-            raise Unsupported(f"{what} over a change log is not supported", hint="aggregate inside a window")
 
     # -- joins ----------------------------------------------------------------------------------------------------------------
 

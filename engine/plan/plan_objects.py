@@ -20,10 +20,10 @@ from millstream.engine.language.recipes import EmitSpec
 from millstream.engine.language.statements import Option
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.from_binder import Environment
-from millstream.engine.plan.logical import LogicalQuery, Node, TableScan
+from millstream.engine.plan.logical import LogicalQuery, Node
 from millstream.engine.plan.plan_nodes import Fields, NodeReader, at_path
 from millstream.engine.plan.query_options import checked_qos, query_options
-from millstream.engine.plan.steps import settled
+from millstream.engine.plan.steps import check_tables, settled
 
 PLAN_VERSION = 1
 ROOT_FIELDS = (
@@ -57,8 +57,7 @@ def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple
     stream, every = _stream(fields)
     emit = _emit(fields)
     root = NodeReader(Environment(catalog), emit, stream).read(fields.required("root"), "root")
-    if isinstance(root, TableScan):
-        raise Unsupported("root: a table can stand only on the right of a join")
+    _guarded("root", lambda: check_tables(root))
     node, emitted = _guarded("emit", lambda: settled(root, emit, stream, every))
     if any(o.name == "scale_up" for o in overrides):
         raise Unsupported("scale_up is for queries in SQL", hint="add SUM(SAMPLING_WEIGHT()) to the plan's aggregates")

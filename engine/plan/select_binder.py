@@ -21,6 +21,7 @@ from millstream.engine.plan.logical import (
     Role,
     Window,
     change_position,
+    check_append_only,
     unique_names,
 )
 from millstream.engine.plan.over import LagBinder
@@ -275,9 +276,8 @@ class SelectBinder:
         change = change_position(node.attributes)
         windows = [i for i, a in enumerate(node.attributes) if a.role in WINDOW_ROLES]
         limited = bool(order) or self.query.limit is not None
-        if change is not None and (distinct or limited):
-            what = "DISTINCT" if distinct else "ORDER BY … LIMIT"
-            raise Unsupported(f"{what} over a change log is not supported", hint="aggregate inside a window, or EMIT FINAL")
+        if distinct or limited:
+            check_append_only(node, "DISTINCT" if distinct else "ORDER BY … LIMIT")
         if distinct:
             return self._distinct(node, outputs, order, windows)
         if limited:

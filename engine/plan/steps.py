@@ -22,10 +22,13 @@ from millstream.engine.plan.logical import (
     Project,
     RelationToStream,
     Role,
+    TableJoin,
+    TableScan,
     Top,
     Union,
     Window,
     change_position,
+    walk_plan,
 )
 from millstream.engine.plan.windows import PER_WINDOW
 
@@ -187,6 +190,15 @@ def check_empty(emit: EmitSpec, has_keys: bool, spec: WindowSpec | None) -> None
         raise Unsupported("EMIT EMPTY goes with queries without keys only", hint="leave out GROUP BY or EMPTY (K6)")
     if spec is None or spec.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE) or emit.kind is not EmitKind.FINAL:
         raise Unsupported("EMIT EMPTY needs a tumbling or hopping window", hint="write [RANGE … SLIDE …] after the stream's name")
+
+
+def check_tables(root: Node, place: Place | None = None) -> None:
+    """Raise Unsupported when a table is read elsewhere than on the right of a join: its rows have no event time."""
+    reads = ((node, below) for node in walk_plan(root) for below in node.inputs)
+    if isinstance(root, TableScan) or any(isinstance(below, TableScan) and not isinstance(node, TableJoin) for node, below in reads):
+        line, column = (place.line, place.column) if place is not None else (None, None)
+        message = "a table can stand only on the right of a join"
+        raise Unsupported(message, hint="SELECT from a stream and JOIN the table", line=line, column=column)
 
 
 def settled(

@@ -23,7 +23,7 @@ from millstream.engine.language.recipes import WindowKind, WindowSpec
 from millstream.engine.language.statements import Place, WindowClause
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
-from millstream.engine.plan.logical import Aggregate, Attribute, Attributes, Filter, Node, Project, Role, Window, change_position
+from millstream.engine.plan.logical import Aggregate, Attribute, Attributes, Filter, Node, Project, Role, Window, check_append_only
 from millstream.engine.plan.scope import Scope
 from sqlglot import exp
 
@@ -122,12 +122,7 @@ def _at(place: Place) -> dict[str, int]:
 
 def bind_window(clause: WindowClause, node: Node, qualifier: str | None) -> Window:
     """Return the Window node over `node`; its attributes are those of the item, window_start and window_end."""
-    if change_position(node.attributes) is not None:
-        raise Unsupported(
-            "a window over a change log is not supported",
-            hint="give the aggregate inside a window, or EMIT FINAL",
-            **_at(clause.place),  # type: ignore[arg-type]
-        )
+    check_append_only(node, "a window", clause.place)
     _check_descriptor(clause, node.attributes)
     spec = window_spec(clause, node.attributes)
     return Window(attributes=node.attributes + bounds_of(qualifier), input=node, spec=spec)

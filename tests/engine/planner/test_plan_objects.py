@@ -17,6 +17,10 @@ from tests.support.plans import plan
 
 S: dict[str, Any] = {"op": "source", "stream": "s"}
 R: dict[str, Any] = {"op": "source", "stream": "r"}
+TAB: dict[str, Any] = {"op": "source", "stream": "tab"}
+COUNTS: dict[str, Any] = {"op": "aggregate", "group_by": ["k"], "aggregates": [["n", "count", "*"]], "input": S}
+TOP: dict[str, Any] = {"op": "top", "order_by": "n", "limit": 1}
+ROW_NUMBER: dict[str, Any] = {"op": "rank", "function": "row_number", "order_by": "n"}
 
 
 def of(root: Any, **fields: Any) -> PlannedQuery:
@@ -206,6 +210,13 @@ REFUSED: list[tuple[dict[str, Any], type[EngineError], str]] = [
     ({"version": 1, "root": {**S, "selectivity": "high"}}, InvalidDefinition, "root.selectivity must be a number"),
     ({"version": 1, "root": {**S, "cost_us": 0}}, InvalidDefinition, "root.cost_us must be a number above 0"),
     ({"version": 1, "root": {"op": "source", "stream": "tab"}}, Unsupported, "a table can stand only"),
+    ({"version": 1, "root": {"op": "select", "condition": "k > 3", "input": TAB}}, Unsupported, "root: a table can stand only"),
+    ({"version": 1, "root": {"op": "project", "columns": "*", "input": TAB}}, Unsupported, "root: a table can stand only"),
+    ({"version": 1, "root": {"op": "union", "inputs": [TAB, TAB]}}, Unsupported, "root: a table can stand only"),
+    ({"version": 1, "root": {"op": "lag", "value": "k", "input": COUNTS}}, Unsupported, "root: LAG over a change log"),
+    ({"version": 1, "root": {"op": "distinct", "input": COUNTS}}, Unsupported, "root: DISTINCT over a change log"),
+    ({"version": 1, "root": {**TOP, "input": COUNTS}}, Unsupported, "root: ORDER BY … LIMIT over a change log"),
+    ({"version": 1, "root": {**ROW_NUMBER, "input": COUNTS}}, Unsupported, "root: ROW_NUMBER over a change log"),
     ({"version": 1, "root": S, "qos": {"latency": [[0.1, 1], [0.05, 0]]}}, InvalidDefinition, "latencies of a qos graph must rise"),
     ({"version": 1, "root": S, "qos": {"latencies": []}}, InvalidDefinition, "qos.latencies is not a field"),
     ({"version": 1, "root": S, "emit": "LATER"}, EngineError, "emit: "),
