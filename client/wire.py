@@ -194,7 +194,7 @@ class Wire(asyncio.BufferedProtocol):
                 if self.error is None:
                     self._handle(event)
         except RemoteProtocolError as error:
-            self._fail(MillstreamError("protocol", f"the server sent what is not the protocol: {error.message}"))
+            self._fail(MillstreamError("protocol", f"the server does not speak the protocol: {error.message}"))
             if self._transport is not None:
                 self._transport.abort()
 

@@ -35,7 +35,7 @@ def shape(frame: Any, columns: Sequence[TargetColumn], mapped: Mapped, time_colu
     unknown = set(mapped.expressions) - {column.name for column in columns}
     if unknown:
         raise SourceError(
-            f"--map names {min(unknown)}, which is no column of the stream", hint=_listed("it has", [c.name for c in columns])
+            f"--map names {min(unknown)}, which is not a column of the stream", hint=_listed("it has", [c.name for c in columns])
         )
     sources = {column.name: _source_of(frame, column, mapped) for column in columns}
     held = _types(frame, {name: text for name, text in sources.items() if text is not None})

@@ -246,7 +246,7 @@ def _inside_class(name: str) -> Ranking:
     row = CATALOG.get(ALIASES.get(name, name))
     if row is None or row.ranking is None or row.name in ("cqc", "user"):
         fitting = [one.name for one in CATALOG.values() if one.ranking is not None and one.name not in ("cqc", "user")]
-        raise PolicyError(f"policy option inner={name} is no policy that ranks", hint="take one of " + ", ".join(fitting))
+        raise PolicyError(f"policy option inner={name} is not a policy that ranks", hint="take one of " + ", ".join(fitting))
     return row.ranking(row.options)
 
 

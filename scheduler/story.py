@@ -96,7 +96,7 @@ def _words() -> dict[str, type[Any]]:
 
 def _check_heading(value: Any) -> None:
     if not isinstance(value, dict) or value.get("story") != STORY_VERSION:
-        raise StoryError(f"this is no story of version {STORY_VERSION}")
+        raise StoryError(f"this is not a story of version {STORY_VERSION}")
     if value.get("cut"):
         raise StoryError("the story was cut at its beginning and cannot be replayed", hint="record with a larger limit")
 

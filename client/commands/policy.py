@@ -83,7 +83,7 @@ def _setting(option: str) -> str:
 @click.option("--seconds", type=Seconds(0, min_open=True), help="How long to record. Default: until Ctrl-C.")
 @connection_options
 def trace(file: Path, seconds: float | None, connect: Connect) -> None:
-    """Write what is decided and run from now on into FILE, for a trace viewer.
+    """Write all decisions and runs from now on into FILE, for a trace viewer.
 
     FILE is in the trace-event format (chrome://tracing, Perfetto): orders, the operators they ran, arrivals, changes of policy.
     """

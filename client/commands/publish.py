@@ -172,7 +172,7 @@ def _refuse_local_times(client: Client, stream: str, file: str) -> None:
     event_time = {str(row["column"]) for row in described if row["note"] == "event time"}
     zoned = any(" ZONE " in notice for notice in described.notices)
     for column in sorted(local & event_time) if not zoned else ():
-        message = f"{file}: column {column} holds local time without a zone, which is no event time"
+        message = f"{file}: column {column} holds local time without a zone, which is not an event time"
         raise MillstreamError("data", f"{message}; create the stream with ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY")
 
 

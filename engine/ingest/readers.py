@@ -182,7 +182,7 @@ def refuse_local_event_time(name: str, schema: Any, instants: frozenset[str], co
         local = pa.types.is_timestamp(field.type) and field.type.tz is None and field.name not in instants
         if local and coercer.field_for(field.name) == definition.time.column:
             raise InvalidDefinition(
-                f"{name}: column {field.name} holds local time without a zone, which is no event time",
+                f"{name}: column {field.name} holds local time without a zone, which is not an event time",
                 hint="add ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY",
             )
 

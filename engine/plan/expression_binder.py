@@ -257,7 +257,7 @@ class ExpressionBinder:
         if attribute.time is None or attribute.name != column.name or not isinstance(interval, Literal) or interval.type != INTERVAL:
             return interval
         if interval.value is None or interval.value % attribute.time_unit_us:
-            raise TypeProblem(f"the duration is no whole number of the units of {attribute.name}", hint="write it in the column's unit")
+            raise TypeProblem(f"the duration is not a whole number of the units of {attribute.name}", hint="write it in the column's unit")
         return build.integer_literal(interval.value // attribute.time_unit_us)
 
     # -- leaves ---------------------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ class ExpressionBinder:
             )
         for argument in node.expressions:
             if isinstance(argument, (exp.Star, exp.Distinct, exp.Order, exp.Alias)):
-                raise TypeProblem(f"{name.upper()} is no aggregate and takes plain arguments")
+                raise TypeProblem(f"{name.upper()} is not an aggregate and takes plain arguments")
         own = called_function(name)
         if own is not None:
             return call_user_function(own, [self.bind(argument) for argument in node.expressions])

@@ -70,7 +70,7 @@ def pending_rank(node: exp.Window, bind: Bind) -> PendingRank:
         raise TypeProblem(f"{function.upper()} needs an ORDER BY in OVER ( )", hint="without one all rows have the same rank")
     order = tuple(_order_key(key, bind) for key in keys)
     if any(e.type.kind is Kind.LIST for e in (*partition, *(key for key, _, _ in order))):
-        raise TypeProblem("a list has no order and is no key")
+        raise TypeProblem("a list has no order and cannot be a key")
     return PendingRank(function, partition, order)
 
 

@@ -87,7 +87,7 @@ def _check_keys(described: Any) -> None:
     if isinstance(described, DistinctRecipe):
         keys.append(described.schema.fields)
     if any(isinstance(k, tuple) and len(k) > KEYS_MAX for k in keys):
-        raise Unsupported(f"rows are told apart by more than {KEYS_MAX} columns", hint="join some into one, as in a || ',' || b")
+        raise Unsupported(f"rows are distinguished by more than {KEYS_MAX} columns", hint="join some into one, as in a || ',' || b")
 
 
 def _expressions(described: Any) -> Iterator[Expression]:

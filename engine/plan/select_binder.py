@@ -108,7 +108,9 @@ class SelectBinder:
             raise Unsupported("SLIDE in a ROWS window without an aggregate is not supported", hint="leave SLIDE out")
         inner = node.input
         if any(max(columns_used(c), default=0) >= len(inner.attributes) for c in source.conditions):
-            raise Unsupported(f"the bounds of a {kind.value.upper()} window without an aggregate are no columns", hint="use the event time")
+            raise Unsupported(
+                f"the bounds of a {kind.value.upper()} window without an aggregate are not columns", hint="use the event time"
+            )
         reason = f"a {kind.value.upper()} window has bounds only under an aggregate; use the event time"
         hints = (("window_start", reason), ("window_end", reason))
         if changes:

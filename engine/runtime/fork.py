@@ -144,7 +144,7 @@ class Fork:
         plain = givers and isinstance(givers[0].logic, RunningAggregate) and not any(o.logic.stateful and o.outputs for o in after)
         if len(givers) != 1 or not plain:
             raise Unsupported(
-                "what stands of these changes is not known to the query's operators",
+                "the query's operators do not know which rows of these changes are current",
                 hint="name the query, and FETCH SELECT * FROM its name",
             )
         logic = givers[0].logic

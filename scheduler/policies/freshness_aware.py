@@ -30,7 +30,7 @@ class FreshnessAware(RankingBase):
 
     def __init__(self, beta: float = 1.0) -> None:
         if not 0.0 <= beta <= 1.0:
-            raise PolicyError(f"policy option beta={beta} does not lie between 0 and 1")
+            raise PolicyError(f"policy option beta={beta} is not between 0 and 1")
         self.beta = beta
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:

@@ -37,7 +37,9 @@ SHARING: Mapping[str, SharingPolicy] = MappingProxyType(
         for policy in (
             SharingPolicy("golab-none", "every period as asked, sub-groups never together", conservative, Together.NEVER),
             SharingPolicy("aggressive", "a group runs as one task at its shortest period", aggressive, Together.SAME),
-            SharingPolicy("conservative", "every period as asked; what is due at the same time runs together", conservative, Together.SAME),
+            SharingPolicy(
+                "conservative", "every period as asked; tasks that are due at the same time run together", conservative, Together.SAME
+            ),
             SharingPolicy("hybrid", "periods are shortened where that costs less", hybrid, Together.SAME),
             SharingPolicy("hybrid-late", "hybrid, and all late sub-groups of a group run together", hybrid, Together.LATE),
             SharingPolicy(

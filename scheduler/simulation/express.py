@@ -184,11 +184,11 @@ class ExpressLane:
         for slot, after in zip(slots, (*slots[1:], None), strict=True):
             readers = topology.consumers[slot]
             if len(network.inputs[slot]) != 1 or len(readers) > 1 or (after is not None and readers != [after]):
-                raise SimulationError(f"operator {network.operators.identity(slot)} is no part of a simple path")
+                raise SimulationError(f"operator {network.operators.identity(slot)} is not part of a simple path")
         source = self._source_of(slots[0])
         nodes = [network.node(slot) for slot in slots]
         if any(node.selectivity > 1.0 for node in nodes):
-            raise SimulationError("an operator with a selectivity over 1 is no part of a simple path")
+            raise SimulationError("an operator with a selectivity over 1 is not part of a simple path")
         outside = topology.consumers[slots[-1]]
         target = self._unit_of_entry[outside[0]] if outside else -1
         stops = tuple(_stops(nodes))

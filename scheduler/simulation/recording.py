@@ -102,7 +102,7 @@ def parse(text: Iterable[str]) -> Recording:
             value = json.loads(line)
             if number == 1:
                 if value.get("recording") != RECORDING_VERSION:
-                    raise SimulationError(f"this is no recording of version {RECORDING_VERSION}")
+                    raise SimulationError(f"this is not a recording of version {RECORDING_VERSION}")
                 recording.about = {key: one for key, one in value.items() if key != "recording"}
             elif "query" in value:
                 recording.deltas.append(_delta(value["query"]))

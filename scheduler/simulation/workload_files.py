@@ -103,7 +103,7 @@ class _Reader:
             if root is not None:
                 last = boxes.get(str(root))
                 if last is None:
-                    raise SimulationError(f"root of {where} names '{root}', which is no box")
+                    raise SimulationError(f"root of {where} names '{root}', which is not a box")
             if last is None:
                 raise SimulationError(f"{where} has no box", hint="add boxes = [{ ... }]")
             self._add(name if copies == 1 else f"{name}.{copy + 1}", last, self._asked(where, query))
@@ -173,7 +173,7 @@ class _Reader:
         names = drawn.get("streams", list(self.sources))
         for name in names:
             if name not in self.sources:
-                raise SimulationError(f"streams of {where} names '{name}', which is no stream")
+                raise SimulationError(f"streams of {where} names '{name}', which is not a stream")
         sources = [self.sources[name] for name in names]
         queries, seed = int(_number(where, "queries", drawn.get("queries", 100))), int(drawn.get("seed", self.seed))
         unit_ns = _number(where, "cost_us", drawn.get("cost_us", 1.0)) * _NS_PER_US

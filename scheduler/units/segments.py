@@ -133,5 +133,5 @@ class SimplifiedSegmentUnits(SegmentUnits):
 def simplified_segments(gamma: float) -> Cutter:
     """Return the cut with this γ; raises `PolicyError` unless 0 < γ < 1."""
     if not 0.0 < gamma < 1.0:
-        raise PolicyError(f"policy option gamma={gamma} does not lie between 0 and 1")
+        raise PolicyError(f"policy option gamma={gamma} is not between 0 and 1")
     return partial(SimplifiedSegmentUnits, gamma=gamma)

@@ -57,7 +57,7 @@ def _judge(scale: Scale, results: Callable[[ExperimentCase], Result]) -> Finding
             f"from {few} to {many} operators the cost of a call under thread per operator grows by at least twice the factor as under "
             f"{way}",
             "degrades far faster",
-            f"{grown[threads]:.2f} times as dear against {grown[way]:.2f}",
+            f"{grown[threads]:.2f} times the cost against {grown[way]:.2f}",
             grown[threads] >= 2.0 * grown[way],
         )
         for way in _WAYS[1:]

@@ -111,7 +111,7 @@ class FunctionProcess:
         except (RemoteProtocolError, pa.ArrowException, ValueError, MemoryError) as error:
             self._replace()
             reason = " ".join(str(error).split())[:REASON_MAX]
-            raise FunctionFailed(f"its answer is no column of {rows} values of the type {self.definition.result}: {reason}") from None
+            raise FunctionFailed(f"its answer is not a column of {rows} values of the type {self.definition.result}: {reason}") from None
         return column
 
     # -- the process ----------------------------------------------------------------------------------------------------------

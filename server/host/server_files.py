@@ -56,7 +56,7 @@ def _check_opened(path: Path, descriptor: int, folder: str) -> None:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "no file")
-        raise BadInput(f"{path} is {kind}, not a regular file", hint="copy what it gives into a file")
+        raise BadInput(f"{path} is {kind}, not a regular file", hint="copy its contents into a file")
     if not folder:
         return
     opened = f"/proc/self/fd/{descriptor}"

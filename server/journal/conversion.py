@@ -123,7 +123,7 @@ class _Conversion:
             self.report("journal_noted", f"{path} is empty: a full disk or a crash kept it from being begun, or it has been emptied")
             return None
         if not first_format.is_first_format(content):
-            raise StoreError(f"{path}, byte 0: it is no segment of the format that the catalogue has", hint=way_out(self.old))
+            raise StoreError(f"{path}, byte 0: it is not a segment of the format that the catalogue has", hint=way_out(self.old))
         found = list(first_format.records(content))
         size = found[-1].stop if found else len(first_format.HEADER)
         if size < len(content):

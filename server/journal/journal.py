@@ -136,7 +136,9 @@ class Journal:
 
     def _refusal(self) -> StorageError:
         assert self._last_trouble is not None
-        return StorageError("the journal cannot be forced to disk, so nothing that has to be kept is accepted", self._last_trouble)
+        return StorageError(
+            "the journal cannot be forced to disk, so the server accepts nothing that it would have to store", self._last_trouble
+        )
 
     @property
     def is_failing(self) -> bool:

@@ -103,7 +103,7 @@ class ServerCollector:
         yield GaugeMetricFamily("millstream_subscriptions", "Open subscriptions", value=subscriptions)
         yield GaugeMetricFamily("millstream_results_waiting", "Result trains not yet handed to subscriptions", value=server.bridge.waiting)
         yield CounterMetricFamily(
-            "millstream_slow_consumer", "Subscribers cut off, or gaps told, for slowness", value=server.feeds.slow_total
+            "millstream_slow_consumer", "Subscribers disconnected, or told of a gap, for being slow", value=server.feeds.slow_total
         )
         held, evicted = server.peer_memory.total_bytes, server.peer_memory.evicted_total
         yield GaugeMetricFamily("millstream_connections_bytes", "What peers have sent in part, asked and not read", value=held)

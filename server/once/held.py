@@ -114,7 +114,7 @@ def net_rows(schema: Schema, batches: list[Any]) -> list[Any]:
     order = np.argsort(ids, kind="stable")
     count = np.bincount(ids, weights=np.where(plus, 1, -1)).astype(np.int64)
     if (count < 0).any():
-        raise InvalidDefinition("older changes are kept no longer, so the rows that stand are not known")
+        raise InvalidDefinition("older changes are no longer kept, so the current rows are unknown")
     # Of each row the last `count` additions stand: an earlier one was taken back before.
     kept = []
     for position in reversed(order.tolist()):

@@ -67,7 +67,9 @@ def _named(host: EngineHost, name: str) -> Query:
 def _analyzed(host: EngineHost, query: Query) -> Outcome:
     """A row an operator, in the order in which rows pass them: what it did since it began."""
     if query.id is None:
-        raise InvalidDefinition(f"query {query.name} is {query.state.value}, so nothing of it runs", hint=f"START QUERY {query.name}")
+        raise InvalidDefinition(
+            f"query {query.name} is {query.state.value}, so it has no running operators", hint=f"START QUERY {query.name}"
+        )
     rows = [_operator_row(operator) for operator in host.network.queries[query.id].blueprint.operators]
     columns = [("operator", "BIGINT"), ("kind", "TEXT"), ("queries", "BIGINT"), ("calls", "BIGINT"), ("rows_in", "BIGINT")]
     columns += [("rows_out", "BIGINT"), ("selectivity", "DOUBLE"), ("cost_us_per_row", "DOUBLE"), ("waiting", "BIGINT")]

@@ -89,7 +89,7 @@ def _must_be_rebuilt(host: EngineHost, before: QueryId, after: QueryId) -> None:
     """What a restart rebuilds has its state kept in the order of the operators of the first plan."""
     shapes = [[o.logic.state_fields for o in host.network.queries[one].blueprint.operators] for one in (before, after)]
     if shapes[0] != shapes[1]:
-        raise Unsupported("a restart could not rebuild the query from what is kept of it")
+        raise Unsupported("a restart could not rebuild the query from the state that is kept")
 
 
 def _drained(query: Query, handover: Handover) -> bool:

@@ -293,7 +293,7 @@ async def test_a_server_that_speaks_something_else_is_named() -> None:
         writer.close()
 
     other = await asyncio.start_server(greet, "127.0.0.1", 0)
-    with pytest.raises(MillstreamError, match="sent what is not the protocol"):
+    with pytest.raises(MillstreamError, match="does not speak the protocol"):
         await connect_async(f"127.0.0.1:{other.sockets[0].getsockname()[1]}")
     other.close()
     await other.wait_closed()

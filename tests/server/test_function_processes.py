@@ -206,7 +206,7 @@ def f(n):
 """
     function = make(source)
     for number, (lie, words) in enumerate(LIES.items()):
-        with pytest.raises(FunctionFailed, match=rf"(?s)no column.*({words})"):
+        with pytest.raises(FunctionFailed, match=rf"(?s)not a column.*({words})"):
             pytest.fail(f"{lie} was believed: {ask(function, number)}")
         assert ask(function, -1) == ["true"]
     assert (function.failed_calls, function.starts) == (len(LIES), 1 + len(LIES))
@@ -231,7 +231,7 @@ def f(n):
     return ["true"]
 """
     function = make(source)
-    lies = {1: "no column", 2: "xxx", 3: "where its answers go", 4: "its process|where its answers go", 5: "ValueError"}
+    lies = {1: "not a column", 2: "xxx", 3: "where its answers go", 4: "its process|where its answers go", 5: "ValueError"}
     for number, words in lies.items():
         with pytest.raises(FunctionFailed, match=words) as caught:
             ask(function, number)

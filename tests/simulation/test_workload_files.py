@@ -118,7 +118,7 @@ def test_a_recording_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (['{"recording": 9}'], "no recording of version 1"),
+        (['{"recording": 9}'], "not a recording of version 1"),
         (['{"recording": 1}', "{"], "line 2"),
         (['{"recording": 1}', '{"query": {"query": {}}}'], "line 2"),
         (['{"recording": 1}', '{"arrivals": {"log": 1}}'], "line 2"),

@@ -40,7 +40,7 @@ def test_the_inner_rank_decides_inside_a_class() -> None:
 
 @pytest.mark.parametrize("inner", ["round-robin", "cqc", "user", "best"])
 def test_only_a_policy_that_ranks_can_be_inside(inner: str) -> None:
-    with pytest.raises(PolicyError, match=f"inner={inner} is no policy that ranks"):
+    with pytest.raises(PolicyError, match=f"inner={inner} is not a policy that ranks"):
         World(f"cqc:inner={inner}", [])
 
 
