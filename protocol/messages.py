@@ -115,7 +115,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row, in the order of the channel's schema. The cheap form: all of one read become one `connection.RowsChunk`."""
+    """One row, in the order of the channel's schema. The cheap form: all rows of one read become one `connection.RowsChunk`."""
 
     channel: int
     number: int
@@ -164,7 +164,7 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Ask to give up an open request. Answered by `Reply`; the target is answered too (`Failure` with code `cancelled`, or not)."""
+    """Ask to cancel an open request. Answered by `Reply`; the target gets its own answer (`Failure` with code `cancelled`, or another)."""
 
     request: int
     target: int
@@ -278,7 +278,7 @@ class ChannelOpened:
 
 @dataclass(frozen=True, slots=True)
 class ChannelClosed:
-    """No more rows are taken on this channel; what was sent and not acked was not accepted. `code` `closed` when asked for."""
+    """The channel takes no more rows; rows sent without an ack were not accepted. `code` is `closed` if the client asked."""
 
     channel: int
     code: str = "closed"
@@ -343,7 +343,7 @@ class End:
     """The last message of a subscription.
 
     `reason`: `finished` (its inputs ended), `stopped`, `dropped`, `lifetime`, `unsubscribed`, `replaced`, `slow`, `failed`, `stopping`
-    (the server is). `counts` are the final counts of the query, by name. `resume_token` lets one go on after `slow`.
+    (the server is). `counts` are the final counts of the query, by name. A client continues with `resume_token` after `slow`.
     """
 
     subscription: int
@@ -355,7 +355,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something for people to know, not tied to a request.
+    """A sentence for people that belongs to no request.
 
     `code` `shed`: rows that this connection published were dropped before the queries of a class; `slowed`: its credit is held back,
     and by whom.

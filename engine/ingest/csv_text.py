@@ -32,7 +32,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 class CsvParser:
     """Takes CSV text piece by piece: `feed` bytes as they come, then `finish`. Each gives what became of the complete records.
 
-    The first record is the header unless `names` are given; `on_header` may refuse it. `index` of results counts records from 0 over
+    The first record is the header; `on_header` may refuse it. `index` of results counts records from 0 over
     the whole text, lines from 1.
     """
 
@@ -40,12 +40,11 @@ class CsvParser:
         self,
         coercer: Coercer,
         *,
-        names: list[str] | None = None,
         delimiter: str = ",",
         on_header: Callable[[list[str]], None] | None = None,
     ) -> None:
         self.coercer = coercer
-        self.names = names
+        self.names: list[str] | None = None
         self._on_header = on_header
         self.line = 1
         self.records = 0

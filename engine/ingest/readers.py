@@ -87,11 +87,6 @@ class Reader:
         return f"row {index + 1}" if line is None else f"line {line}"
 
 
-def read_stream(file: BinaryIO, name: str, form: str, definition: Definition) -> Reader:
-    """Return what stands in an open binary file (not compressed) of the given format, block by block."""
-    return Reader(file, name, form, definition)
-
-
 def check_columns(name: str, names: Sequence[str], coercer: Coercer) -> None:
     """Raise InvalidDefinition when no row can be good, because the file lacks a column that every row needs."""
     places, _ = coercer.match(names)

@@ -225,12 +225,7 @@ class SessionWindow(Operator):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take the rows in, put out what has closed."""
         train = inputs[0]
-        self._watermark = max(self._watermark, train.track.start)
-        track = minimum_track([train.track], self._watermark)
-        closed = self._rows.take_in(train, track, out)
-        self._watermark = max(self._watermark, track.end)
-        if train.flush:
-            track = self._flushed(train, track, closed)
+        closed, track = self._taken_in(train, out)
         parts = [self._made(c) for c in closed]
         parts = [p for p in parts if len(p[1])]
         if not parts:
@@ -240,6 +235,14 @@ class SessionWindow(Operator):
         out.emit(
             made_train(train, self.schemas[0], columns, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]), track)
         )
+
+    def _taken_in(self, train: Train, out: Emitter) -> tuple[list[ClosedSessions], WatermarkTrack]:
+        """Return what the train closes, and W over it."""
+        self._watermark = max(self._watermark, train.track.start)
+        track = minimum_track([train.track], self._watermark)
+        closed = self._rows.take_in(train, track, out)
+        self._watermark = max(self._watermark, track.end)
+        return closed, self._flushed(train, track, closed) if train.flush else track
 
     def _flushed(self, train: Train, track: WatermarkTrack, closed: list[ClosedSessions]) -> WatermarkTrack:
         """An idle flush closes all sessions; W becomes the greatest flushed end."""

@@ -116,12 +116,7 @@ class ChangingSessionAggregate(SessionAggregate):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take the rows in; say what they change in open sessions and in those that close."""
         train = inputs[0]
-        self._watermark = max(self._watermark, train.track.start)
-        track = minimum_track([train.track], self._watermark)
-        closed = self._rows.take_in(train, track, out)
-        self._watermark = max(self._watermark, track.end)
-        if train.flush:
-            track = self._flushed(train, track, closed)
+        closed, track = self._taken_in(train, out)
         if train.rows or closed:
             out.emit(_train_of(train, self.schemas[0], track, self._compared(train, closed)))
         else:

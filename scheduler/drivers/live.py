@@ -170,7 +170,7 @@ class LiveScheduler:
         """Time it waited for something to happen."""
         self.on_run: Callable[[], None] | None = None
         """Called in `offer` when an order has been run and before it is booked: its results need not wait for that. Must not raise."""
-        self.inline_orders = self.offers_taken = 0  # run by this thread; turns taken by the thread that brought rows
+        self.offers_taken = 0  # turns taken by the thread that brought rows
 
     # ---- life
 
@@ -444,7 +444,6 @@ class LiveScheduler:
             return own
         self._orders_out += len(orders)
         if self._orders_out == 1:
-            self.inline_orders += 1
             own.append(run_order(self._executor, orders[0], self._clock_ns))
             return own
         for order in orders:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from millstream.engine.data.graph import ClassId, QueryId
 from millstream.engine.data.records import dataclass
@@ -115,10 +116,6 @@ class PolicyChange:
     before: PolicySpec
     after: PolicySpec
 
-    def undone(self) -> PolicyChange:
-        """Return what takes it back."""
-        return PolicyChange(self.kind, self.after, self.before)
-
     def __str__(self) -> str:
         """Say it."""
         return f"{self.kind}: {self.before} becomes {self.after}"
@@ -132,10 +129,6 @@ class SetWeight:
     before: float
     after: float
     kind: str = "weights"
-
-    def undone(self) -> SetWeight:
-        """Return what takes it back."""
-        return SetWeight(self.query, self.after, self.before)
 
     def __str__(self) -> str:
         """Say it."""
@@ -151,10 +144,6 @@ class UsePlan:
     before: str
     after: str
 
-    def undone(self) -> UsePlan:
-        """Return what takes it back."""
-        return UsePlan(self.query, self.kind, self.after, self.before)
-
     def __str__(self) -> str:
         """Say it."""
         return f"{self.kind}: {self.after or 'as first planned'}"
@@ -169,16 +158,18 @@ class Shed:
     after: float
     kind: str = "shed"
 
-    def undone(self) -> Shed:
-        """Return what takes it back."""
-        return Shed(self.class_id, self.after, self.before)
-
     def __str__(self) -> str:
         """Say it."""
         return f"{self.kind}: {self.before:.0%} becomes {self.after:.0%} of the input"
 
 
 Action = PolicyChange | SetWeight | UsePlan | Shed
+
+
+def undone(action: Action) -> Action:
+    """Return what takes an action back."""
+    turned: dict[str, Any] = {"before": action.after, "after": action.before}
+    return replace(action, **turned)
 
 
 @dataclass(frozen=True, slots=True)

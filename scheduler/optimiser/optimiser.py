@@ -30,6 +30,7 @@ from millstream.scheduler.optimiser.contract import (
     Subject,
     TargetState,
     UsePlan,
+    undone,
 )
 
 NS_PER_S: Final = 1_000_000_000
@@ -123,7 +124,7 @@ class Optimiser:
         if after <= decision.distance_before * self._allowed(decision.action):
             decision.outcome = DecisionOutcome.KEPT
             return None
-        undoing = decision.action.undone()
+        undoing = undone(decision.action)
         if not _stands(decision.action, facts):
             decision.outcome, decision.note = DecisionOutcome.KEPT, "somebody has changed it since"
             return None

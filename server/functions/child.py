@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, BinaryIO
 
-from millstream.server.functions.frames import HEADER, NUMBER
+from millstream.server.functions.frames import HEADER, NUMBER, next_frame
 
 DONE, FAILED = b"\x00", b"\x01"
 REASON_MAX = 300  # characters
@@ -32,7 +32,7 @@ def main() -> None:
     sandbox.limit(told["memory_bytes_max"])
     sandbox.adopt_orphans()
     missing = sandbox.confine(told["readable"]) if told["confined"] else []
-    threading.Thread(target=_die_with_the_server, args=(told["lifeline"],), daemon=True).start()
+    threading.Thread(target=die_with_the_server, args=(told["lifeline"],), daemon=True).start()
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -43,12 +43,12 @@ def main() -> None:
     keep_pandas_out()
     first = NUMBER.pack(0)
     try:
-        function, result = _load(_frame(requests), _frame(requests))
+        function, result = _load(next_frame(requests), next_frame(requests))
     except BaseException as error:  # the user's file may raise anything
         _answer(answers, FAILED + first, _reason(error))
         return
     _answer(answers, DONE + first, json.dumps(missing).encode())
-    while payload := _frame(requests):
+    while payload := next_frame(requests):
         number = payload[: NUMBER.size]
         try:
             _answer(answers, DONE + number, _called(function, result, payload[NUMBER.size :]))
@@ -58,14 +58,10 @@ def main() -> None:
             _answer(answers, FAILED + number, _reason(error))
 
 
-def _die_with_the_server(lifeline: int) -> None:
+def die_with_the_server(lifeline: int) -> None:
+    """Wait until the server closes its end of the lifeline, and end this process."""
     os.read(lifeline, 1)
     os._exit(1)
-
-
-def _frame(requests: BinaryIO) -> bytes:
-    header = requests.read(HEADER.size)
-    return requests.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else b""
 
 
 def _answer(answers: BinaryIO, front: bytes, payload: bytes) -> None:

@@ -7,6 +7,7 @@ import select
 import time
 from collections.abc import Callable
 from struct import Struct
+from typing import BinaryIO
 
 HEADER = Struct("<Q")
 NUMBER = Struct("<Q")  # of a call: begins its frame, and comes back with its answer behind the byte that says how it went
@@ -45,6 +46,12 @@ def read_frame(descriptor: int, wait: Wait, length_max: int = FRAME_BYTES_MAX) -
     if length > length_max:
         raise PeerGone
     return _read(descriptor, length, wait)
+
+
+def next_frame(stream: BinaryIO) -> bytes:
+    """Return the next frame of a stream that blocks; nothing where it ends."""
+    header = stream.read(HEADER.size)
+    return stream.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else b""
 
 
 def _read(descriptor: int, size: int, wait: Wait) -> bytes:

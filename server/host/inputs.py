@@ -14,7 +14,7 @@ from millstream.engine.data.event_time import event_times, time_position
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import OnError
 from millstream.engine.data.train import Int64Array
-from millstream.engine.ingest.readers import ZIPPED, file_format, read_stream
+from millstream.engine.ingest.readers import ZIPPED, Reader, file_format
 from millstream.server.errors import BadInput
 from millstream.server.host.intake import refuse_unknown_op
 
@@ -45,7 +45,7 @@ class InputFile:
         self.rows = 0
         self.refused = 0
         self.first_refusals: list[tuple[str, str]] = []
-        self._reader = read_stream(file, path.name, form, intake.offered)
+        self._reader = Reader(file, path.name, form, intake.offered)
         self._warnings: dict[str, None] = {}
 
     @property

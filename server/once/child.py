@@ -16,7 +16,8 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
-from millstream.server.functions.frames import HEADER
+from millstream.server.functions.child import die_with_the_server
+from millstream.server.functions.frames import HEADER, next_frame
 
 NICE = 10  # behind the server's own threads, which answer everybody
 _DATA = "VmData:"
@@ -24,7 +25,7 @@ _DATA = "VmData:"
 
 def main() -> None:
     """Serve until the input ends. The only argument is the number of the lifeline's descriptor."""
-    threading.Thread(target=_die_with_the_server, args=(int(sys.argv[1]),), daemon=True).start()
+    threading.Thread(target=die_with_the_server, args=(int(sys.argv[1]),), daemon=True).start()
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -35,21 +36,11 @@ def main() -> None:
     keep_pandas_out()
     from millstream.server.once import question  # noqa: F401  before the memory is bounded, as it is of every question
 
-    while head := _frame(requests):
+    while head := next_frame(requests):
         told, payload = _answered(json.loads(head), requests)
         _write(answers, json.dumps(told).encode())
         _write(answers, payload)
         answers.flush()
-
-
-def _die_with_the_server(lifeline: int) -> None:
-    os.read(lifeline, 1)
-    os._exit(1)
-
-
-def _frame(requests: BinaryIO) -> bytes:
-    header = requests.read(HEADER.size)
-    return requests.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else b""
 
 
 def _write(answers: BinaryIO, payload: Any) -> None:
@@ -100,11 +91,11 @@ def _computed(bounds: dict[str, Any], requests: BinaryIO, functions: dict[str, A
     from millstream.server.once.question import answer_of
     from millstream.server.once.transport import unpacked
 
-    described = pickle.loads(_frame(requests))
+    described = pickle.loads(next_frame(requests))
     functions.update({name: FunctionProcess(*told) for name, told in described.items()})
-    asked = unpacked(_frame(requests), functions.__getitem__)
+    asked = unpacked(next_frame(requests), functions.__getitem__)
     blocks: dict[str, list[Any]] = {}
-    while payload := _frame(requests):
+    while payload := next_frame(requests):
         name, block = unpacked(payload, functions.__getitem__)
         blocks.setdefault(name, []).append(block)
     outcome = answer_of(asked.with_rows(blocks))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -114,7 +114,6 @@ class Collector:
         self.counts: dict[str, dict[str, int]] = {}
         self.failures: list[str] = []
         self.messages: list[str] = []
-        self.stream_to: Callable[[Any], None] | None = None
 
     def query_began(self, query: Query) -> None:
         """Make room for the results."""

@@ -14,7 +14,7 @@ from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.schema import TimeRule
 from millstream.engine.data.types import BIGINT, BOOLEAN, DOUBLE, INT, TEXT, TIMESTAMP, decimal
 from millstream.engine.ingest.csv_text import CsvParser
-from millstream.engine.ingest.readers import read_stream
+from millstream.engine.ingest.readers import Reader
 from millstream.protocol.values.csv import split_regular, tokenize
 
 ID_AND_TEXT = (("id", BIGINT), ("s", TEXT))
@@ -165,7 +165,7 @@ def test_the_quick_way_finds_the_same_records_as_the_slow_one(rows: list[Any]) -
 
 def test_a_long_text_is_read_in_blocks(coercer: Any) -> None:
     data = b"id,s\n" + b"".join(b'%d,"row, %d"\n' % (i, i) for i in range(300_000))
-    results = list(read_stream(io.BytesIO(data), "x.csv", "csv", coercer(*ID_AND_TEXT).definition).chunks())
+    results = list(Reader(io.BytesIO(data), "x.csv", "csv", coercer(*ID_AND_TEXT).definition).chunks())
     assert len(results) > 1
     assert sum(r.rows for r in results) == 300_000
     assert results[-1].columns[1].values[-1].as_py() == "row, 299999"

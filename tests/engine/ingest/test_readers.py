@@ -14,7 +14,7 @@ import pytest
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem
 from millstream.engine.data.schema import TimeRule
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP
-from millstream.engine.ingest.readers import Reader, file_format, read_stream
+from millstream.engine.ingest.readers import Reader, file_format
 
 COLUMNS = (("id", BIGINT), ("s", TEXT))
 TABLE = pa.table({"id": pa.array([1, 2, None]), "s": ["a", None, "é"]})
@@ -24,7 +24,7 @@ ROWS = [(1, "a"), (2, None), (None, "é")]
 def open_reader(path: Path, definition: Any) -> Reader:
     data = path.read_bytes()
     unpacked = gzip.GzipFile(fileobj=io.BytesIO(data)) if path.suffix == ".gz" else io.BytesIO(data)
-    return read_stream(cast(BinaryIO, unpacked), path.name, str(file_format(path)), definition)
+    return Reader(cast(BinaryIO, unpacked), path.name, str(file_format(path)), definition)
 
 
 def write(path: Path) -> None:
