@@ -26,7 +26,6 @@ from millstream.scheduler.events import (
     QueryRemoved,
     QueryResumed,
     QueryReweighed,
-    RelationPolled,
     Spliced,
     SumsWanted,
     Tick,
@@ -100,7 +99,6 @@ class SchedulerCore:
             Spliced: self._take_spliced,
             PolicyChanged: self._take_policy,
             Tick: self._take_nothing,
-            RelationPolled: self._take_nothing,
             DrainRequested: self._take_drain,
         }
         self._cut_units(0)

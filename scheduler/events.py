@@ -105,15 +105,6 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class RelationPolled:
-    """A mirrored relation was polled; `changed` tells whether the copy differed."""
-
-    relation: int
-    polled_ns: int
-    changed: bool
-
-
-@dataclass(frozen=True, slots=True)
 class DrainRequested:
     """Treat every waiting row as runnable (no threshold) until all queues are empty, then report `drained`."""
 
@@ -131,6 +122,5 @@ Event = (
     | WorkDone
     | PolicyChanged
     | Tick
-    | RelationPolled
     | DrainRequested
 )

@@ -53,11 +53,4 @@ class SetClassShare:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
-    """Read the remote source of this relation now. Answer with `RelationPolled`."""
-
-    relation: int
-
-
-Instruction = Dispatch | Splice | Report | SetDropRatio | SetClassShare | Poll
+Instruction = Dispatch | Splice | Report | SetDropRatio | SetClassShare

@@ -1,109 +1,22 @@
 """What is registered under which name: streams, derived streams, tables, named queries, classes, users' functions.
 
-Plain memory; `to_plain` and `from_plain` take it to disk and back, save functions, whose code the server keeps. Names of streams, derived
-streams and tables share one space, as any of them may stand in FROM. Queries have names of their own, classes and functions too.
+Plain memory. Names of streams, derived streams and tables share one space, as any of them may stand in FROM. Queries have names of their
+own, classes and functions too.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
-from millstream.engine.data import types
 from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, UnknownName
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
-from millstream.engine.data.types import DataType, Kind
+from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
 from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.names import did_you_mean, shown, validate_name
 from millstream.engine.language.statements import ClassDefinition
 
-_DECIMAL = re.compile(r"DECIMAL\((\d+), (\d+)\)")
-
-
-def type_from_text(text: str) -> DataType:
-    """Return the type whose `str` is `text`; InvalidDefinition when there is none."""
-    if text.endswith("[]"):
-        return types.list_of(type_from_text(text[:-2]))
-    match = _DECIMAL.fullmatch(text)
-    if match:
-        return types.decimal(int(match[1]), int(match[2]))
-    if text in Kind.__members__ and text not in ("DECIMAL", "LIST"):
-        return DataType(Kind[text])
-    raise InvalidDefinition(f"the type {text!r} is unknown")
-
-
-def schema_to_plain(schema: Schema) -> list[list[Any]]:
-    """Return [name, type, nullable] a column."""
-    return [[f.name, str(f.type), f.nullable] for f in schema.fields]
-
-
-def schema_from_plain(plain: Any) -> Schema:
-    """Return the schema that `schema_to_plain` wrote."""
-    return Schema(tuple(Field(name, type_from_text(type_), bool(nullable)) for name, type_, nullable in plain))
-
-
-def stream_to_plain(definition: StreamDefinition) -> dict[str, Any]:
-    """Return a stream's definition as plain values."""
-    rule = definition.time
-    time = {name: getattr(rule, name) for name in TimeRule.__dataclass_fields__}
-    return {
-        "name": definition.name,
-        "schema": schema_to_plain(definition.schema),
-        "time": time,
-        "late_into": definition.late_into,
-        "on_error": definition.on_error.value,
-        "errors_into": definition.errors_into,
-        "durability": definition.durability,
-        "rate_per_second_max": definition.rate_per_second_max,
-    }
-
-
-def stream_from_plain(plain: Mapping[str, Any]) -> StreamDefinition:
-    """Return the stream that `stream_to_plain` wrote."""
-    return StreamDefinition(
-        plain["name"],
-        schema_from_plain(plain["schema"]),
-        TimeRule(**plain["time"]),
-        plain["late_into"],
-        OnError(plain["on_error"]),
-        plain["errors_into"],
-        plain["durability"],
-        plain["rate_per_second_max"],
-    )
-
-
-def table_to_plain(definition: TableDefinition) -> dict[str, Any]:
-    """Return a table's definition as plain values."""
-    return {
-        "name": definition.name,
-        "schema": schema_to_plain(definition.schema),
-        "key": list(definition.key),
-        "file": definition.file,
-        "durability": definition.durability,
-    }
-
-
-def table_from_plain(plain: Mapping[str, Any]) -> TableDefinition:
-    """Return the table that `table_to_plain` wrote."""
-    return TableDefinition(
-        plain["name"], schema_from_plain(plain["schema"]), tuple(plain["key"]), plain["file"], plain.get("durability", "none")
-    )
-
-
-def class_to_plain(definition: ClassDefinition) -> dict[str, Any]:
-    """Return a class as plain values."""
-    return {name: getattr(definition, name) for name in ClassDefinition.__dataclass_fields__}
-
-
-def class_from_plain(plain: Mapping[str, Any]) -> ClassDefinition:
-    """Return the class that `class_to_plain` wrote."""
-    return ClassDefinition(plain["name"], plain["priority"], plain["target_us"], plain["may_shed"])
-
-
-CATALOG_VERSION = 1
 DEFAULT_CLASS_NAME = "default"
 
 
@@ -134,13 +47,12 @@ class DerivedStream:
 
 @dataclass(frozen=True, slots=True)
 class NamedQuery:
-    """CREATE QUERY (or INSERT INTO … SELECT): its whole statement, output and what it reads. `desired` is its desired state."""
+    """CREATE QUERY (or INSERT INTO … SELECT): its whole statement, output and what it reads."""
 
     name: str
     schema: Schema
     statement: str
     reads: tuple[str, ...] = ()
-    desired: str = "running"
 
 
 Relation = StreamDefinition | DerivedStream | TableDefinition
@@ -290,27 +202,6 @@ class Catalog:
         visit(name)
         return tuple(order)
 
-    # -- to disk and back -----------------------------------------------------------------------------------------------------
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return everything as msgpack-able plain values, with a version."""
-        return {"version": CATALOG_VERSION, "definitions": [definition_to_plain(d) for d in self._all()]}
-
-    def _all(self) -> Iterable[Relation | NamedQuery | ClassDefinition]:
-        yield from (c for c in self._classes.values() if c.name != DEFAULT_CLASS_NAME)
-        yield from self._relations.values()
-        yield from self._queries.values()
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Catalog:
-        """Return the catalogue that `to_plain` wrote; InvalidDefinition for an unknown version."""
-        if plain.get("version") != CATALOG_VERSION:
-            raise InvalidDefinition(f"catalogue version {plain.get('version')} is unknown; this program reads {CATALOG_VERSION}")
-        catalog = cls()
-        for item in plain["definitions"]:
-            catalog.add(definition_from_plain(item))
-        return catalog
-
 
 def _check_derived(stream: DerivedStream) -> None:
     """A window over the derived stream has bounds of its own, so those of the windows inside need other names."""
@@ -318,43 +209,3 @@ def _check_derived(stream: DerivedStream) -> None:
     if clash is not None:
         short = clash.removeprefix("window_")
         raise InvalidDefinition(f"the derived stream {stream.name} selects {clash}", hint=f"give it an alias, as in {clash} AS {short}_of")
-
-
-def definition_to_plain(definition: Relation | NamedQuery | ClassDefinition) -> dict[str, Any]:
-    """Return one definition as plain values; `kind` says which it is."""
-    if isinstance(definition, StreamDefinition):
-        return {"kind": "stream", **stream_to_plain(definition)}
-    if isinstance(definition, TableDefinition):
-        return {"kind": "table", **table_to_plain(definition)}
-    if isinstance(definition, ClassDefinition):
-        return {"kind": "class", **class_to_plain(definition)}
-    common = {"name": definition.name, "schema": schema_to_plain(definition.schema), "reads": list(definition.reads)}
-    if isinstance(definition, DerivedStream):
-        times = {name: [offset.least_us, offset.most_us] for name, offset in definition.times.items()}
-        return {
-            "kind": "derived",
-            **common,
-            "text": definition.text,
-            "times": times,
-            "changes": definition.changes,
-            "units": dict(definition.units),
-        }
-    return {"kind": "query", **common, "statement": definition.statement, "desired": definition.desired}
-
-
-def definition_from_plain(plain: Mapping[str, Any]) -> Relation | NamedQuery | ClassDefinition:
-    """Return the definition that `definition_to_plain` wrote; InvalidDefinition for an unknown kind."""
-    kind = plain.get("kind")
-    if kind == "stream":
-        return stream_from_plain(plain)
-    if kind == "table":
-        return table_from_plain(plain)
-    if kind == "class":
-        return class_from_plain(plain)
-    if kind not in ("derived", "query"):
-        raise InvalidDefinition(f"a definition of kind {kind!r} is unknown")
-    schema, reads = schema_from_plain(plain["schema"]), tuple(plain["reads"])
-    if kind == "derived":
-        times = {name: TimeOffset(*pair) for name, pair in plain["times"].items()}
-        return DerivedStream(plain["name"], schema, plain["text"], reads, times, bool(plain["changes"]), plain.get("units", {}))
-    return NamedQuery(plain["name"], schema, plain["statement"], reads, plain["desired"])

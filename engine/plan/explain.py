@@ -55,7 +55,7 @@ def rules_in_force(planned: PlannedQuery) -> list[Rule]:
 
 def _history(planned: PlannedQuery) -> Iterator[Rule]:
     if planned.physical.options.history:
-        yield "K15", "history = 'held': every answer is that of a whole window; which one is the first depends on what is held"
+        yield "K15", "history = 'held': every answer covers a whole window; the rows that are held decide which window is the first"
 
 
 def _windows(nodes: list[Node]) -> Iterator[Rule]:
@@ -88,9 +88,12 @@ def _window_rules(spec: WindowSpec) -> Iterator[Rule]:
         yield "K2", f"the window holds the last {spec.rows} rows in order of event time, however they arrived"
         yield "K4", "a row is late when its time is below the watermark"
         if spec.rows_slide != 1:
-            yield "K14", "at the end of the stream the next window comes as far as it is filled, marked partial"
+            yield "K14", "at the end of the stream the next window comes with the rows it has, marked partial"
     elif spec.kind is WindowKind.SESSION:
-        yield "K5", f"a session takes a row less than {duration_text(spec.gap_us)} after its last one; exactly that far makes two sessions"
+        yield (
+            "K5",
+            f"a row less than {duration_text(spec.gap_us)} after the last joins its session; a row exactly that far away starts a new one",
+        )
         yield "K4", "a row is late when the session it would form or join has closed"
 
 
@@ -101,7 +104,7 @@ def _joins(nodes: list[Node]) -> Iterator[Rule]:
             yield "K4", "a row is late for the join when its time is below the join's watermark"
             yield "K19", "a joined row's event time is the later of the two"
             if node.kind is not JoinKind.INNER:
-                yield "K9", "a row without a partner comes once the other side's watermark has passed the bound"
+                yield "K9", "a row without a partner comes when the other side's watermark has passed the bound"
         if isinstance(node, AsofJoin):
             yield (
                 "K18",
@@ -126,9 +129,12 @@ def _bound(lower: int | None, upper: int | None) -> str:
 
 
 def _times(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
-    yield "K3", "the watermark is the greatest time seen less the stream's delay, after each row; a row with that very time is not late"
+    yield (
+        "K3",
+        "after each row, the watermark is the greatest time so far minus the delay; a row with exactly that time is not late",
+    )
     if len(planned.streams) > 1 or any(isinstance(n, Union) for n in nodes):
-        yield "K3", "with several inputs it is the least of those that are not idle"
+        yield "K3", "with several inputs, it is the minimum of the inputs that are not idle"
     if any(isinstance(n, Window) for n in nodes):
         yield "K14", "when no row comes, windows close by an IDLE … FLUSH, by the clock (TIMESTAMP BY ARRIVAL) or at the end of the stream"
     yield "K12", "event times are whole microseconds in UTC"
@@ -142,7 +148,7 @@ def _values(nodes: list[Node]) -> Iterator[Rule]:
     if any(n.input.attributes[p].type.kind is Kind.DOUBLE for n in aggregates for p in n.keys):
         yield "K7", "-0.0 equals 0.0 as a key, and all NaNs are one"
     if any(item.function in ("sum", "avg") for n in aggregates for item in n.items):
-        yield "K13", "SUM of INT is BIGINT, of BIGINT DECIMAL(38, 0); AVG of integers is DOUBLE, of DECIMAL a DECIMAL of four digits more"
+        yield "K13", "SUM of INT is BIGINT, of BIGINT DECIMAL(38, 0); AVG of integers is DOUBLE, of DECIMAL a DECIMAL with four more digits"
     if any(item.function in ("stddev", "variance") for n in aggregates for item in n.items):
         yield "K13", "STDDEV and VARIANCE are the sample's, NULL for one value"
     if any(isinstance(n, Filter) for n in nodes):
@@ -157,7 +163,7 @@ def _emission(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
     elif emit.kind is EmitKind.CHANGES:
         yield "K9", "EMIT CHANGES: rows come as '+' and '-'; their sum at any watermark is the answer"
     elif emit.kind is EmitKind.EVERY:
-        yield "K9", f"EMIT EVERY: early results at each {duration_text(emit.every_us)} of event time, whole rows, the final answer last"
+        yield "K9", f"EMIT EVERY: whole rows at each {duration_text(emit.every_us)} of event time, and the final answer last"
     elif aggregated and any(isinstance(n, Aggregate) and not n.windowed for n in nodes):
         yield "K9", "EMIT FINAL without a window answers once, at the end of the stream"
     elif aggregated:
@@ -165,14 +171,14 @@ def _emission(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
     else:
         yield "K9", "the answer only grows; no row is taken back"
     if emit.empty:
-        yield "K6", "EMIT EMPTY: windows without a row between the stream's least and greatest time come too"
+        yield "K6", "EMIT EMPTY: windows without a row between the stream's first and last event time come too"
     yield "K15", "the same bytes for any train size, worker count and policy, as long as nothing is shed"
 
 
 def _order(nodes: list[Node]) -> Iterator[Rule]:
     if any(isinstance(n, Top) for n in nodes):
         yield "K11", "at equal ordering keys the earlier arrival comes first"
-        yield "K13", "NULLs sort last ascending, first descending; text sorts by code point"
+        yield "K13", "NULLs come last in ascending and first in descending order; text sorts by code point"
     if any(isinstance(n, Aggregate | Distinct) for n in nodes):
         yield "K20", "windows come by (end, start, first arrival of the group)"
     elif any(isinstance(n, Join) for n in nodes):

@@ -112,7 +112,7 @@ class LiveScheduler:
 
     `on_splice` carries out changes of the network in the engine, on the scheduler thread, while the operators concerned are idle.
     `on_instruction` hears everything else that is not an order: `Report` (failures of queries and policies among them),
-    `SetDropRatio`, `SetClassShare`, `Poll`. Both must return soon. An exception of the executor stops the queries concerned and is
+    `SetDropRatio`, `SetClassShare`. Both must return soon. An exception of the executor stops the queries concerned and is
     reported; an exception of the scheduler itself ends the thread, is reported as `fatal` and raised by `stop`.
     """
 

@@ -71,8 +71,9 @@ async def code_of(client: Any, statement: str) -> str | None:
 def in_memory(harness: Harness) -> dict[str, Any]:
     """What the server has, as far as a user can tell."""
     host = harness.server.application.host
+    catalog = host.catalog
     return {
-        "definitions": sorted(str(d) for d in host.catalog.to_plain()["definitions"]),
+        "definitions": sorted(map(str, (*catalog.streams(), *catalog.tables(), *catalog.queries(), *catalog.classes()))),
         "queries": sorted((q.name, q.state.value, q.id is not None) for q in host.queries),
         "derived": sorted((name, q.state.value) for name, q in host.derived.items()),
         "open": sorted(host.intakes),

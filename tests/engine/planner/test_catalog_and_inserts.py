@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack
 import pytest
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import EngineError, InUse, InvalidDefinition, NameTaken, UnknownName
@@ -26,24 +25,6 @@ def with_derived(name: str, text: str, catalog: Catalog | None = None) -> Catalo
 
 
 # -- catalogue ----------------------------------------------------------------------------------------------------------------
-
-
-def test_everything_comes_back_from_disk() -> None:
-    catalog = with_derived("d", "SELECT ts, k, SUM(v) AS t, window_end AS e FROM s [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY ts, k")
-    catalog.add(NamedQuery("q", plan("SELECT k FROM d", catalog=catalog).physical.schema, "CREATE QUERY q AS SELECT k FROM d", ("d",)))
-    again = Catalog.from_plain(msgpack.unpackb(msgpack.packb(catalog.to_plain())))
-    assert again.to_plain() == catalog.to_plain()
-    assert (again.streams(), again.tables(), again.queries(), again.classes()) == (
-        catalog.streams(),
-        catalog.tables(),
-        catalog.queries(),
-        catalog.classes(),
-    )
-
-
-def test_an_unknown_version_on_disk_is_refused() -> None:
-    with pytest.raises(InvalidDefinition, match="version 9 is unknown"):
-        Catalog.from_plain({"version": 9, "definitions": []})
 
 
 def test_streams_and_tables_share_one_space_of_names() -> None:

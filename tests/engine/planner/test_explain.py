@@ -20,7 +20,7 @@ from tests.support.plans import plan
         ("SELECT COUNT(*) FROM s [RANGE 5 SECONDS SLIDE 9 SECONDS]", "K4", "in the gap between two windows is processed, not late"),
         ("SELECT COUNT(*) FROM s [RANGE 5 SECONDS]", "K2", "(t - 5 SECONDS, t]"),
         ("SELECT COUNT(*) FROM s [ROWS 5] WHERE v > 1", "K17", "still takes its place"),
-        ("SELECT COUNT(*) FROM s [SESSION 5 SECONDS]", "K5", "exactly that far makes two sessions"),
+        ("SELECT COUNT(*) FROM s [SESSION 5 SECONDS]", "K5", "exactly that far away starts a new one"),
         ("SELECT s.k FROM s LEFT JOIN r ON s.k = r.k WITHIN 5 SECONDS", "K2", "differ by at most 5 SECONDS, both ends included"),
         ("SELECT s.k FROM s LEFT JOIN r ON s.k = r.k WITHIN 5 SECONDS", "K6", "a NULL key matches nothing"),
         ("SELECT s.k FROM s JOIN r ON s.k IS NOT DISTINCT FROM r.k WITHIN 5 SECONDS", "K6", "lets NULL match NULL"),
