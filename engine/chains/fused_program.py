@@ -8,6 +8,7 @@ that an earlier condition has dropped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -104,16 +105,33 @@ class FusedProgram:
             condition = self._over_entering(recipe.condition)
             return Stage(predicate=compile_predicate(condition), cheap=is_cheap(condition), condition=condition)
         assert isinstance(recipe, ProjectRecipe)
+        computed = self._read_twice(recipe.columns)
         columns = [self._over_entering(e) for e in recipe.columns]
-        computed: list[Expression] = []
         if any(isinstance(r, SelectRecipe) for r in following):
             for i, e in enumerate(columns):
                 if not isinstance(e, ColumnRef | Literal) and is_cheap(e) and _is_tested(i, following):
                     computed.append(e)
-                    columns[i] = ColumnRef(e.type, self._width + self._virtual_count)
-                    self._virtual_count += 1
+                    columns[i] = self._next_column(e)
         self._columns = columns
-        return Stage(virtual=tuple(compile_expression(e) for e in computed), computed=tuple(computed))
+        cheap = all(is_cheap(e) for e in computed)
+        return Stage(virtual=tuple(compile_expression(e) for e in computed), cheap=cheap, computed=tuple(computed))
+
+    def _read_twice(self, expressions: Sequence[Expression]) -> list[Expression]:
+        """Give what these read more than once a column of its own, and return it: written out where it is read, it would double at
+        each projection of a chain.
+        """
+        uses = Counter(part.position for e in expressions for part in walk(e) if isinstance(part, ColumnRef))
+        shared = [
+            position for position, count in uses.items() if count > 1 and not isinstance(self._columns[position], ColumnRef | Literal)
+        ]
+        computed = [self._columns[position] for position in shared]
+        for position in shared:
+            self._columns[position] = self._next_column(self._columns[position])
+        return computed
+
+    def _next_column(self, expression: Expression) -> ColumnRef:
+        self._virtual_count += 1
+        return ColumnRef(expression.type, self._width + self._virtual_count - 1)
 
     def _over_entering(self, expression: Expression) -> Expression:
         return transform(expression, lambda e: self._columns[e.position] if isinstance(e, ColumnRef) else e)

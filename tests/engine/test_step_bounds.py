@@ -6,7 +6,10 @@ import pytest
 from millstream.engine.data import limits
 from millstream.engine.data.errors import BoundReached
 from millstream.engine.data.work import Step
+from millstream.engine.expressions import compile as compile_module
 from millstream.engine.expressions import text_functions
+from millstream.engine.expressions.ir import Call
+from millstream.engine.expressions.kernel import Kernel
 from millstream.engine.runtime.executor import Executor
 
 from tests.support.engine_run import SqlEngine
@@ -99,3 +102,24 @@ def test_a_text_that_would_be_too_long_is_null_and_counted(made: str, monkeypatc
     assert engine.rows("q")[0] == (None,)
     assert engine.account("q")["s"].failed >= 1
     assert {e.reason for _, _, e in engine.hooks.errors} == {"text too long"}
+
+
+def test_a_text_that_doubles_at_each_of_many_projections_is_worked_out_once_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = 0
+
+    def counted(self: compile_module._Compiler, call: Call) -> Kernel:
+        nonlocal compiled
+        compiled += 1
+        return whole(self, call)
+
+    whole = compile_module._Compiler._call
+    monkeypatch.setattr(compile_module._Compiler, "_call", counted)
+    query = "SELECT t FROM s"
+    for _ in range(14):
+        query = f"SELECT t || t AS t FROM ({query})"
+    engine = engine_of(query)
+    engine.put("s", [(i, 1, 0.0, text) for i, text in enumerate(["ab", "", None] * 10)])
+    engine.end("s")
+    engine.work()
+    assert engine.rows("q") == [("ab" * 2**14,), ("",), (None,)] * 10
+    assert compiled < 500
