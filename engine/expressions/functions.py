@@ -21,7 +21,6 @@ from millstream.engine.expressions.signature import (
     all_in_common,
     as_decimal,
     capped_decimal,
-    common_type,
     expect_count,
     integer_digits,
     of_kind,
@@ -183,11 +182,6 @@ def concatenation(name: str, types: Types, options: Options) -> Signature:
     if any(t.kind is Kind.LIST for t in types):
         refuse(name, types[:2], "lists cannot be joined to text")
     return Signature(name, tuple(TEXT for _ in types), TEXT)
-
-
-def comparable(left: DataType, right: DataType) -> bool:
-    """Tell whether `=` is defined between the two types."""
-    return common_type(left, right) is not None
 
 
 def bitwise(name: str, types: Types, options: Options) -> Signature:

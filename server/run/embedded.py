@@ -44,13 +44,12 @@ REASONS_SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What to run: the script's text and the name to show for it, inputs as (stream, file), a timeline, how.
+    """What to run: the script's text, inputs as (stream, file), a timeline, how.
 
     `rules_off` names rewrites of plans to leave out ("all" for every one), `sharing` lets queries share equal operators (K15).
     """
 
     script: str
-    script_name: str = "script"
     inputs: Sequence[tuple[str, Path]] = ()
     timeline: Path | None = None
     policy: str = "fcfs"

@@ -65,7 +65,7 @@ def command(
         text = script.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{script} is not UTF-8 text (byte {error.start})") from error
-    outcomes = run_replay(Replay(text, script.name, inputs, timeline, policy, workers, train, sharing=sharing))
+    outcomes = run_replay(Replay(text, inputs, timeline, policy, workers, train, sharing=sharing))
     for message in outcomes.messages:
         click.echo(message, err=True)
     write_results(outcomes.results, format_, sys.stdout.buffer)

@@ -65,7 +65,7 @@ def check(example: Example, folder: Path) -> None:
     if example.timeline is not None:
         timeline = folder / "timeline.jsonl"
         timeline.write_text(example.timeline, "utf-8")
-    outcomes = run_replay(Replay(example.script, "example.sql", inputs, timeline))
+    outcomes = run_replay(Replay(example.script, inputs, timeline))
     assert outcomes.failure == example.error
     if example.output is not None:
         out = io.BytesIO()

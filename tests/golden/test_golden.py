@@ -38,7 +38,7 @@ def load(name: str) -> Case:
 
 
 def run(case: Case, train: int | None = None, workers: int = 1, policy: str = "hnr") -> ReplayOutcome:
-    return run_replay(Replay(case.script, f"{case.name}.sql", case.inputs, case.timeline, policy, workers, train))
+    return run_replay(Replay(case.script, case.inputs, case.timeline, policy, workers, train))
 
 
 def text_of(outcomes: ReplayOutcome) -> str:

@@ -88,7 +88,7 @@ def test_the_law_of_conservation_is_checked_against_the_counts() -> None:
 def test_the_closing_table_names_what_is_wrong() -> None:
     console = Console(file=io.StringIO(), width=120)
     good = Followed(QUERY, None, rows=1_234)
-    outcomes = [Outcome(good, 5_678, True, Verdict(1, ())), Outcome(good, 1, False, Verdict(1, ("x",)))]
+    outcomes = [Outcome(good, 5_678, True, Verdict(())), Outcome(good, 1, False, Verdict(("x",)))]
     console.print(final_table(outcomes, PublishTimes(None), "hnr"))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     for word in ("policy hnr", "5,678", "1,234", "equal", "DIFFERENT", "yes", "NO"):

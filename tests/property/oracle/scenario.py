@@ -79,9 +79,7 @@ class Scenario:
             path = Path(folder) / "arrivals.jsonl"
             path.write_text(self.timeline(), "utf-8")
             text = self.script() if script is None else script
-            return run_replay(
-                Replay(text, "random.sql", (), path, way.policy, way.workers, way.train, way.rules_off, DEFAULT if way.sharing else OFF)
-            )
+            return run_replay(Replay(text, (), path, way.policy, way.workers, way.train, way.rules_off, DEFAULT if way.sharing else OFF))
 
 
 def random_columns(choice: random.Random) -> Columns:
