@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NO_BOUND = 1 << 62
 ASKED_A_LOOK = 64  # operators; some µs each
+NEAR_FACTOR = 2  # what can have come to all queries since the last look, generously
 BUSY_FROM = 0.1  # of the server's bound: below it nothing is looked for while no row comes
 PRESSED_FROM = 0.75  # of a bound: from here on publishers wait, so that what they have sent already still finds room
 
@@ -130,6 +131,8 @@ class Memory:
         """Ask an operator that much has reached, between two of its calls, and end the queries that it has brought over their bound."""
         self._ask(operator)
         served = list(self._network.queries_served(operator.id))
+        if len(served) > 1 and NEAR_FACTOR * self.total_bytes < min(map(self.bound_of, served)):
+            return  # all queries together hold far less than any of these may; `look` counts again what is not asked here
         for query in served:
             if len(served) == 1 or self._held_at_most(query) > self.bound_of(query):
                 self._judge(query, operator.id)
