@@ -383,6 +383,7 @@ def test_while_rows_are_offered_the_scheduler_thread_leaves_what_is_due_to_whoev
 def test_offers_and_posts_from_many_threads_come_out_once(rig: Rig) -> None:
     source = rig.builder.source("s")
     roots = [rig.chain(f"q{index}", source) for index in range(3)]
+    assert rig.live.quiesce(30)  # they are in force: what comes from here on is for all three
     log = rig.builder.log(source)
 
     def publish(offers: bool) -> None:
