@@ -25,7 +25,7 @@ $(READY): $(INSTALLED) pyproject.toml
 	@.ci/setup project
 	@touch $@
 
-demo: $(READY) ## a month of flights through a dozen queries, every answer checked against DuckDB
+demo: $(READY) ## a month of flights through thirteen queries, every answer checked against DuckDB
 	@$(BIN)/millstream demo $(ARGS)
 
 test: lint contracts types docs tests ## all checks and all tests

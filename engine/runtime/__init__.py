@@ -1,1 +1,1 @@
-"""The running network: queues, sources, the executor, and what splices queries in and out. Start at `network.py`."""
+"""The running network: the executor, the memory it may take, and what splices queries in and out. Start at `network.py`."""

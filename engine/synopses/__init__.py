@@ -1,1 +1,1 @@
-"""Bounded summaries of many values, behind the APPROX_ aggregates: start with `contract.py`."""
+"""What many windows share: panes in layers, and the operator that answers all of them. Start with `shared_aggregate.py`."""

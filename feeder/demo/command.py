@@ -16,7 +16,7 @@ from millstream.client.commands.common import Seconds
 @click.option("--seed", type=int, default=2013, show_default=True, help="Seed of the random arrivals.")
 @click.option("--query", "names", multiple=True, metavar="NAME", help="Run this query only (may be given several times).")
 def demo(policy: str | None, workers: int | None, seconds: float, seed: int, names: tuple[str, ...]) -> None:
-    """Start a daemon, replay a month of flights into it through Spark, show a dozen queries live, and check every answer.
+    """Start a daemon, replay a month of flights into it through Spark, show thirteen queries live, and check every answer.
 
     Exit code 0 only if every answer equals DuckDB's over the same files and every row is accounted for.
     """
