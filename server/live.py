@@ -62,6 +62,26 @@ def end_by_force(after_s: float) -> threading.Timer:
     return timer
 
 
+class _Force:
+    """What ends the process some time after the first signal. A signal begins it in the main thread, between two instructions of whatever
+    runs there: a loop in which something hangs, such as a policy of one's own, would never hear of it.
+    """
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._timer: threading.Timer | None = None
+
+    def begin(self, *_signal: object) -> None:
+        """Begin to wait, unless that has begun."""
+        if self._timer is None:
+            self._timer = end_by_force(self._after_s)
+
+    def cancel(self) -> None:
+        """Let the process end by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
@@ -74,14 +94,16 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 async def _serve(config: Config) -> None:
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
+    force = _Force(config.drain_s + GRACE_S)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
+        signal.signal(number, force.begin)
     server = LiveServer(config)
     server.application.when_broken = told.set
     await server.start()
     await server.settle()
     await told.wait()
-    force = end_by_force(config.drain_s + GRACE_S)
+    force.begin()
     await server.stop()
     if not server.application.is_stuck:
         force.cancel()

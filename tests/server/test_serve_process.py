@@ -92,13 +92,18 @@ def test_it_leaves_on_sigterm_while_a_fetch_runs_that_never_ends() -> None:
         assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 
-def test_what_never_ends_does_not_keep_it_from_leaving() -> None:
+@pytest.mark.parametrize(
+    "hang",
+    ["async def stop(self): threading.Event().wait()\nlive.LiveServer.stop = stop\n",
+     "async def settle(self):\n    while True: pass\nlive.LiveServer.settle = settle\n"],
+    ids=["while it stops", "in the loop, as a policy may"],
+)  # fmt: skip
+def test_what_never_ends_does_not_keep_it_from_leaving(hang: str) -> None:
     hangs = (
         "import threading, millstream.server.live as live\n"
         "from millstream.server.config import Config\n"
-        "async def stop(self): threading.Event().wait()\n"
+        f"{hang}"
         "live.GRACE_S = 0.1\n"
-        "live.LiveServer.stop = stop\n"
         "live.serve(Config(port=0, drain_s=0.1, log_format='json'))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", hangs], stderr=subprocess.PIPE, text=True)
