@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from tests.support.live_server import Harness, rows_of, run
 
 
@@ -12,7 +14,7 @@ def test_a_result_too_large_for_a_readers_frames_ends_its_subscription_and_nothi
         await client.submit("SELECT ts, t FROM s", name="q")
         without_arrow = await plain.subscribe("q", format="msgpack")
         with_arrow = await client.subscribe("q")
-        ack = await client.publish("s", [{"ts": 1, "t": "x" * 18_000_000}])
+        ack = await client.publish("s", pa.table({"ts": [1], "t": ["x" * 18_000_000]}))
         assert ack.accepted == 1
         assert [len(row["t"]) for row in await rows_of(with_arrow, 1)] == [18_000_000]
         assert [batch async for batch in without_arrow] == []
