@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-TEXT_BYTES_MAX = 256 * 1024  # a longer text is an error of the row (K8): what one row makes must stay cheap for all others
+TEXT_BYTES_MAX = 128 * 1024  # a longer text is an error of the row (K8): what one row makes must stay cheap for all others
 TOO_LONG = "text too long"
 
 

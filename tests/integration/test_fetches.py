@@ -115,7 +115,7 @@ def test_a_process_is_asked_again_while_it_is_warm_and_ended_when_nobody_asks() 
         for _ in range(3):
             assert (await client.query_once("SELECT COUNT(*) AS n FROM a")).to_pylist() == [{"n": 10}]
             with pytest.raises(MillstreamError, match="more than one frame holds"):
-                await client.query_once("SELECT REPEAT('x', 200000) AS t FROM a")
+                await client.query_once("SELECT REPEAT('x', 100000) AS t, REPEAT('y', 100000) AS u FROM a")
             seen.update(workers())
         assert len(seen) == 1
         fetches = harness.server.application.fetches
