@@ -8,11 +8,13 @@ many and rows few). Rows that W has passed are dropped when half of a run has ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.train import Int64Array
+from millstream.engine.state.forms import state_record
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -23,6 +25,7 @@ ROW_BYTES = 41  # of a row beside its columns: id, seq, time, arrival, ordinal, 
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
+@state_record("join_rows", 1, ("columns", "ids", "seq", "time", "arrival", "ordinal", "matched"))
 class RowStore:
     """Rows side by side: columns, seq, event time, arrival, ordinal on their edge, key id, and whether they have found a partner."""
 
@@ -80,6 +83,7 @@ def concat_stores(stores: Sequence[RowStore]) -> RowStore:
     )
 
 
+@state_record("join_run", 1, ("rows",))
 class Run:
     """A store with its index."""
 
@@ -102,6 +106,12 @@ class Run:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.rows)
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Run:
+        """Index the rows anew. Ids made since are not in the index, as they would not be in that of then."""
+        rows: RowStore = fields["rows"]
+        return cls(rows, max(0, int(rows.ids.max())) + 1)
 
     @property
     def index_bytes(self) -> int:
@@ -152,12 +162,24 @@ class Run:
         return repeated, self._order[place]
 
 
+def _nobody(ids: Int64Array) -> None:
+    raise AssertionError("a side that was read back has not been told whom to tell")
+
+
+@state_record("join_side", 1, ("runs",))
 class SideState:
     """All runs of one side. `expired` is told about the key ids of dropped rows."""
 
     def __init__(self, expired: Callable[[Int64Array], None]) -> None:
         self.runs: list[Run] = []
-        self._expired = expired
+        self.expired = expired
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> SideState:
+        """Return the side; who holds it says whom to tell."""
+        made = cls(_nobody)
+        made.runs = fields["runs"]
+        return made
 
     @property
     def rows(self) -> int:
@@ -182,7 +204,7 @@ class SideState:
             if run.time_min >= bound:
                 kept.append(run)
             elif run.time_max < bound:
-                self._expired(run.rows.ids)
+                self.expired(run.rows.ids)
             elif 2 * int(np.count_nonzero(run.rows.time < bound)) >= len(run):
                 kept.append(Run(self._alive(run.rows, bound), id_count))
             else:
@@ -195,7 +217,7 @@ class SideState:
         alive = rows.time >= bound
         if alive.all():
             return rows
-        self._expired(rows.ids[~alive])
+        self.expired(rows.ids[~alive])
         return rows.kept(alive)
 
     def nbytes(self) -> int:

@@ -25,6 +25,7 @@ from millstream.engine.operators.top import closing_seqs, order_keys
 class Rank(Operator):
     """ROW_NUMBER, RANK or DENSE_RANK of each row in its partition, once W has closed that."""
 
+    state_name = "rank"
     state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_watermark")
 
     def __init__(self, recipe: RankRecipe, inputs: Schema) -> None:

@@ -53,6 +53,7 @@ class Top(Operator):
     The last of the partition columns is the window's end; without any, the end of the stream is.
     """
 
+    state_name = "top"
     state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_watermark")
 
     def __init__(self, recipe: TopRecipe, inputs: Schema) -> None:
