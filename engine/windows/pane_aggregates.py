@@ -150,8 +150,7 @@ class Aggregates:
         memory = self.rows.counts.flat
         self._ready = {known: ready for known, ready in self._ready.items() if ready.memory is memory}
         lo, hi = slot * self.table.capacity, (slot + 1) * self.table.capacity
-        whole = self._whole
-        columns = None if whole is None else [(position, counts, [one.folder(lo, hi) for one in states]) for position, counts, states in whole]
+        columns = self._whole and [(at, counts, [one.folder(lo, hi) for one in states]) for at, counts, states in self._whole]
         made = self._ready[slot] = FullPane(memory, lo, hi, columns)
         return made
 
