@@ -285,7 +285,7 @@ class WindowJoin(Operator):
         ordinal = np.arange(self._ordinals[side], self._ordinals[side] + train.rows, dtype=np.int64)
         self._ordinals[side] += train.rows
         matched = np.zeros(train.rows, dtype=np.bool_)
-        rows = RowStore(train.columns(), ids, train.seq.array(), train.time.array(), train.arrival.array(), ordinal, matched)
+        rows = RowStore(train.columns(), train.time.array(), train.seq.array(), train.arrival.array(), ordinal, ids, matched)
         if not self._keep[side] and int(ids.min()) == NO_KEY:
             rows = rows.kept(ids != NO_KEY)
         return Run(rows, self._keys.size) if len(rows) else None

@@ -85,7 +85,7 @@ class RetractingAggregate(Operator):
         return [*keys, *aggregate_ranges(self._recipe.aggregates, ranges)]
 
     def _changes(self, train: Train, old: BufferedRows, new: BufferedRows) -> Train:
-        every = concat_rows(concat_rows(old, new), self._rows)
+        every = concat_rows(old, new, self._rows)
         groups = self._groups(every)
         parts = np.split(groups, [len(old), len(old) + len(new)])
         touched = distinct(parts[1])

@@ -19,7 +19,7 @@ from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.recipes import WindowKind, WindowRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.intake import Intake, IntakeResult, joined_rows
+from millstream.engine.operators.intake import Intake, IntakeResult
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.sliding_events import RankClock, TimeClock
 from millstream.engine.windows.assigners import assigner_for
@@ -105,7 +105,7 @@ class RowQueue:
         self._rows += len(rows)
         self._small.append(rows.copied())
         if sum(len(r) for r in self._small) >= CHUNK_ROWS or len(self._small) >= CHUNK_ROWS // 16:
-            self._chunks.append(joined_rows(self._small))
+            self._chunks.append(concat_rows(*self._small))
             self._small = []
 
     def pop(self, upto_us: int) -> BufferedRows:
@@ -118,7 +118,7 @@ class RowQueue:
             taken.append(self._cut(small, upto_us))
             self._small = list(small)
         self._rows -= sum(len(t) for t in taken)
-        return joined_rows(taken) if taken else self._nothing
+        return concat_rows(self._nothing, *taken)
 
     def _cut(self, chunks: deque[BufferedRows], upto_us: int) -> BufferedRows:
         first = chunks.popleft()

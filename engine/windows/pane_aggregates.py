@@ -150,7 +150,9 @@ class Aggregates:
         memory = self.rows.counts.flat
         self._ready = {known: ready for known, ready in self._ready.items() if ready.memory is memory}
         lo, hi = slot * self.table.capacity, (slot + 1) * self.table.capacity
-        columns = self._whole and [(at, counts, [one.folder(lo, hi) for one in states]) for at, counts, states in self._whole]
+        columns = None
+        if self._whole is not None:
+            columns = [(at, counts, [one.folder(lo, hi) for one in states]) for at, counts, states in self._whole]
         made = self._ready[slot] = FullPane(memory, lo, hi, columns)
         return made
 
@@ -159,7 +161,9 @@ class Aggregates:
         counts: dict[int, ValueCounts] = {}
         states: dict[int, list[PaneStates]] = {}
         for one in self._folding:
-            column = one.column if isinstance(one, PaneStates) else None
+            if not isinstance(one, PaneStates):
+                return None
+            column = one.column
             if column is None or self._inputs.fields[column].type.is_arrow:
                 return None
             if isinstance(one, ValueCounts):
