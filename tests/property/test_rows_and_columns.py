@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.chains.column_program import ColumnChain
 from millstream.engine.chains.fused_program import FusedProgram
+from millstream.engine.data.arrivals import ArrivalTimes
 from millstream.engine.data.arrow import arrow_schema
 from millstream.engine.data.column import CellColumn, Column, concat_columns
 from millstream.engine.data.schema import Field, Schema
@@ -104,7 +105,7 @@ def trains(rows: list[tuple[Any, ...]]) -> tuple[Train, Train]:
     made = []
     for columns in (cells, arrays):
         count, times = len(rows), np.arange(len(rows)) + 5
-        numbered = {"seq": Numbers(count, start=7, step=1), "time": Numbers(count, array=times), "arrival": Numbers(count, start=3)}
+        numbered = {"seq": Numbers(count, start=7, step=1), "time": Numbers(count, array=times), "arrival": ArrivalTimes(7, 3)}
         track = RowsTrack(7, 7 + count, 0, times, 0)
         made.append(Train(SCHEMA, columns, rows=count, lo=7, hi=7 + count, track=track, **numbered))
     return made[0], made[1]
