@@ -15,15 +15,14 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class BufferedRows:
-    """Columns with event time, seq, arrival (ns) and ordinal: the place of a row on its edge, which breaks ties (K11)."""
+    """Columns with event time, seq and ordinal: the place of a row on its edge, which breaks ties (K11)."""
 
-    __slots__ = ("arrival", "columns", "ordinal", "seq", "time")
+    __slots__ = ("columns", "ordinal", "seq", "time")
 
-    def __init__(self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, arrival: Int64Array, ordinal: Int64Array) -> None:
+    def __init__(self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, ordinal: Int64Array) -> None:
         self.columns = list(columns)
         self.time = time
         self.seq = seq
-        self.arrival = arrival
         self.ordinal = ordinal
 
     def __len__(self) -> int:
@@ -33,7 +32,7 @@ class BufferedRows:
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """What stands beside the columns, in the order in which a buffer is made of it."""
-        return self.time, self.seq, self.arrival, self.ordinal
+        return self.time, self.seq, self.ordinal
 
     def take(self, index: Int64Array) -> Self:
         """Return the rows at the positions `index`."""
@@ -64,19 +63,19 @@ class BufferedRows:
 
     def nbytes(self) -> int:
         """Return the bytes held."""
-        return sum(c.nbytes() for c in self.columns) + 32 * len(self)
+        return sum(c.nbytes() for c in self.columns) + 24 * len(self)
 
 
 def no_rows(schema: Schema) -> BufferedRows:
     """Return an empty buffer."""
     nothing = np.empty(0, dtype=np.int64)
-    return BufferedRows([null_column(f.type, 0) for f in schema.fields], nothing, nothing, nothing, nothing)
+    return BufferedRows([null_column(f.type, 0) for f in schema.fields], nothing, nothing, nothing)
 
 
 def buffered(train: Train, ordinal: int) -> BufferedRows:
     """Return a train's rows; the first has the ordinal given."""
     ordinals = np.arange(ordinal, ordinal + train.rows, dtype=np.int64)
-    return BufferedRows(train.columns(), train.time.array(), train.seq.array(), train.arrival.array(), ordinals)
+    return BufferedRows(train.columns(), train.time.array(), train.seq.array(), ordinals)
 
 
 Rows = TypeVar("Rows", bound=BufferedRows)

@@ -19,7 +19,7 @@ from millstream.engine.data.train import Int64Array
 DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
 RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
 CANDIDATES_MAX = 1 << 20  # pairs looked at in one go, so that a key that pairs with everything does not fill memory
-ROW_BYTES = 41  # of a row beside its columns: id, seq, time, arrival, ordinal, and whether it is matched
+ROW_BYTES = 33  # of a row beside its columns: id, seq, time, ordinal, and whether it is matched
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
@@ -33,12 +33,11 @@ class RowStore(BufferedRows):
         columns: Sequence[Column],
         time: Int64Array,
         seq: Int64Array,
-        arrival: Int64Array,
         ordinal: Int64Array,
         ids: Int64Array,
         matched: BoolArray,
     ) -> None:
-        super().__init__(columns, time, seq, arrival, ordinal)
+        super().__init__(columns, time, seq, ordinal)
         self.ids, self.matched = ids, matched
 
     @property
