@@ -126,7 +126,7 @@ def quick_selector(selector: Selector, ranking: Ranking | None, *, single: bool)
     """
     if type(selector) is TurnsSelector or (type(selector) is TwoLevelSelector and single):
         return MarkedTurnsSelector()
-    if ranking is None or ranking.oldest_first:
+    if ranking is None:
         return selector
     if type(selector) in (HeapSelector, ScanSelector):
         if isinstance(ranking, FixedPart):
