@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn, Ranking
 from millstream.scheduler.selectors.rank_order import RankOrder
+from millstream.scheduler.selectors.turns import Arrangement
 from millstream.scheduler.view import View
 
 _NEVER = np.inf
@@ -133,47 +134,54 @@ class FactoredSelector:
 class MarkedTurnsSelector:
     """What turns pick, from a row of bytes instead of a search of the units' columns.
 
-    Keeps a cursor, and a byte a unit: 1 where the unit was available when it was last heard of.
+    Keeps a cursor, and a byte a unit in the order of the turns: 1 where the unit was available when it was last heard of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arrangement: Arrangement | None = None) -> None:
+        self.arrangement = arrangement
         self.cursor = 0
         self.evaluations = 0
         self.moves = 0
         self._marks = bytearray()
+        self._units: Sequence[int] = []
+        self._place: Sequence[int] = []
         self._available_at: memoryview[int] = memoryview(b"")
 
     def reset(self, view: View, now_ns: int) -> None:
         """Take the marks anew; keep the cursor where it still points at a unit."""
-        self.cursor = self.cursor % view.units.count if view.units.count else 0
-        self._marks = bytearray(view.units.available.tobytes())
+        count = view.units.count
+        self.cursor = self.cursor % count if count else 0
+        order = np.arange(count) if self.arrangement is None else self.arrangement(view)
+        self._units, self._place = order.tolist(), order.argsort().tolist()
+        self._marks = bytearray(view.units.available[order].tobytes())
         self._available_at = memoryview(view.units.available)  # type: ignore[arg-type]
 
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
         """Mark what became available, unmark what no longer is."""
-        marks, available = self._marks, self._available_at
+        marks, place, available = self._marks, self._place, self._available_at
         for unit in units:
-            marks[unit] = available[unit]
+            marks[place[unit]] = available[unit]
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the next available units in turn."""
-        marks, available = self._marks, self._available_at
+        marks, units, available = self._marks, self._units, self._available_at
         picked: list[int] = []
-        cursor = self.cursor
-        for first, last in ((cursor, len(marks)), (0, cursor)):
-            unit = first - 1
+        cursor = last = self.cursor
+        for start, end in ((cursor, len(marks)), (0, cursor)):
+            place = start - 1
             while len(picked) < count:
-                unit = marks.find(1, unit + 1, last)
-                if unit < 0:
+                place = marks.find(1, place + 1, end)
+                if place < 0:
                     break
-                if available[unit]:
-                    picked.append(unit)
+                if available[units[place]]:
+                    picked.append(units[place])
+                    last = place
                 else:
                     # Locked since it was marked; it is heard of again when it is let go.
-                    marks[unit] = 0
+                    marks[place] = 0
         if picked:
             self.moves += len(picked)
-            self.cursor = (picked[-1] + 1) % len(marks)
+            self.cursor = (last + 1) % len(marks)
         return picked
 
 
