@@ -14,15 +14,14 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class BufferedRows:
-    """Columns with event time, seq, arrival (ns) and ordinal: the place of a row on its edge, which breaks ties (K11)."""
+    """Columns with event time, seq and ordinal: the place of a row on its edge, which breaks ties (K11)."""
 
-    __slots__ = ("arrival", "columns", "ordinal", "seq", "time")
+    __slots__ = ("columns", "ordinal", "seq", "time")
 
-    def __init__(self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, arrival: Int64Array, ordinal: Int64Array) -> None:
+    def __init__(self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, ordinal: Int64Array) -> None:
         self.columns = list(columns)
         self.time = time
         self.seq = seq
-        self.arrival = arrival
         self.ordinal = ordinal
 
     def __len__(self) -> int:
@@ -32,14 +31,14 @@ class BufferedRows:
     def take(self, index: Int64Array) -> BufferedRows:
         """Return the rows at the positions `index`."""
         columns = [c.take(index) for c in self.columns]
-        return BufferedRows(columns, self.time[index], self.seq[index], self.arrival[index], self.ordinal[index])
+        return BufferedRows(columns, self.time[index], self.seq[index], self.ordinal[index])
 
     def slice(self, start: int, stop: int) -> BufferedRows:
         """Return rows start to stop (excluded) without copying; itself when that is all of them."""
         if start == 0 and stop == len(self):
             return self
         columns = [c.slice(start, stop) for c in self.columns]
-        return BufferedRows(columns, self.time[start:stop], self.seq[start:stop], self.arrival[start:stop], self.ordinal[start:stop])
+        return BufferedRows(columns, self.time[start:stop], self.seq[start:stop], self.ordinal[start:stop])
 
     def copied(self) -> BufferedRows:
         """Return the same rows in memory of their own, so that what they were a part of can be freed."""
@@ -60,19 +59,19 @@ class BufferedRows:
 
     def nbytes(self) -> int:
         """Return the bytes held."""
-        return sum(c.nbytes() for c in self.columns) + 32 * len(self)
+        return sum(c.nbytes() for c in self.columns) + 24 * len(self)
 
 
 def no_rows(schema: Schema) -> BufferedRows:
     """Return an empty buffer."""
     nothing = np.empty(0, dtype=np.int64)
-    return BufferedRows([null_column(f.type, 0) for f in schema.fields], nothing, nothing, nothing, nothing)
+    return BufferedRows([null_column(f.type, 0) for f in schema.fields], nothing, nothing, nothing)
 
 
 def buffered(train: Train, ordinal: int) -> BufferedRows:
     """Return a train's rows; the first has the ordinal given."""
     ordinals = np.arange(ordinal, ordinal + train.rows, dtype=np.int64)
-    return BufferedRows(train.columns(), train.time.array(), train.seq.array(), train.arrival.array(), ordinals)
+    return BufferedRows(train.columns(), train.time.array(), train.seq.array(), ordinals)
 
 
 def concat_rows(first: BufferedRows, second: BufferedRows) -> BufferedRows:
@@ -85,6 +84,5 @@ def concat_rows(first: BufferedRows, second: BufferedRows) -> BufferedRows:
         [concat_columns([a, b]) for a, b in zip(first.columns, second.columns, strict=True)],
         np.concatenate((first.time, second.time)),
         np.concatenate((first.seq, second.seq)),
-        np.concatenate((first.arrival, second.arrival)),
         np.concatenate((first.ordinal, second.ordinal)),
     )

@@ -114,6 +114,5 @@ def joined_rows(parts: Sequence[BufferedRows]) -> BufferedRows:
         [concat_columns(list(columns)) for columns in zip(*(p.columns for p in parts), strict=True)],
         np.concatenate([p.time for p in parts]),
         np.concatenate([p.seq for p in parts]),
-        np.concatenate([p.arrival for p in parts]),
         np.concatenate([p.ordinal for p in parts]),
     )

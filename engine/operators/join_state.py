@@ -19,14 +19,14 @@ BoolArray = npt.NDArray[np.bool_]
 DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
 RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
 CANDIDATES_MAX = 1 << 20  # pairs looked at in one go, so that a key that pairs with everything does not fill memory
-ROW_BYTES = 41  # of a row beside its columns: id, seq, time, arrival, ordinal, and whether it is matched
+ROW_BYTES = 33  # of a row beside its columns: id, seq, time, ordinal, and whether it is matched
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
 class RowStore:
-    """Rows side by side: columns, seq, event time, arrival, ordinal on their edge, key id, and whether they have found a partner."""
+    """Rows side by side: columns, seq, event time, ordinal on their edge, key id, and whether they have found a partner."""
 
-    __slots__ = ("arrival", "columns", "ids", "matched", "ordinal", "seq", "time")
+    __slots__ = ("columns", "ids", "matched", "ordinal", "seq", "time")
 
     def __init__(
         self,
@@ -34,7 +34,6 @@ class RowStore:
         ids: Int64Array,
         seq: Int64Array,
         time: Int64Array,
-        arrival: Int64Array,
         ordinal: Int64Array,
         matched: BoolArray,
     ) -> None:
@@ -42,7 +41,6 @@ class RowStore:
         self.ids = ids
         self.seq = seq
         self.time = time
-        self.arrival = arrival
         self.ordinal = ordinal
         self.matched = matched
 
@@ -61,7 +59,6 @@ class RowStore:
             self.ids[mask],
             self.seq[mask],
             self.time[mask],
-            self.arrival[mask],
             self.ordinal[mask],
             self.matched[mask],
         )
@@ -74,7 +71,6 @@ def concat_stores(stores: Sequence[RowStore]) -> RowStore:
         np.concatenate([s.ids for s in stores]),
         np.concatenate([s.seq for s in stores]),
         np.concatenate([s.time for s in stores]),
-        np.concatenate([s.arrival for s in stores]),
         np.concatenate([s.ordinal for s in stores]),
         np.concatenate([s.matched for s in stores]),
     )

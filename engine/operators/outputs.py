@@ -101,7 +101,7 @@ def made_train(
         hi=train.hi,
         seq=Numbers(rows, array=seq),
         time=Numbers(rows, array=time),
-        arrival=Numbers(rows, array=train.arrivals_at(seq)),
+        arrival=train.arrival,
         track=train.track if track is None else track,
         ended=train.ended,
         idle=train.idle,
@@ -113,7 +113,7 @@ def made_train(
 def progress(train: Train, schema: Schema, track: WatermarkTrack | None = None) -> Train:
     """Return a train without rows over the interval of `train`, with its marks."""
     track = train.track if track is None else track
-    empty = empty_train(schema, train.lo, train.hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+    empty = empty_train(schema, train.lo, train.hi, track, arrival=train.arrival, ended=train.ended)
     empty.idle, empty.flush, empty.notes, empty.tally = train.idle, train.flush, train.notes, train.tally
     return empty
 

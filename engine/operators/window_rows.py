@@ -197,9 +197,9 @@ class RowWindowLog(Operator):
         self._clock = RankClock(recipe.window, inputs)
         self._intake = Intake(inputs)
         self._nothing = no_rows(inputs)
-        self._stored = StoredColumns(inputs, range(len(inputs)), 5)
-        # Per partition: rank, event time, seq, arrival, ordinal, and the columns of each row inside the window.
-        self._inside = Vectors([np.int64] * 5 + self._stored.dtypes)
+        self._stored = StoredColumns(inputs, range(len(inputs)), 4)
+        # Per partition: rank, event time, seq, ordinal, and the columns of each row inside the window.
+        self._inside = Vectors([np.int64] * 4 + self._stored.dtypes)
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Let rows in, and out those that they push out, in event-time order, as W passes."""
@@ -217,13 +217,13 @@ class RowWindowLog(Operator):
         ranks = self._clock.clocks(ready, partition)
         order = np.argsort(partition, kind="stable")
         self._inside.reserve_ids(self._clock.partitions)
-        values = [ranks, ready.time, ready.seq, ready.arrival, ready.ordinal, *self._stored.stored(ready.columns, len(ready))]
+        values = [ranks, ready.time, ready.seq, ready.ordinal, *self._stored.stored(ready.columns, len(ready))]
         self._inside.append(partition[order], [v[order] for v in values])
         pushed_by = np.flatnonzero(ranks > self._clock.width)
         owner = partition[pushed_by]
         at = self._inside.above(owner, ranks[pushed_by] - self._clock.width - 1)
         columns = self._inside.columns
-        gone = BufferedRows(self._stored.gathered(self._inside, at), *(columns[i][at] for i in range(1, 5)))
+        gone = BufferedRows(self._stored.gathered(self._inside, at), *(columns[i][at] for i in range(1, 4)))
         in_order = np.sort(owner)
         starts = run_starts(in_order)
         self._inside.drop_front(in_order[starts], run_sizes(starts, len(in_order)))
