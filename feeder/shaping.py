@@ -80,7 +80,8 @@ def _iso(raw: Any, format: Any) -> Any:
 
     text, pattern = raw.cast("string"), format.pattern.replace("(?P<", "(?<")
     if format.per_second is not None:
-        micros = F.when(text.rlike(pattern if format.per_second == 1 else r"^\s*-?\d+\s*$"), text.try_cast("decimal(29,9)")) * F.lit(1_000_000) / F.lit(format.per_second)
+        number = r"^\s*-?\d+\s*$" if format.per_second > 1 else pattern
+        micros = F.when(text.rlike(number), text.try_cast("decimal(29,9)")) * F.lit(1_000_000) / F.lit(format.per_second)
         whole = F.when(micros == F.floor(micros), F.timestamp_micros(F.floor(micros).try_cast("bigint")))
         return F.date_format(whole, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
     found = {letter: F.regexp_extract(text, pattern, place) for place, letter in enumerate(format.letters, 1)}
