@@ -43,7 +43,8 @@ FLINK = (
         f"{MEAN} [RANGE 1 HOUR] GROUP BY sensor",
     ),
     Typed(
-        "SELECT * FROM readings MATCH_RECOGNIZE (PARTITION BY sensor ORDER BY ts MEASURES A.value AS low PATTERN (A B) DEFINE B AS B.value > 2)",
+        "SELECT * FROM readings MATCH_RECOGNIZE (PARTITION BY sensor ORDER BY ts MEASURES A.value AS low"
+        " PATTERN (A B) DEFINE B AS B.value > 2)",
         "SELECT a.value AS low, b.value AS high FROM readings a JOIN readings b"
         " ON a.sensor = b.sensor AND b.value > 2 AND b.ts BETWEEN a.ts AND a.ts + 10 SECONDS",
     ),
@@ -70,7 +71,8 @@ KSQLDB = (
         f"CREATE QUERY means AS {MEAN} [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY sensor",
     ),
     Typed(
-        "SELECT sensor, AVG(value) FROM readings WINDOW HOPPING (SIZE 1 MINUTE, ADVANCE BY 10 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY sensor",
+        "SELECT sensor, AVG(value) FROM readings WINDOW HOPPING (SIZE 1 MINUTE, ADVANCE BY 10 SECONDS, GRACE PERIOD 5 SECONDS)"
+        " GROUP BY sensor",
         f"{MEAN} [RANGE 1 MINUTE SLIDE 10 SECONDS] GROUP BY sensor",
     ),
     Typed(
@@ -140,7 +142,8 @@ SPARK = (
     ),
     Typed(
         "SELECT * FROM (SELECT sensor, value FROM readings) PIVOT (AVG(value) FOR sensor IN ('a', 'b'))",
-        "SELECT AVG(value) FILTER (WHERE sensor = 'a') AS a, AVG(value) FILTER (WHERE sensor = 'b') AS b FROM readings [RANGE 1 HOUR SLIDE 1 HOUR]",
+        "SELECT AVG(value) FILTER (WHERE sensor = 'a') AS a, AVG(value) FILTER (WHERE sensor = 'b') AS b"
+        " FROM readings [RANGE 1 HOUR SLIDE 1 HOUR]",
     ),
     Typed(
         "SELECT r.* FROM readings r LEFT SEMI JOIN sensors s ON r.sensor = s.sensor",
@@ -196,7 +199,8 @@ INFLUXDB = (
     ),
     Typed(
         "SELECT DERIVATIVE(value, 1s) FROM readings",
-        "SELECT (value - LAG(value) OVER (PARTITION BY sensor)) / EXTRACT(EPOCH FROM ts - LAG(ts) OVER (PARTITION BY sensor)) AS rate FROM readings",
+        "SELECT (value - LAG(value) OVER (PARTITION BY sensor)) / EXTRACT(EPOCH FROM ts - LAG(ts) OVER (PARTITION BY sensor)) AS rate"
+        " FROM readings",
     ),
     Typed("SELECT DIFFERENCE(value) FROM readings", "SELECT value - LAG(value) OVER (PARTITION BY sensor) AS difference FROM readings"),
     Typed("SELECT MOVING_AVERAGE(value, 5) FROM readings", "SELECT AVG(value) AS mean FROM readings [ROWS 5]"),
