@@ -109,7 +109,7 @@ def type_named(word: str, parameters: tuple[int, ...], token: Token | None = Non
             raise TypeProblem(str(problem), line=line, column=column, token=word) from None
     found = TYPE_NAMES.get(word)
     if found is None:
-        from millstream.engine.language.refusals import Kind
+        from millstream.engine.language.foreign_words import Kind
         from millstream.engine.language.refusals import hint as foreign
 
         hint = foreign(Kind.TYPE, word) or did_you_mean(word, [*TYPE_NAMES, *DECIMAL_NAMES])

@@ -427,7 +427,8 @@ class ExpressionBinder:
 
 def _unknown_function(name: str) -> UnknownName:
     """Return the error, with what to write for another system's function, or the nearest of all names that may be called."""
-    from millstream.engine.language.refusals import Kind, hint  # only what is refused needs it
+    from millstream.engine.language.foreign_words import Kind
+    from millstream.engine.language.refusals import hint  # only what is refused needs it
 
     in_force = _IN_FORCE.get()
     own = () if in_force is None else in_force.names()
@@ -438,7 +439,8 @@ def _unknown_function(name: str) -> UnknownName:
 
 
 def _instead_of_column(name: str) -> str | None:
-    from millstream.engine.language.refusals import Kind, hint
+    from millstream.engine.language.foreign_words import Kind
+    from millstream.engine.language.refusals import hint
 
     return hint(Kind.COLUMN, name)
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from millstream.engine.data.arrow import arrow_schema
-from millstream.engine.data.errors import InvalidDefinition, UnknownName, Unsupported
-from millstream.engine.language.names import quote_name
+from millstream.engine.data.errors import InvalidDefinition, Unsupported
 from millstream.protocol import limits, version
 from millstream.protocol import messages as say
 from millstream.protocol.batches import decode_schema, encode_table
@@ -181,13 +180,7 @@ async def answer_subscribe(session: Session, message: say.Subscribe) -> None:
     """Answer with the columns, then with what is kept and was asked for, then with results as they come."""
     require(session.role, AccessRole.READER, "subscribing")
     application = session.application
-    if message.query not in application.feeds.by_query and application.host.catalog.find(message.query) is not None:
-        raise UnknownName(
-            f"{message.query} is a stream or table, and readers follow queries",
-            hint=f"CREATE QUERY all_rows AS SELECT * FROM {quote_name(message.query)}, and read all_rows; FETCH SELECT … reads a table",
-            token=message.query,
-        )
-    query = application.feeds.of(message.query)
+    query = application.feed_of(message.query)
     try:
         cursor, rows_lost = query.feed.start_of(from_start=message.from_start, token=message.resume_token, reader=session)
     except ValueError as error:
