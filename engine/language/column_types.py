@@ -109,10 +109,10 @@ def type_named(word: str, parameters: tuple[int, ...], token: Token | None = Non
             raise TypeProblem(str(problem), line=line, column=column, token=word) from None
     found = TYPE_NAMES.get(word)
     if found is None:
-        from millstream.engine.language.foreign_words import Kind
+        from millstream.engine.language.foreign_words import WordPlace
         from millstream.engine.language.refusals import hint as foreign
 
-        hint = foreign(Kind.TYPE, word) or did_you_mean(word, [*TYPE_NAMES, *DECIMAL_NAMES])
+        hint = foreign(WordPlace.TYPE, word) or did_you_mean(word, [*TYPE_NAMES, *DECIMAL_NAMES])
         raise SyntaxProblem(f"'{word}' is not a type", hint=hint, line=line, column=column, token=word)
     unfit = _parameter_problem(word, found, parameters)
     if unfit is not None:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Kind(Enum):
+class WordPlace(Enum):
     """Where words stand: at the start of a statement, in CREATE, in a query, or as the name of a function, column or type."""
 
     STATEMENT = "statement"
@@ -23,10 +23,10 @@ class Kind(Enum):
     TYPE = "type"
 
 
-class Row(NamedTuple):
+class ForeignWord(NamedTuple):
     """One row of the table. `ours` follows a semicolon in an error."""
 
-    kind: Kind
+    kind: WordPlace
     words: str
     systems: str
     ours: str
@@ -379,15 +379,15 @@ TYPES = (
     ("MONEY | BIGDECIMAL", "PostgreSQL, Esper", "write DECIMAL(18, 2)"),
 )
 
-TABLE: tuple[Row, ...] = tuple(
-    Row(kind, *row)
+TABLE: tuple[ForeignWord, ...] = tuple(
+    ForeignWord(kind, *row)
     for kind, rows in (
-        (Kind.STATEMENT, STATEMENTS),
-        (Kind.DEFINITION, DEFINITIONS),
-        (Kind.CLAUSE, CLAUSES),
-        (Kind.FUNCTION, FUNCTIONS),
-        (Kind.COLUMN, COLUMNS),
-        (Kind.TYPE, TYPES),
+        (WordPlace.STATEMENT, STATEMENTS),
+        (WordPlace.DEFINITION, DEFINITIONS),
+        (WordPlace.CLAUSE, CLAUSES),
+        (WordPlace.FUNCTION, FUNCTIONS),
+        (WordPlace.COLUMN, COLUMNS),
+        (WordPlace.TYPE, TYPES),
     )
     for row in rows
 )

@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from millstream.engine.data.errors import EngineError, Unsupported
-from millstream.engine.language.foreign_words import TABLE, Kind
+from millstream.engine.language.foreign_words import TABLE, WordPlace
 from sqlglot.tokenizer_core import Token, TokenType
 
 _TEXT, _QUOTED = "'…'", '"…"'
@@ -26,7 +26,7 @@ class _Phrase(NamedTuple):
 
 
 @cache
-def _phrases(kind: Kind) -> dict[str, tuple[_Phrase, ...]]:
+def _phrases(kind: WordPlace) -> dict[str, tuple[_Phrase, ...]]:
     """Return the phrases of one kind by their first word, the longest first."""
     found: dict[str, tuple[_Phrase, ...]] = {}
     for row in TABLE:
@@ -37,7 +37,7 @@ def _phrases(kind: Kind) -> dict[str, tuple[_Phrase, ...]]:
     return {first: tuple(sorted(those, key=lambda p: -len(p.words))) for first, those in found.items()}
 
 
-def hint(kind: Kind, name: str) -> str | None:
+def hint(kind: WordPlace, name: str) -> str | None:
     """Return what to write in place of another system's name for a function, column or type; None when it is not in the table."""
     found = _phrases(kind).get(name.upper())
     return found[0].ours if found else None
@@ -72,14 +72,14 @@ def _words(token: Token) -> list[str]:
 
 def _around(words: list[str], at: int) -> tuple[_Phrase, int] | None:
     """Return the longest phrase that the word at `at` is part of, and where it begins."""
-    kind = Kind.DEFINITION if words[0] == "CREATE" and "SELECT" not in words else Kind.CLAUSE
+    kind = WordPlace.DEFINITION if words[0] == "CREATE" and "SELECT" not in words else WordPlace.CLAUSE
     found: tuple[_Phrase, int] | None = None
-    places = [(0, Kind.STATEMENT), *((start, kind) for start in range(at + 1))]
+    places = [(0, WordPlace.STATEMENT), *((start, kind) for start in range(at + 1))]
     for start, where in places:
         first = _NUMBER if words[start][:1].isdigit() else words[start]
         for phrase in _phrases(where).get(first, ()):
             # A word such as EXTENDED may pass for a name, and the parser stops behind it.
-            reaches = start + len(phrase.words) + (where is Kind.STATEMENT) > at
+            reaches = start + len(phrase.words) + (where is WordPlace.STATEMENT) > at
             if reaches and _matches(phrase.words, words[start:]) and (found is None or len(phrase.words) > len(found[0].words)):
                 found = phrase, start
     return found

@@ -427,22 +427,22 @@ class ExpressionBinder:
 
 def _unknown_function(name: str) -> UnknownName:
     """Return the error, with what to write for another system's function, or the nearest of all names that may be called."""
-    from millstream.engine.language.foreign_words import Kind
+    from millstream.engine.language.foreign_words import WordPlace
     from millstream.engine.language.refusals import hint  # only what is refused needs it
 
     in_force = _IN_FORCE.get()
     own = () if in_force is None else in_force.names()
-    mend = hint(Kind.FUNCTION, name) or did_you_mean(name.upper(), [n.upper() for n in (*callable_names(), *aggregate_names(), *own)])
+    mend = hint(WordPlace.FUNCTION, name) or did_you_mean(name.upper(), [n.upper() for n in (*callable_names(), *aggregate_names(), *own)])
     if name in _NEEDS_OVER:
         mend = f"write {name.upper()}(…) OVER (PARTITION BY k)"
     return UnknownName(f"there is no function {name.upper()}{' without OVER' if name in _NEEDS_OVER else ''}", hint=mend)
 
 
 def _instead_of_column(name: str) -> str | None:
-    from millstream.engine.language.foreign_words import Kind
+    from millstream.engine.language.foreign_words import WordPlace
     from millstream.engine.language.refusals import hint
 
-    return hint(Kind.COLUMN, name)
+    return hint(WordPlace.COLUMN, name)
 
 
 def _spend_on_copies(expression: Expression | None, copies: int) -> None:

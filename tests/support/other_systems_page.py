@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millstream.engine.data.errors import EngineError
-from millstream.engine.language.foreign_words import TABLE, Kind
+from millstream.engine.language.foreign_words import TABLE, WordPlace
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateDerivedStream, CreateQuery, InsertSelect, SelectStatement
 from millstream.engine.plan.catalog import Catalog
@@ -30,12 +30,12 @@ The statements read these inputs:
 
 """
 KINDS = {
-    Kind.STATEMENT: "Statements",
-    Kind.DEFINITION: "In CREATE STREAM and CREATE TABLE",
-    Kind.CLAUSE: "Clauses and operators",
-    Kind.FUNCTION: "Functions",
-    Kind.COLUMN: "Columns",
-    Kind.TYPE: "Types",
+    WordPlace.STATEMENT: "Statements",
+    WordPlace.DEFINITION: "In CREATE STREAM and CREATE TABLE",
+    WordPlace.CLAUSE: "Clauses and operators",
+    WordPlace.FUNCTION: "Functions",
+    WordPlace.COLUMN: "Columns",
+    WordPlace.TYPE: "Types",
 }
 WORDS = """
 ## Words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from millstream.engine.data.errors import EngineError
-from millstream.engine.language.foreign_words import TABLE, Kind, Row
+from millstream.engine.language.foreign_words import TABLE, ForeignWord, WordPlace
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import SelectStatement
 
@@ -14,12 +14,12 @@ CATALOG = make_catalog()
 
 # A phrase stands at the end of its sentence unless it is listed here.
 SENTENCES = {
-    Kind.STATEMENT: "{} x",
-    Kind.DEFINITION: "CREATE STREAM q (a INT {} b TEXT)",
-    Kind.CLAUSE: "SELECT k FROM s {} x",
-    Kind.FUNCTION: "SELECT {}(v) FROM s",
-    Kind.COLUMN: "SELECT {} FROM s",
-    Kind.TYPE: "CREATE STREAM q (a {})",
+    WordPlace.STATEMENT: "{} x",
+    WordPlace.DEFINITION: "CREATE STREAM q (a INT {} b TEXT)",
+    WordPlace.CLAUSE: "SELECT k FROM s {} x",
+    WordPlace.FUNCTION: "SELECT {}(v) FROM s",
+    WordPlace.COLUMN: "SELECT {} FROM s",
+    WordPlace.TYPE: "CREATE STREAM q (a {})",
 }
 PLACED = {
     "WITH (": "CREATE STREAM q (a INT) WITH (kafka_topic = 'q')",
@@ -31,7 +31,7 @@ PLACED = {
 }
 
 
-def typed(kind: Kind, phrase: str) -> str:
+def typed(kind: WordPlace, phrase: str) -> str:
     if phrase in PLACED:
         return PLACED[phrase]
     shown = phrase.replace("…", "x").replace("'x'", "'some.key'").replace("9", "5")
@@ -51,7 +51,7 @@ EVERY = [(row, phrase) for row in TABLE for phrase in row.phrases]
 
 
 @pytest.mark.parametrize(("row", "phrase"), EVERY, ids=[f"{row.kind.value}: {phrase}" for row, phrase in EVERY])
-def test_a_foreign_phrase_gets_its_answer(row: Row, phrase: str) -> None:
+def test_a_foreign_phrase_gets_its_answer(row: ForeignWord, phrase: str) -> None:
     text = typed(row.kind, phrase)
     problem = refused(text)
     assert problem.hint == row.ours, f"{text}: {problem}"
