@@ -401,7 +401,8 @@ class SchedulerCore:
             except Exception as problem:
                 if self._policy.spec == FALLBACK:
                     raise
-                message = f"policy {self._policy.spec} failed and round-robin goes on: {type(problem).__name__}: {problem}"
+                words = str(problem) if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
+                message = f"policy {self._policy.spec} failed and round-robin goes on: {words}"
                 instructions.append(Report("policy_failed", message))
                 self._use(self._build(FALLBACK), now_ns)
                 continue

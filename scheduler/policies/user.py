@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn, UnitRanking
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.view import View
+from millstream.scheduler.view import UnitView, View
 
 
 class UserRanking:
@@ -23,18 +24,39 @@ class UserRanking:
 
     moves_with_queue = True
 
-    def __init__(self, ranking: UnitRanking, name: str) -> None:
+    def __init__(self, ranking: UnitRanking, name: str, path: str) -> None:
         self.name = name
+        self._path = path
         self.moves_with_time = bool(getattr(ranking, "moves_with_time", True))
         self._ranking = ranking
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return the user's numbers; raises `PolicyError` for one that is no number."""
-        numbers = np.array([float(self._ranking.rank(view.unit(unit, now_ns), now_ns)) for unit in view.index.tolist()])
+        numbers = np.array([self._number(view.unit(unit, now_ns), now_ns) for unit in view.index.tolist()])
         for number in numbers[~np.isfinite(numbers)].tolist():
             if math.isnan(number):
                 raise PolicyError(f"policy {self.name} ranked a unit with a value that is not a number")
         return numbers
+
+    def _number(self, unit: UnitView, now_ns: int) -> float:
+        try:
+            found = self._ranking.rank(unit, now_ns)
+        except Exception as problem:
+            raise _fault(self._path, problem) from problem
+        try:
+            return float(found)
+        except (TypeError, ValueError):
+            raise PolicyError(f"policy file '{self._path}': rank returned {found!r}, which is no number") from None
+
+
+def _fault(path: str, problem: Exception) -> PolicyError:
+    """Return the error for what a policy file raised: file, line, kind, message. The line is the file's own, wherever the fault arose."""
+    line = problem.lineno if isinstance(problem, SyntaxError) else None
+    for frame in traceback.extract_tb(problem.__traceback__):
+        if frame.filename == path:
+            line = frame.lineno
+    words = problem.msg if isinstance(problem, SyntaxError) else problem
+    return PolicyError(f"policy file '{path}'{'' if line is None else f', line {line}'}: {type(problem).__name__}: {words}")
 
 
 def load_user_ranking(path: str) -> UserRanking:
@@ -51,8 +73,8 @@ def load_user_ranking(path: str) -> UserRanking:
     except PolicyError:
         raise
     except Exception as problem:
-        raise PolicyError(f"policy file '{path}' cannot be loaded: {type(problem).__name__}: {problem}") from problem
-    return UserRanking(ranking, file.stem)
+        raise _fault(str(file), problem) from problem
+    return UserRanking(ranking, file.stem, str(file))
 
 
 def _only_ranking(module: ModuleType, path: str) -> type[UnitRanking]:

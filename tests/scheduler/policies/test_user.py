@@ -95,7 +95,8 @@ def test_a_file_may_be_written_as_any_module(tmp_path: Path, text: str) -> None:
     [
         ("x = 1", "defines 0 classes with a method rank"),
         (GOOD + GOOD.replace("Cheapest", "Dearest"), "defines 2 classes with a method rank"),
-        ("import nothing_of_this_name", "cannot be loaded: ModuleNotFoundError"),
+        ("import nothing_of_this_name", r"policy.py', line 1: ModuleNotFoundError"),
+        ("class P:\n    def rank(self, unit, now_ns)\n        return 1", r"policy.py', line 2: SyntaxError: expected"),
     ],
 )
 def test_a_file_that_is_no_policy_is_refused_with_the_reason(tmp_path: Path, text: str, message: str) -> None:
