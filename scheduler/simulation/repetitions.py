@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.scheduler.simulation.errors import SimulationError
+from millstream.scheduler.simulation.plots import Line, Panel
 
 POINTS_MAX = 1_000
 SUFFIX = "_ci95"
@@ -118,3 +119,41 @@ def every_run(policies: Sequence[str], seeds: Sequence[int], sweep: Sweep | None
                 swept = {} if sweep is None else {sweep.name: value}
                 found[place, at, seed] = {"policy": policy, **swept, "seed": seed, **run(policy, seed, value)}
     return [found[key] for key in sorted(found)]
+
+
+# What is drawn unless other measures are asked for, with words for it.
+_DRAWN = {
+    "response_ms_mean": "mean response time, ms",
+    "slowdown_mean": "mean slowdown",
+    "memory_bytes_max": "memory in queues, bytes",
+    "utility_per_application": "utility",
+}
+
+
+def mean_panels(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], measures: Sequence[str] | None = None) -> list[Panel]:
+    """Return a panel a measure for rows of `together`.
+
+    Over the values of what varies most (of `keys`, after the policy) it has a line a policy, without such a bar a policy, and their
+    intervals where there are several seeds. Raises `SimulationError` for a measure that the rows have not.
+    """
+    known = [name for name in rows[0] if name + SUFFIX in rows[0]]
+    chosen = [name for name in _DRAWN if name in known] or known[:4] if measures is None else list(measures)
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise SimulationError(f"there is no measure {unknown[0]}", hint="they are " + ", ".join(known))
+    numeric = [key for key in keys[1:] if all(isinstance(row[key], int | float) for row in rows)]
+    swept = max(numeric, key=lambda key: len({row[key] for row in rows}), default=None)
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        others = [f"{key}={row[key]}" for key in keys[1:] if key != swept]
+        lines.setdefault(", ".join([row["policy"], *others]), []).append(row)
+    return [_mean_panel(lines, measure, swept, alone=len(chosen) == 1) for measure in chosen]
+
+
+def _mean_panel(lines: Mapping[str, Sequence[Mapping[str, Any]]], measure: str, swept: str | None, *, alone: bool) -> Panel:
+    words = _DRAWN.get(measure, measure.replace("_", " "))
+    made = []
+    for label, rows in lines.items():
+        error = None if rows[0]["seeds"] == 1 else [row[measure + SUFFIX] for row in rows]
+        made.append(Line(label, [row[swept] if swept else "" for row in rows], [row[measure] for row in rows], error))
+    return Panel("" if alone else words, swept or "", words, made, kind="line" if swept else "bar")

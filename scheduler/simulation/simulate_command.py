@@ -95,8 +95,8 @@ def simulate(
     a selectivity stand for operators. The same seed gives the same bytes. Several seeds give means with their 95% intervals.
     """
     from millstream.scheduler.errors import SchedulerError
-    from millstream.scheduler.simulation.plots import kind_of
-    from millstream.scheduler.simulation.repetitions import Sweep, every_run, parse_seeds, together
+    from millstream.scheduler.simulation.plots import draw, kind_of
+    from millstream.scheduler.simulation.repetitions import Sweep, every_run, mean_panels, parse_seeds, together
 
     try:
         chosen = parse_seeds(seeds)
@@ -112,13 +112,14 @@ def simulate(
         seeds_said = f"seed {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} seeds"
         click.echo(f"{work.name}: {len(work.deltas)} queries, {work.tuples} tuples, {seeds_said}", err=True)
         shown = rows if len(chosen) == 1 or each_run else together(rows, keys)
-        click.echo(_shown(shown, form, keys), nl=False)
+        click.echo(shown_rows(shown, form, keys), nl=False)
         if form == "table" and len(names) > 1 and sweep is None:
             click.echo(best_lines(rows if len(chosen) == 1 else together(rows, keys)), nl=False, err=True)
         if plot is not None and distributions:
             _plot(work, runs.outcomes, plot)
         elif plot is not None:
-            _plot_means(together(rows, keys), keys, work.name, measures, plot)
+            drawn = None if measures is None else [one.strip() for one in measures.split(",")]
+            draw(mean_panels(together(rows, keys), keys, drawn), work.name, plot)
     except SchedulerError as problem:
         raise click.ClickException(str(problem)) from problem
 
@@ -227,7 +228,8 @@ def _settings(given: RunSettings, train: str | None, adapt: bool, decision_us: f
     return replace(given, charge=charge, adapt=adapt)
 
 
-def _shown(rows: Sequence[Mapping[str, Any]], form: str, keys: Sequence[str]) -> str:
+def shown_rows(rows: Sequence[Mapping[str, Any]], form: str, keys: Sequence[str]) -> str:
+    """Return rows as a table, CSV or JSON lines; `keys` are the first columns of the table."""
     import csv
     import io
     import json
@@ -244,6 +246,7 @@ def _shown(rows: Sequence[Mapping[str, Any]], form: str, keys: Sequence[str]) ->
         return text.getvalue()
     losses = [name for name in rows[0] if name.startswith("loss_share_") and not name.endswith(SUFFIX)]
     shown = _COLUMNS[1:] if "seeds" not in rows[0] else [one for one in _COLUMNS[1:] if one[0] in _WITH_INTERVALS]
+    shown = [one for one in shown if one[0] in rows[0]]
     columns = [*((key, key) for key in keys), *shown, *((name, name.removeprefix("loss_share_") + " lost") for name in losses)]
     cells = [[title for _, title in columns]]
     cells += [[_cell(row[name]) + _half_width(row.get(name + SUFFIX)) for name, _ in columns] for row in rows]
@@ -283,36 +286,3 @@ def _plot(work: Workload, outcomes: Sequence[Any], path: Path) -> None:
         Panel("Memory in queues", "time, s", "bytes", memory, kind="step"),
     ]
     draw(panels, work.name, path)
-
-
-# What is drawn unless --measure says otherwise, with words for it.
-_DRAWN = {
-    "response_ms_mean": "mean response time, ms",
-    "slowdown_mean": "mean slowdown",
-    "memory_bytes_max": "memory in queues, bytes",
-    "utility_per_application": "utility",
-}
-
-
-def _plot_means(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], name: str, measures: str | None, path: Path) -> None:
-    """Draw a panel a measure: over the values of a sweep a line a policy, without one a bar a policy, with their intervals."""
-    from millstream.scheduler.simulation.errors import SimulationError
-    from millstream.scheduler.simulation.plots import Line, Panel, draw
-    from millstream.scheduler.simulation.repetitions import SUFFIX
-
-    chosen = list(_DRAWN) if measures is None else [one.strip() for one in measures.split(",")]
-    known = [one for one in rows[0] if one + SUFFIX in rows[0]]
-    unknown = [one for one in chosen if one not in known]
-    if unknown:
-        raise SimulationError(f"there is no measure {unknown[0]}", hint="they are " + ", ".join(known))
-    swept = keys[1] if len(keys) > 1 else None
-    panels = []
-    for measure in chosen:
-        lines = []
-        for policy in dict.fromkeys(row["policy"] for row in rows):
-            mine = [row for row in rows if row["policy"] == policy]
-            error = None if mine[0]["seeds"] == 1 else [row[measure + SUFFIX] for row in mine]
-            lines.append(Line(policy, [row[swept] if swept else "" for row in mine], [row[measure] for row in mine], error))
-        words = _DRAWN.get(measure, measure.replace("_", " "))
-        panels.append(Panel("" if len(chosen) == 1 else words, swept or "", words, lines, kind="line" if swept else "bar"))
-    draw(panels, name, path)

@@ -61,9 +61,7 @@ def test_a_sweep_has_both_ends() -> None:
     assert Sweep.parse("train=10,1", ("load", "train")).values == (1.0, 10.0)
 
 
-@pytest.mark.parametrize(
-    "text", ["load", "lead=1:2:1", "load=a", "load=1:2:1e-9", "load=2:1:0.1", "load=0:1:0.5", "load=nan"]
-)
+@pytest.mark.parametrize("text", ["load", "lead=1:2:1", "load=a", "load=1:2:1e-9", "load=2:1:0.1", "load=0:1:0.5", "load=nan"])
 def test_what_is_no_sweep_is_refused(text: str) -> None:
     with pytest.raises(SimulationError):
         Sweep.parse(text, ("load",))
