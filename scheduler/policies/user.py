@@ -53,7 +53,7 @@ def _fault(path: str, problem: Exception) -> PolicyError:
     """Return the error for what a policy file raised: file, line, kind, message. The line is the file's own, wherever the fault arose."""
     line = problem.lineno if isinstance(problem, SyntaxError) else None
     for frame in traceback.extract_tb(problem.__traceback__):
-        if frame.filename == path:
+        if Path(frame.filename) == Path(path).absolute():
             line = frame.lineno
     words = problem.msg if isinstance(problem, SyntaxError) else problem
     return PolicyError(f"policy file '{path}'{'' if line is None else f', line {line}'}: {type(problem).__name__}: {words}")

@@ -139,8 +139,11 @@ def test_what_is_wrong_is_said_with_the_way_on(workload: Path, arguments: list[s
         ("        return 'soon'", "rank returned 'soon', which is no number"),
     ],
 )
-def test_a_fault_in_a_policy_file_has_its_file_line_and_message(workload: Path, tmp_path: Path, body: str, message: str) -> None:
-    policy = tmp_path / "mine.py"
+def test_a_fault_in_a_policy_file_has_its_file_line_and_message(
+    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = Path("mine.py")
     policy.write_text(f"class Mine:\n    def rank(self, unit, now_ns):\n{body}\n")
     result = CliRunner().invoke(simulate, [str(workload), "--policy", f"user:file={policy}"])
     assert result.exit_code == 1
