@@ -2,6 +2,10 @@
 
     cost = average over steps t of  scan(longest window due at t)  +  Σ answer_cost / period
 
+The costs are entries of the synopsis that are read. A percentile and a top-k list each sort the different values of their window by
+their counts (4.3: "sorting frequency counts to find the top-k largest ones"). A comparison costs far less than to add a counter to
+those that were read before: COMPARISONS_PER_ENTRY of them are one entry.
+
 Synopsis maintenance is left out, as it is the same in every schedule. The average is over the least common multiple of the periods, or over
 HORIZON_MAX steps where that is longer.
 """
@@ -9,12 +13,19 @@ HORIZON_MAX steps where that is longer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import lcm
+from math import lcm, log2
 
 import numpy as np
 from millstream.scheduler.sharing.contract import ScanCost, SubGroup, comparisons
 
 HORIZON_MAX = 2_520  # the least common multiple of 1 … 10; beyond that the average no longer moves a decision
+
+COMPARISONS_PER_ENTRY = 20  # adding a counter to a hash table's against comparing two counters
+
+
+def sorting(values: float) -> float:
+    """Return what it costs to sort so many different values by their counts, in entries read."""
+    return values * log2(max(2.0, values)) / COMPARISONS_PER_ENTRY
 
 
 def horizon(periods: Sequence[int]) -> int:
