@@ -14,7 +14,7 @@ from typing import Any
 
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column
-from millstream.protocol.values.csv import Record, tokenize
+from millstream.protocol.values.csv import CsvRecord, tokenize
 
 SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -71,7 +71,7 @@ class CsvInput:
         self._rest = buffer[at:]
         return read
 
-    def _take(self, record: Record, read: Read) -> None:
+    def _take(self, record: CsvRecord, read: Read) -> None:
         line = self._line
         try:
             fields = [None if field is None else field.decode("utf-8") for field in record.fields]

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from millstream.client.commands.common import connection_options, courtesy, warn
 from millstream.client.errors import MillstreamError
-from millstream.client.queries import name_of, quoted
+from millstream.client.statements import name_of, quoted
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingPublisher, Client
