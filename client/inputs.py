@@ -10,11 +10,14 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column
 from millstream.protocol.values.csv import CsvRecord, tokenize
+
+if TYPE_CHECKING:
+    from millstream.protocol.values.mapping import ColumnMap
 
 SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -31,6 +34,16 @@ _JSON_WORDS = {
 }
 
 
+def time_format(text: str) -> tuple[str | None, Any]:
+    """Return column (None: all TIMESTAMP columns) and `TimeFormat` of `--time-format`. MillstreamError (`invalid`) if it is none."""
+    from millstream.protocol.values.mapping import split_format
+
+    try:
+        return split_format(text)
+    except ValueError as error:
+        raise MillstreamError("invalid", str(error)) from None
+
+
 @dataclass(slots=True)
 class Read:
     """What one piece of input gave: rows, the line of each, and lines that could not be read with the reason."""
@@ -40,12 +53,21 @@ class Read:
     refused: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def bring_times(self, column_map: ColumnMap | None) -> None:
+        """Read the times in the formats of a map; rows that have another are refused."""
+        bad = column_map.bring_times(self.rows) if column_map is not None and column_map.formats else {}
+        if bad:
+            self.refused += [(self.lines[i], reason) for i, reason in sorted(bad.items())]
+            self.rows = [row for i, row in enumerate(self.rows) if i not in bad]
+            self.lines = [line for i, line in enumerate(self.lines) if i not in bad]
+
 
 class CsvInput:
-    """CSV with a header. Columns are found by name; others are left out, with one note."""
+    """CSV with a header. Columns are found by name, or as `column_map` says; others are left out, with one note."""
 
-    def __init__(self, columns: list[Column]) -> None:
+    def __init__(self, columns: list[Column], column_map: ColumnMap | None = None) -> None:
         self._columns = {column.name: column for column in columns}
+        self._map = column_map
         self._rest = b""
         self._line = 1
         self._started = False
@@ -69,6 +91,7 @@ class CsvInput:
             self._line += buffer.count(b"\n", record.start, record.end)
             at = record.end
         self._rest = buffer[at:]
+        read.bring_times(self._map)
         return read
 
     def _take(self, record: CsvRecord, read: Read) -> None:
@@ -92,14 +115,24 @@ class CsvInput:
 
     def _begin(self, header: list[str], read: Read) -> None:
         self._header = header
-        known = [(i, name) for i, name in enumerate(header) if name in self._columns]
+        known = self._known(header)
         if not known:
             wanted = ", ".join(self._columns)
             raise MillstreamError("data", f"the header names no column of the stream: {', '.join(header)}", f"its columns are {wanted}")
-        if len(known) < len(header):
-            left_out = [name for name in header if name not in self._columns]
+        if len({place for place, _ in known}) < len(header):
+            places = {place for place, _ in known}
+            left_out = [name for place, name in enumerate(header) if place not in places]
             read.notes.append(f"columns that the stream does not have are left out: {', '.join(left_out)}")
         self._converters = [(i, name, converter(self._columns[name])) for i, name in known]
+
+    def _known(self, header: list[str]) -> list[tuple[int, str]]:
+        """Return place and name of each column of the stream that the file has."""
+        if self._map is None:
+            return [(place, name) for place, name in enumerate(header) if name in self._columns]
+        try:
+            return [(place, name) for name, place in self._map.places(header).items()]
+        except ValueError as error:
+            raise MillstreamError("data", str(error)) from None
 
 
 def converter(column: Column) -> Callable[[str], Any]:
@@ -145,7 +178,8 @@ class JsonLinesInput:
     Numbers keep all their digits where the column is a DECIMAL.
     """
 
-    def __init__(self, columns: list[Column]) -> None:
+    def __init__(self, columns: list[Column], column_map: ColumnMap | None = None) -> None:
+        self._map = column_map
         self._known = {column.name for column in columns}
         self._left_out: set[str] = set()
         self._doubles = {column.name for column in columns if column.type.name == "DOUBLE"}
@@ -166,9 +200,12 @@ class JsonLinesInput:
             except ValueError as error:
                 read.refused.append((self._line, f"is not a JSON object: {error}"))
                 continue
+            if self._map is not None:
+                row = self._map.row(row)
             self._leave_out(row, read)
             read.rows.append(row)
             read.lines.append(self._line)
+        read.bring_times(self._map)
         return read
 
     def _leave_out(self, row: dict[str, Any], read: Read) -> None:

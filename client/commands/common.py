@@ -70,6 +70,15 @@ format_option = click.option(
 )
 
 
+time_format_option = click.option(
+    "--time-format",
+    "time_formats",
+    metavar="[COLUMN=]FORMAT",
+    multiple=True,
+    help="How the file writes times: '%d.%m.%Y %H:%M:%S', or s, ms, us, ns for numbers. Without COLUMN: in all TIMESTAMP columns.",
+)
+
+
 def chosen_format(format: str | None) -> str:
     """Return the format to use when perhaps none was given."""
     return format or ("table" if sys.stdout.isatty() else "csv")
@@ -110,6 +119,11 @@ def show_table(table: pa.Table, format: str | None) -> None:
     renderer.finish()
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 row`, `276,488 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def in_force(table: pa.Table) -> pa.Table:
     """Return the rows of SHOW POLICIES that are in force; all of them if it does not say."""
     marks = [name for name in table.column_names if name in ("in_force", "in_use", "current", "active")]
@@ -128,7 +142,7 @@ def show_answer(answer: Answer, format: str | None) -> None:
         courtesy(notice)
 
 
-def follow(client: Client, answer: Answer) -> BlockingSubscription:
+def subscribed(client: Client, answer: Answer) -> BlockingSubscription:
     """Subscribe to the query that a SELECT has just started, from its first result."""
     assert answer.query is not None
     return client.subscribe(answer.query.name, from_start=True)
