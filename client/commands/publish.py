@@ -13,6 +13,7 @@ import click
 from millstream.client.commands.common import connection_options, courtesy, warn
 from millstream.client.errors import MillstreamError
 from millstream.client.queries import name_of, quoted
+from millstream.protocol.values.names import ColumnNames, left_out_note
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingPublisher, Client
@@ -140,8 +141,16 @@ def _send_text(publisher: BlockingPublisher, format: str, source: IO[bytes], acc
 
 
 def _send_batches(publisher: BlockingPublisher, batches: Iterator[Any], account: Account) -> None:
+    """Send the columns that the stream has, by its names for them; others are left out with one note, as from text."""
+    from millstream.client.inputs import matched
+
+    columns, noted = ColumnNames([column.name for column in publisher.columns]), False
     for batch in batches:
-        publisher.send(batch)
+        places, extra = matched(columns, batch.schema.names, "the file")
+        if extra and not noted:
+            noted = True
+            warn(left_out_note(extra))
+        publisher.send(batch.select(list(places.values())).rename_columns(list(places)))
         account.settle(publisher.flush())
 
 

@@ -26,6 +26,7 @@ from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
 from millstream.engine.ingest.checks import Coerced, Converted, Definition, LineOf, RawOf, Reasons, RowChecks, is_needed
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.ingest.quick import PlainColumns, QuickRows, is_plain
+from millstream.protocol.values.names import ColumnNames
 
 MISSING = object()
 COERCERS_KEPT_MAX = 1_024
@@ -60,8 +61,8 @@ _LISTS = {list}
 class Coercer:
     """Brings rows into the form of one stream or table.
 
-    Columns are matched by name: exactly, else by the one name that differs only in case. A missing one is NULL. A row with one that
-    the schema does not have is a bad row, or with `ignore_extra` the column is named in `Coerced.ignored`.
+    Columns are matched by name (protocol/values/names.py). A missing one is NULL. A row with one that the schema does not have is a bad
+    row, or with `ignore_extra` the column is named in `Coerced.ignored`.
     """
 
     def __init__(self, definition: Definition, *, ignore_extra: bool = False) -> None:
@@ -71,39 +72,25 @@ class Coercer:
         self._time = definition.time if isinstance(definition, StreamDefinition) else TimeRule()
         self._time_position = time_position(definition) if isinstance(definition, StreamDefinition) else None
         self._names = self.schema.names
-        self._known = frozenset(self._names)
+        self._columns = ColumnNames(self._names)
         self._plan: _ArrowPlan | None = None
-        self._folded: dict[str, list[str]] = {}
         self._checks = RowChecks(definition)
         self._quick = QuickRows(self.schema, self._time_position, self._time.unit)
         self._rules = [[self._rules_for(i, bare) for i in range(len(self._names))] for bare in (False, True)]
-        for name in self._names:
-            self._folded.setdefault(name.lower(), []).append(name)
 
     def field_for(self, name: str) -> str | None:
-        """Return the column that an input's name means: exactly that name, else the one that differs only in case."""
-        if name in self._known:
-            return name
-        candidates = self._folded.get(name.lower(), [])
-        return candidates[0] if len(candidates) == 1 else None
+        """Return the column that an input's name means."""
+        return self._columns.meant_by(name)
 
     def match(self, names: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
         """Return where each column stands among the input's names, and the names that mean no column.
 
         TypeProblem when a column is named twice.
         """
-        places: dict[str, int] = {}
-        extra: list[str] = []
-        exact = frozenset(names)
-        for place, name in enumerate(names):
-            column = self.field_for(name)
-            if column is None or (column != name and column in exact):
-                extra.append(name)
-            elif column in places:
-                raise TypeProblem(f"column {column} stands twice")
-            else:
-                places[column] = place
-        return places, tuple(extra)
+        try:
+            return self._columns.match(names)
+        except ValueError as problem:
+            raise TypeProblem(str(problem)) from None
 
     def rules_of(self, position: int) -> Rules:
         """Return what applies to a column: the zone to all local times, a UNIT to the event time if that is a TIMESTAMP."""
@@ -204,7 +191,7 @@ class Coercer:
         if index in reasons.by_row:
             return {}
         if isinstance(row, Mapping):
-            return row if row.keys() <= self._known else self._renamed(index, row, reasons, ignored)
+            return row if row.keys() <= self._columns.known else self._renamed(index, row, reasons, ignored)
         if not isinstance(row, list | tuple):
             reasons.add(index, f"a row is a list or a map, not {type(row).__name__}")
         elif len(row) != len(self._names):
