@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.arrays import distinct
+from millstream.engine.data.arrivals import latest_arrivals
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import null_column, with_nulls
 from millstream.engine.data.schema import Schema
@@ -65,6 +66,7 @@ class AsofJoin(Operator):
         self._right_reached = max(self._right_reached, right_track.end)
         self._forget()
         train = self._answered(inputs[LEFT], track, parts)
+        train.arrival = latest_arrivals([t.arrival for t in inputs])
         train.ended = all(t.ended for t in inputs)
         train.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
         train.flush = any(t.flush for t in inputs) and self._watermark.all_idle
@@ -151,7 +153,7 @@ class AsofJoin(Operator):
                 continue
             column = self._versions.columns[i].take(np.where(known, matched, int(matched.max())))
             columns.append(column if known.all() else with_nulls(column, known))
-        return BufferedRows([*rows.columns, *columns], rows.time, rows.seq, rows.arrival, rows.ordinal)
+        return BufferedRows([*rows.columns, *columns], rows.time, rows.seq, rows.ordinal)
 
     def _answered(self, train: Train, track: WatermarkTrack, parts: list[tuple[BufferedRows, Int64Array]]) -> Train:
         if not parts:

@@ -8,76 +8,46 @@ many and rows few). Rows that W has passed are dropped when half of a run has ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.buffered import BoolArray, BufferedRows, concat_rows
+from millstream.engine.data.column import Column
 from millstream.engine.data.train import Int64Array
-
-BoolArray = npt.NDArray[np.bool_]
 
 DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
 RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
 CANDIDATES_MAX = 1 << 20  # pairs looked at in one go, so that a key that pairs with everything does not fill memory
-ROW_BYTES = 41  # of a row beside its columns: id, seq, time, arrival, ordinal, and whether it is matched
+ROW_BYTES = 33  # of a row beside its columns: id, seq, time, ordinal, and whether it is matched
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
-class RowStore:
-    """Rows side by side: columns, seq, event time, arrival, ordinal on their edge, key id, and whether they have found a partner."""
+class RowStore(BufferedRows):
+    """Rows side by side, with the key id of each and whether it has found a partner."""
 
-    __slots__ = ("arrival", "columns", "ids", "matched", "ordinal", "seq", "time")
+    __slots__ = ("ids", "matched")
 
     def __init__(
         self,
         columns: Sequence[Column],
-        ids: Int64Array,
-        seq: Int64Array,
         time: Int64Array,
-        arrival: Int64Array,
+        seq: Int64Array,
         ordinal: Int64Array,
+        ids: Int64Array,
         matched: BoolArray,
     ) -> None:
-        self.columns = list(columns)
-        self.ids = ids
-        self.seq = seq
-        self.time = time
-        self.arrival = arrival
-        self.ordinal = ordinal
-        self.matched = matched
+        super().__init__(columns, time, seq, ordinal)
+        self.ids, self.matched = ids, matched
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.ids)
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """As the base."""
+        return (*super().arrays, self.ids, self.matched)
 
     def row_bytes(self) -> int:
         """Return the bytes of a row's columns on average."""
         return sum(c.nbytes() for c in self.columns) // max(1, len(self))
-
-    def kept(self, mask: BoolArray) -> RowStore:
-        """Return the rows where the mask is true."""
-        return RowStore(
-            [c.filter(mask) for c in self.columns],
-            self.ids[mask],
-            self.seq[mask],
-            self.time[mask],
-            self.arrival[mask],
-            self.ordinal[mask],
-            self.matched[mask],
-        )
-
-
-def concat_stores(stores: Sequence[RowStore]) -> RowStore:
-    """Return the rows of all stores, one after another."""
-    return RowStore(
-        [concat_columns([s.columns[i] for s in stores]) for i in range(len(stores[0].columns))],
-        np.concatenate([s.ids for s in stores]),
-        np.concatenate([s.seq for s in stores]),
-        np.concatenate([s.time for s in stores]),
-        np.concatenate([s.arrival for s in stores]),
-        np.concatenate([s.ordinal for s in stores]),
-        np.concatenate([s.matched for s in stores]),
-    )
 
 
 class Run:
@@ -172,7 +142,7 @@ class SideState:
         """Merge runs of like size; drop rows of a time before `bound` (None: nothing ever expires) where at least half of a run is."""
         while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
             last, before = self.runs.pop(), self.runs.pop()
-            merged = self._alive(concat_stores([before.rows, last.rows]), bound)
+            merged = self._alive(concat_rows(before.rows, last.rows), bound)
             if len(merged):
                 self.runs.append(Run(merged, id_count))
         if bound is None or not any(r.time_min < bound for r in self.runs):

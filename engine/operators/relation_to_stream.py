@@ -21,8 +21,8 @@ from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import OrderColumn, RelationToStreamRecipe
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.top import order_keys
 from millstream.engine.windows.early import moments_after
 
 FINAL = "f"

@@ -17,8 +17,8 @@ from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, OrderColumn
 from millstream.engine.operators.changes import Changes, canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.top import order_keys
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 
@@ -85,7 +85,7 @@ class RetractingAggregate(Operator):
         return [*keys, *aggregate_ranges(self._recipe.aggregates, ranges)]
 
     def _changes(self, train: Train, old: BufferedRows, new: BufferedRows) -> Train:
-        every = concat_rows(concat_rows(old, new), self._rows)
+        every = concat_rows(old, new, self._rows)
         groups = self._groups(every)
         parts = np.split(groups, [len(old), len(old) + len(new)])
         touched = distinct(parts[1])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.arrays import distinct
+from millstream.engine.data.arrivals import NO_ARRIVALS
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.keys import NoKeys, key_encoder
@@ -271,6 +272,6 @@ def as_train(rows: BufferedRows, schema: Schema) -> Train:
         hi=hi,
         seq=Numbers(count, array=rows.seq),
         time=Numbers(count, array=rows.time),
-        arrival=Numbers(count, array=rows.arrival),
+        arrival=NO_ARRIVALS,
         track=constant_track(lo, hi, TIME_MIN),
     )

@@ -17,7 +17,7 @@ from millstream.engine.data.column import Column, Mask, concat_columns
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
+from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, Operator
@@ -374,7 +374,7 @@ class WindowAggregate(Operator):
 
     def _train_of(self, train: Train, track: WatermarkTrack, answers: list[WindowAnswer]) -> Train:
         if not answers:
-            empty = empty_train(self.schemas[0], train.lo, train.hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+            empty = empty_train(self.schemas[0], train.lo, train.hi, track, arrival=train.arrival, ended=train.ended)
             empty.idle, empty.flush, empty.notes = train.idle, train.flush, train.notes
             return empty
         columns = [*answers[0].keys, *answers[0].aggregates]
@@ -383,8 +383,6 @@ class WindowAggregate(Operator):
         sizes = [len(a.ids) for a in answers]
         ends = [self._assigner.end(a.window) for a in answers]
         seqs = for_each_row([a.seq for a in answers], sizes)
-        arrived = train.rows == 0 or train.arrival.is_constant
-        arrival = Numbers(seqs.rows, start=train.arrival.start) if arrived else Numbers(seqs.rows, array=train.arrivals_at(seqs.array()))
         return Train(
             self.schemas[0],
             [*columns, timestamps([self._assigner.start(a.window) for a in answers], sizes), timestamps(ends, sizes)],
@@ -393,7 +391,7 @@ class WindowAggregate(Operator):
             hi=train.hi,
             seq=seqs,
             time=for_each_row([end - 1 for end in ends], sizes),
-            arrival=arrival,
+            arrival=train.arrival,
             track=track,
             ended=train.ended,
             idle=train.idle,

@@ -19,7 +19,7 @@ from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.recipes import WindowKind, WindowRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.intake import Intake, IntakeResult, joined_rows
+from millstream.engine.operators.intake import Intake, IntakeResult
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.sliding_events import RankClock, TimeClock
 from millstream.engine.windows.assigners import assigner_for
@@ -105,7 +105,7 @@ class RowQueue:
         self._rows += len(rows)
         self._small.append(rows.copied())
         if sum(len(r) for r in self._small) >= CHUNK_ROWS or len(self._small) >= CHUNK_ROWS // 16:
-            self._chunks.append(joined_rows(self._small))
+            self._chunks.append(concat_rows(*self._small))
             self._small = []
 
     def pop(self, upto_us: int) -> BufferedRows:
@@ -118,7 +118,7 @@ class RowQueue:
             taken.append(self._cut(small, upto_us))
             self._small = list(small)
         self._rows -= sum(len(t) for t in taken)
-        return joined_rows(taken) if taken else self._nothing
+        return concat_rows(self._nothing, *taken)
 
     def _cut(self, chunks: deque[BufferedRows], upto_us: int) -> BufferedRows:
         first = chunks.popleft()
@@ -197,9 +197,9 @@ class RowWindowLog(Operator):
         self._clock = RankClock(recipe.window, inputs)
         self._intake = Intake(inputs)
         self._nothing = no_rows(inputs)
-        self._stored = StoredColumns(inputs, range(len(inputs)), 5)
-        # Per partition: rank, event time, seq, arrival, ordinal, and the columns of each row inside the window.
-        self._inside = Vectors([np.int64] * 5 + self._stored.dtypes)
+        self._stored = StoredColumns(inputs, range(len(inputs)), 4)
+        # Per partition: rank, event time, seq, ordinal, and the columns of each row inside the window.
+        self._inside = Vectors([np.int64] * 4 + self._stored.dtypes)
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Let rows in, and out those that they push out, in event-time order, as W passes."""
@@ -217,13 +217,13 @@ class RowWindowLog(Operator):
         ranks = self._clock.clocks(ready, partition)
         order = np.argsort(partition, kind="stable")
         self._inside.reserve_ids(self._clock.partitions)
-        values = [ranks, ready.time, ready.seq, ready.arrival, ready.ordinal, *self._stored.stored(ready.columns, len(ready))]
+        values = [ranks, ready.time, ready.seq, ready.ordinal, *self._stored.stored(ready.columns, len(ready))]
         self._inside.append(partition[order], [v[order] for v in values])
         pushed_by = np.flatnonzero(ranks > self._clock.width)
         owner = partition[pushed_by]
         at = self._inside.above(owner, ranks[pushed_by] - self._clock.width - 1)
         columns = self._inside.columns
-        gone = BufferedRows(self._stored.gathered(self._inside, at), *(columns[i][at] for i in range(1, 5)))
+        gone = BufferedRows(self._stored.gathered(self._inside, at), *(columns[i][at] for i in range(1, 4)))
         in_order = np.sort(owner)
         starts = run_starts(in_order)
         self._inside.drop_front(in_order[starts], run_sizes(starts, len(in_order)))

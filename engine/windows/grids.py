@@ -136,7 +136,7 @@ class PaneTable:
 
     def nbytes(self) -> int:
         """Return the bytes of all grids."""
-        return sum([array_bytes(g.array) for g in self.grids])
+        return sum([array_bytes(g.array) if g.array.dtype.hasobject else g.array.nbytes for g in self.grids])
 
 
 class WindowSlots(list[int]):

@@ -231,14 +231,18 @@ class PaneStates:
         part = self._part
         part.kind.fold(self._grid.flat[batch.lo : batch.hi], batch.rows_of(part.position, part.filter, takes_nulls=part.takes_nulls))
 
-    def folder(self, lo: int, hi: int) -> tuple[int, Fold] | None:
-        """Return a column and what folds its values into cells lo to hi, to which `update` comes down where no row is left out.
-
-        None where it never comes down to that. Good until the table grows.
-        """
+    @property
+    def column(self) -> int | None:
+        """The column of whose values alone `update` makes states where no row is left out; None where it never comes down to that."""
         part = self._part
-        fold = None if part.filter is not None or part.takes_nulls else part.kind.folder(self._grid.flat[lo:hi])
-        return None if fold is None or part.position is None else (part.position, fold)
+        is_plain = part.filter is None and not part.takes_nulls and part.kind.folder(self._grid.flat[:0]) is not None
+        return part.position if is_plain else None
+
+    def folder(self, lo: int, hi: int) -> Fold:
+        """Return what folds values of `column` into cells lo to hi. Good until the table grows."""
+        fold = self._part.kind.folder(self._grid.flat[lo:hi])
+        assert fold is not None
+        return fold
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Any:
         """Return the states of groups over panes in order of time."""
@@ -326,10 +330,14 @@ class UpperHalves(PaneStates):
         rows = batch.rows_of(self._part.position, self._part.filter)
         self._fold(batch.lo, batch.hi, rows.cells, rows.argument.values)
 
-    def folder(self, lo: int, hi: int) -> tuple[int, Fold] | None:
+    @property
+    def column(self) -> int | None:
         """As the base."""
-        assert self._part.position is not None
-        return None if self._part.filter is not None else (self._part.position, partial(self._fold, lo, hi))
+        return self._part.position if self._part.filter is None else None
+
+    def folder(self, lo: int, hi: int) -> Fold:
+        """As the base."""
+        return partial(self._fold, lo, hi)
 
     def _fold(self, lo: int, hi: int, cells: Int64Array, values: npt.NDArray[Any]) -> None:
         if self._halves is None:
