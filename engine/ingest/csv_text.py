@@ -130,6 +130,9 @@ class CsvParser:
         except pa.ArrowInvalid:
             column, failed = from_bytes(raw, TEXT, Rules())
             texts = column.values
+        if self.coercer.has_format(position):
+            column, odd = self.coercer.in_format(texts, position)
+            return column, {**odd, **failed}
         rules = self.coercer.rules_of(position)
         if type_.kind is Kind.TIMESTAMP and rules.unit is not None:
             return _in_units(texts, rules.unit, rules, failed)
