@@ -95,8 +95,6 @@ class DefinitionParser(TypeParser, SelectParser):
 
     def create(self) -> Statement:
         """Read a CREATE statement after the word CREATE."""
-        if self.sees("OR", "REPLACE"):
-            raise self._refused("CREATE OR REPLACE", "DROP it first, or use IF NOT EXISTS")
         kind = self.choice(_KINDS, "after CREATE")
         exists_ok = self.takes("IF", "NOT", "EXISTS")
         if kind == "STREAM":

@@ -123,6 +123,8 @@ class Top(OrderedRows):
     The last of the partition columns is the window's end; without any, the end of the stream is.
     """
 
+    state_name = "top"
+
     def __init__(self, recipe: TopRecipe, inputs: Schema) -> None:
         super().__init__(recipe.schema, inputs, recipe.order)
         self._recipe = recipe
@@ -182,6 +184,8 @@ class Rank(OrderedRows):
 
     A window's partitions leave by the arrival of their first row, a partition's rows in the order asked for.
     """
+
+    state_name = "rank"
 
     def __init__(self, recipe: RankRecipe, inputs: Schema) -> None:
         super().__init__(recipe.schema, inputs, recipe.order)

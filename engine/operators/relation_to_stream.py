@@ -32,6 +32,7 @@ FINAL_WAITING_MIN = 4096  # changes that are kept before they are applied togeth
 class RelationToStream(Operator):
     """Keeps the changes of instants that are not over, and the relation itself."""
 
+    state_name = "relation_to_stream"
     state_fields: tuple[str, ...] = ("_waiting", "_relation", "_watermark", "_newest", "_applied", "_ordinal")
 
     def __init__(self, recipe: RelationToStreamRecipe, inputs: Schema) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.errors import EngineError, TypeProblem, UnknownName
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Literal
 from millstream.engine.expressions.values import format_value, parse_value
 from millstream.engine.ingest.checks import Reasons, finish, unit_needed
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import InsertValues
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.rules.constant_folding import fold

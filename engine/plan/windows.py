@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from millstream.engine.data.calendar import US_PER_DAY
 from millstream.engine.data.errors import InvalidDefinition, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT, TIMESTAMP
 from millstream.engine.expressions import build
@@ -20,7 +21,6 @@ from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import text_constant
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.language.column_types import checked_zone
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.recipes import WindowKind, WindowSpec
 from millstream.engine.language.statements import Place, WindowClause
 from millstream.engine.plan.catalog import TimeOffset

@@ -42,6 +42,9 @@ def test_from_a_stream_to_results_on_the_command_line(
         )
         assert (await command("query", "drop", "all"))[0] == 0
         assert await command("tail", "all") == (1, "", "error: there is no query all\n")
+        code, _, err = await command("tail", "s")
+        assert code == 1
+        assert err.startswith("error: s is a stream or table, and readers follow queries; CREATE QUERY all_rows AS SELECT * FROM s")
 
     run(test)
 

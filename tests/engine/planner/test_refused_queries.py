@@ -126,6 +126,12 @@ CASES = [
         (1, 1),
     ),
     ("SELECT ts AT TIME ZONE 'UTC' FROM s", Unsupported, "AT TIME ZONE", (1, 8)),
+    ("SELECT v FROM s WHERE v > 1 AND", SyntaxProblem, "an expression is missing after 'AND'", (1, 29)),
+    ("SELECT k FROM s WHERE v > 1 [RANGE 5 SECONDS]", Unsupported, r"a window .* in an expression.*before WHERE: FROM s \[RANGE", (1, 29)),
+    ("SELECT LAG(v) FROM s", UnknownName, r"no function LAG without OVER.*write LAG\(…\) OVER", (1, 8)),
+    ("SELECT CONT(*) FROM s", UnknownName, "no function CONT .*did you mean COUNT", (1, 8)),
+    ("SELECT k FROM s WHERE k IN (ARRAY[1, 2])", Unsupported, r"a list in an expression is not supported.*x IN \(1, 2\)", (1, 35)),
+    ("SELECT k << 2 FROM s", Unsupported, "<< is not supported.*power of two", (1, 8)),
 ]
 
 
