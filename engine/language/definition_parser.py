@@ -216,7 +216,7 @@ class DefinitionParser(TypeParser, SelectParser):
         unit, rounded, zone = None, False, None
         if self.takes("UNIT"):
             unit = self.choice(("S", "MS", "US", "NS"), "after UNIT").lower()
-            rounded = self.takes("ROUND")
+        rounded = self.takes("ROUND")
         if self.takes("ZONE"):
             zone = self.string("a time zone such as 'Europe/Rome'")
         self._time_column(clauses, name)

@@ -292,10 +292,11 @@ class LagRecipe(Recipe):
 @state_record("relation_to_stream_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class RelationToStreamRecipe(Recipe):
-    """ISTREAM, DSTREAM, RSTREAM of CQL over a change log whose column `change` says '+' or '-'. Output: the other columns.
+    """ISTREAM, DSTREAM, RSTREAM of CQL, or EMIT FINAL, over a change log whose column `change` says '+' or '-'. Output: the others.
 
     The changes of one instant (equal event time; for ROWS one row's seq) are taken together, those that cancel drop out. 'i' gives the
-    rows that came, 'd' those that went, 'r' the whole relation after each instant, or with `every_us` at its multiples from the epoch.
+    rows that came, 'd' those that went, 'r' the whole relation after each instant, or with `every_us` at its multiples from the epoch;
+    'f' the relation once, at the end of the stream.
     """
 
     stream: str

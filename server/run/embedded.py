@@ -256,7 +256,7 @@ class _Run:
 
     def _take_rows(self, events: list[RowArrives]) -> None:
         intake = self.host.intake(events[0].name)
-        taken = intake.take_rows([e.row for e in events])
+        taken = intake.take_rows([e.row for e in events], bare_instants=False)
         self._came(intake.name, len(events), taken.rejected)
         if taken.rejected:
             reasons = "; ".join(f"line {events[i].line}: {reason}" for i, reason in taken.rejections[:REASONS_SHOWN_MAX])
