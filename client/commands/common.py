@@ -69,6 +69,15 @@ format_option = click.option(
 )
 
 
+time_format_option = click.option(
+    "--time-format",
+    "time_formats",
+    metavar="[COLUMN=]FORMAT",
+    multiple=True,
+    help="How the file writes times: '%d.%m.%Y %H:%M:%S', or s, ms, us, ns for numbers. Without COLUMN: in all TIMESTAMP columns.",
+)
+
+
 def chosen_format(format: str | None) -> str:
     """Return the format to use when perhaps none was given."""
     return format or ("table" if sys.stdout.isatty() else "csv")
@@ -107,6 +116,11 @@ def show_table(table: pa.Table, format: str | None) -> None:
     for batch in table.to_batches():
         renderer.batch(batch)
     renderer.finish()
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 row`, `276,488 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def in_force(table: pa.Table) -> pa.Table:

@@ -130,8 +130,6 @@ class FromParser(WindowParser):
         words.asof = self.takes("ASOF") or words.asof
         if self.takes("JOIN"):
             return words
-        if self.sees("NATURAL"):
-            raise self._refused("NATURAL JOIN", "write JOIN … ON … with a time bound")
         if words.asof or (sided and not self.sees_symbol(TokenType.L_PAREN)):
             self.unexpected(["JOIN"])
         self.retreat(start)
@@ -179,10 +177,6 @@ class FromParser(WindowParser):
         self.expect("AS", "OF", where="after SYSTEM_TIME")
         return self.expression_of("the time of the left row")
 
-    def _refused(self, clause: str, hint: str) -> Unsupported:
-        token = self.current
-        return Unsupported(f"{clause} is not supported", hint=hint, line=token.line, column=token.col, token=token.text)
-
 
 _STREAMS = {"ISTREAM": "i", "DSTREAM": "d", "RSTREAM": "r"}
 
@@ -215,8 +209,6 @@ class SelectParser(FromParser):
     def _common_tables(self) -> tuple[CommonTable, ...]:
         if not self.takes_symbol(TokenType.WITH):
             return ()
-        if self.sees("RECURSIVE"):
-            raise self._refused("WITH RECURSIVE", "only plain common table expressions are known")
         return self.listed(self._common_table)
 
     def _common_table(self) -> CommonTable:
@@ -264,12 +256,8 @@ class SelectParser(FromParser):
         place = self.place()
         branches = [self._branch()]
         while self.takes("UNION"):
-            if not self.takes("ALL"):
-                raise self._refused("UNION without ALL", "write UNION ALL, and SELECT DISTINCT where duplicates must go")
+            self.expect("ALL", where="after UNION")
             branches.append(self._branch())
-        for word in ("EXCEPT", "INTERSECT"):
-            if self.sees(word):
-                raise self._refused(word, "only UNION ALL is known")
         if len(branches) > 1:
             return UnionBody(tuple(branches), place)
         only = branches[0]
@@ -302,9 +290,6 @@ class SelectParser(FromParser):
     def _group_by(self) -> tuple[exp.Expr, ...]:
         if not self.takes_phrase("GROUP", "BY"):
             return ()
-        for word in ("ROLLUP", "CUBE", "GROUPING"):
-            if self.sees(word):
-                raise self._refused(f"GROUP BY {word}", "list the keys, and use several queries for several groupings")
         return self.listed(lambda: self.expression_of("a grouping key"))
 
     def _item_of_select(self) -> SelectItem | Star:
@@ -341,8 +326,6 @@ class SelectParser(FromParser):
             elif self.sees("WITH"):
                 self.advance()
                 tail.options += self.options()
-            elif self.sees("OFFSET") or self.sees("FETCH"):
-                raise self._refused(self.current.text.upper(), "write ORDER BY … LIMIT k")
             else:
                 return tail
 

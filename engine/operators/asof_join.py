@@ -32,6 +32,7 @@ class AsofJoin(Operator):
     """For each left row the latest right row of its key at or before its time."""
 
     calls_late = True
+    state_name = "asof_join"
     state_fields: tuple[str, ...] = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")
 
     def __init__(self, recipe: AsofJoinRecipe, inputs: Sequence[Schema]) -> None:

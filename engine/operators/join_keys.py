@@ -14,6 +14,7 @@ from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import BIGINT, DOUBLE, DataType, Kind, decimal
 from millstream.engine.language.recipes import JoinRecipe
 from millstream.engine.operators.join_state import NO_KEY
+from millstream.engine.state.forms import state_record
 
 
 class KeyColumns:
@@ -44,6 +45,7 @@ class KeyColumns:
         return ids
 
 
+@state_record("join_keys", 1, ("_positions", "_null_safe", "_types", "_encoder", "_holders"))
 class JoinKeys:
     """Encodes both sides' key columns, counts the rows that hold each id, and frees ids that no row holds."""
 

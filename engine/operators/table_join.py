@@ -15,10 +15,12 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.join_keys import KeyColumns
 from millstream.engine.operators.outputs import progress
 from millstream.engine.operators.row_operators import context_of, report_errors
+from millstream.engine.state.forms import state_record
 
 FOR_EVER = np.iinfo(np.int64).max
 
 
+@state_record("table_versions", 1, ("_schema", "_key", "columns", "begins", "ends", "changed"))
 class TableVersions:
     """All versions that some arrival number at or above the last `forget` may still see."""
 
@@ -77,6 +79,7 @@ STREAM, TABLE = 0, 1
 class TableJoin(Operator):
     """Port 0 is the stream, port 1 the table's change log. The answer's W, and its end, are the stream's."""
 
+    state_name = "table_join"
     state_fields: tuple[str, ...] = ("_table", "_ended")
 
     def __init__(self, recipe: TableJoinRecipe, inputs: Sequence[Schema]) -> None:

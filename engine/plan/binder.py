@@ -152,8 +152,11 @@ class _Binder:
         options = query_options(query.options, overrides, node, settled_emit, self.catalog)
         return LogicalQuery(node, settled_emit, options)
 
-    def nested(self, query: Query, environment: Environment) -> Node:
-        """Bind a derived table or common table: EMIT, options and ISTREAM belong to the outermost query."""
+    def nested(self, query: Query, environment: Environment, emit: EmitSpec | None = None) -> Node:
+        """Bind a derived table or common table: EMIT, options and ISTREAM belong to the outermost query.
+
+        `emit` is the outermost query's, where nothing between them decides when answers leave.
+        """
         self.nested_queries += 1
         if self.nested_queries > NESTED_QUERIES_MAX:
             raise Unsupported(
@@ -169,7 +172,7 @@ class _Binder:
             raise Unsupported(
                 "ISTREAM, DSTREAM and RSTREAM cannot stand inside another query", line=query.place.line, column=query.place.column
             )
-        return self._bind(query, environment, EmitSpec() if self.finite else None)
+        return self._bind(query, environment, emit if emit is not None or not self.finite else EmitSpec())
 
     def _bind(self, query: Query, environment: Environment, emit: EmitSpec | None) -> Node:
         spend(QUERY_STEPS)

@@ -271,7 +271,7 @@ class Lag(Unary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelationToStream(Unary):
-    """ISTREAM ('i'), DSTREAM ('d') or RSTREAM ('r', every `every_us` when given) of the input taken as a relation that changes."""
+    """ISTREAM ('i'), DSTREAM ('d'), RSTREAM ('r', every `every_us` if given) or EMIT FINAL ('f') of an input that changes."""
 
     stream: str
     every_us: int | None = None

@@ -282,7 +282,7 @@ class _Lowering:
     def _relation_to_stream(self, node: RelationToStream) -> InputRef:
         change = next(i for i, a in enumerate(node.input.attributes) if a.role.value == "op")
         recipe = RelationToStreamRecipe(node.schema, node.stream, change, node.every_us)
-        self._instants = True
+        self._instants = node.stream != "f"
         return self._made(recipe, node, self.lower(node.input))
 
     # -- joins ----------------------------------------------------------------------------------------------------------------

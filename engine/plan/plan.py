@@ -16,11 +16,11 @@ from typing import Any
 
 from millstream.engine.data.effort import bounded_effort, spend
 from millstream.engine.data.errors import UnknownName, Unsupported
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.ir import Expression, depth_of
 from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.limits import KEYS_MAX, PLAN_DEPTH_MAX, PLAN_NODES_MAX, WORK_MAX
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.recipes import DistinctRecipe
 from millstream.engine.language.statements import Option, Query, SelectStatement

@@ -53,7 +53,10 @@ def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
     root = query.root
     emit: EmitSpec | None = None
     stream: str | None = None
-    if isinstance(root, RelationToStream):
+    if isinstance(root, RelationToStream) and root.stream == "f":
+        emit, root = query.emit, root.input
+        plan["emit"] = emit_text(emit)
+    elif isinstance(root, RelationToStream):
         plan["stream"] = stream = root.stream
         if root.every_us is not None:
             plan["every"] = duration_text(root.every_us)

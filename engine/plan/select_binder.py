@@ -67,10 +67,11 @@ class SelectBinder:
 
     def bind(self) -> Node:
         """Return the plan; its attributes are the answer's columns, perhaps followed by the kind of a change."""
-        source = FromBinder(self.environment, self.bind_query).bind(self.body.source, self.body.where)
+        grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
+        below = None if grouped or self.emit is None or self.emit.kind is EmitKind.CHANGES else self.emit
+        source = FromBinder(self.environment, self.bind_query, below).bind(self.body.source, self.body.where)
         if isinstance(source.node, Window) and source.node.spec.kind not in PER_WINDOW:
             self.moving = source.node.spec, source.node.input.attributes
-        grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
         if grouped:
             return self._grouped(source)
         if self.body.distinct and isinstance(source.node, Window) and source.node.spec.kind is not WindowKind.SESSION:

@@ -40,7 +40,6 @@ class LeftBehind(BaseException):
 class UserRanking:
     """Asks the user's `rank` for one unit after the other. Slow beside the built-in ones, which rank all units at once."""
 
-    oldest_first = False
     moves_with_queue = True
 
     def __init__(self, ranking: UnitRanking, path: str, calls: UserCalls, moves_with_time: bool) -> None:
