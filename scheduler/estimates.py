@@ -18,7 +18,8 @@ Sums (Sharaf 2007, 3.1). E_x are the operators from x to the outputs. With child
 Joins (3.3.3). A join with window V has a selectivity per input port: a tuple of the left meets the tuples of the right that came
 within V. Before the first measurement, with the arrival rates known, port L lets through s_J V r_R tuples a tuple, r_R being the rate
 at which the right input brings tuples to the join (1/τ_R times the selectivities on the way); a measured one (out per in) already
-contains that and replaces it. `edge_factor` of an edge is the port's selectivity by the operator's own, and enters the sums above:
+contains that and replaces it, whole: where event time runs faster than the clock, as in a replay, the formula is wrong by millions.
+`edge_factor` of an edge is the port's selectivity by the operator's own, and enters the sums above:
 through edge e to join y an operator sees S_y f_e and c_y + (Cbar_y - c_y) f_e.
 
 Estimates are never zero.
@@ -27,7 +28,7 @@ Estimates are never zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -72,7 +73,8 @@ class CostLine:
 class OperatorMeans:
     """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen.
 
-    The sums `rows_in` to `products` add up until `due` tuples have come, at most a window, and then enter the means.
+    `prior`: the tuples that the first value weighs. The sums `rows_in` to `products` add up until `due` tuples have come, at most a
+    window, and then enter the means.
     """
 
     selectivity: float
@@ -81,6 +83,7 @@ class OperatorMeans:
     length_square: float = 1.0
     product: float = 0.0
     seen: int = 0
+    prior: int = PRIOR_TUPLES
     rows_in: int = 0
     rows_out: int = 0
     spent_ns: float = 0
@@ -211,10 +214,11 @@ class Estimates:
             mean = (left * ports[0] + right * ports[1]) / (left + right) if left + right > 0.0 else ports[0]
             one = self.measured[slot]
             assert one is not None
-            one.selectivity = self.selectivity[slot] = max(SELECTIVITY_MIN, mean)
-            for edge, port in zip(edges, ports, strict=True):
-                self._ports[edge].selectivity = port
-                self.edge_factor[edge] = port / self.selectivity.item(slot)
+            for means, value in ((one, mean), *((self._ports[edge], port) for edge, port in zip(edges, ports, strict=True))):
+                if not means.seen:
+                    means.selectivity, means.prior = max(SELECTIVITY_MIN, value), 0
+            self.selectivity[slot] = one.selectivity
+            self._publish_ports(slot)
             settled.append(slot)
         for slot in settled:
             del self._join_priors[slot]
@@ -231,14 +235,20 @@ class Estimates:
             return None
         return self.selectivity.item(producer) * sum(rate for rate in rates if rate is not None)
 
-    def record_port(self, edge: int, rows_in: int, rows_out: int) -> None:
-        """Take a measurement of one input port of a join in: a step that took tuples from it alone."""
-        one = self._ports.get(edge)
-        if one is None or not self.adapt:
+    def record_ports(self, slot: int, taken: Sequence[tuple[int, int]], rows_out: int) -> None:
+        """Take in what a step of a join took as (edge, rows) and let through: of several ports each has the part that is expected of it."""
+        ports = [(edge, one, rows) for edge, rows in taken if rows and (one := self._ports.get(edge)) is not None]
+        if not self.adapt:
             return
-        gain = max(-math.expm1(self._log_keep * rows_in), rows_in / (PRIOR_TUPLES + one.seen + rows_in) if one.seen < self.window else 0.0)
-        one.selectivity = max(SELECTIVITY_MIN, (1.0 - gain) * one.selectivity + gain * rows_out / rows_in)
-        one.seen += rows_in
+        expected = sum(one.selectivity * rows for _, one, rows in ports)
+        for edge, one, rows in ports:
+            found = one.selectivity * rows_out / expected
+            gain = max(-math.expm1(self._log_keep * rows), rows / (one.prior + one.seen + rows) if one.seen < self.window else 0.0)
+            one.selectivity = max(SELECTIVITY_MIN, (1.0 - gain) * one.selectivity + gain * found)
+            one.seen += rows
+            factor, known = one.selectivity / self.selectivity.item(slot), self.edge_factor.item(edge)
+            if abs(factor - known) > CHANGE_MIN * known:
+                self._dirty[slot] = None
 
     def _publish_ports(self, slot: int) -> None:
         for edge in self.network.inputs[slot]:
@@ -316,7 +326,7 @@ class Estimates:
                 self._gains.clear()
             gain = self._gains[rows_in] = -math.expm1(self._log_keep * rows_in)
         if seen < self.window:
-            gain = max(gain, rows_in / (PRIOR_TUPLES + seen + rows_in))
+            gain = max(gain, rows_in / (one.prior + seen + rows_in))
         keep = 1.0 - gain
         if not self.network.outputs[slot]:
             one.rows_out = rows_in  # a sink: what it takes are results, though they enter no log

@@ -16,7 +16,7 @@ from typing import Any
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
 from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery
-from millstream.scheduler.sharing.costs import sorting
+from millstream.scheduler.sharing.periods import sorting
 from millstream.scheduler.sharing.tasks import Task, TaskQueue
 
 SECOND_NS = 1_000_000_000

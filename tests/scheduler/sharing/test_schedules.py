@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.scheduler.sharing.catalog import SHARING, assign, reason, sharing_policy
 from millstream.scheduler.sharing.contract import PeriodicQuery, SubGroup, sub_groups
-from millstream.scheduler.sharing.costs import horizon, schedule_cost, sorting
-from millstream.scheduler.sharing.periods import hybrid
+from millstream.scheduler.sharing.periods import horizon, hybrid, schedule_cost, sorting
 from millstream.scheduler.sharing.tasks import Task, TaskQueue, Together
 
 SEVEN = [
