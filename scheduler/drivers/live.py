@@ -28,8 +28,16 @@ from millstream.scheduler.drivers.user_code import UserCode
 from millstream.scheduler.drivers.workers import WorkerPool, run_order
 from millstream.scheduler.errors import GraphError, SchedulerError
 from millstream.scheduler.events import Arrived, DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
-from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
-from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
+from millstream.scheduler.instructions import (
+    ClockNs,
+    Dispatch,
+    Instruction,
+    InstructionHandler,
+    OrderExecutor,
+    Report,
+    Splice,
+    SpliceHandler,
+)
 from millstream.scheduler.limits import (
     AGING,
     ESTIMATE_CALLS_LIVE,

@@ -20,8 +20,7 @@ from millstream.scheduler.drivers.mailbox import Mailbox
 from millstream.scheduler.drivers.user_code import UserCode
 from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, SchedulerError
 from millstream.scheduler.events import Arrived, QueryPaused, QueryResumed, Tick
-from millstream.scheduler.executor import ClockNs
-from millstream.scheduler.instructions import Instruction, Report, Splice
+from millstream.scheduler.instructions import ClockNs, Instruction, Report, Splice
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.limits import OFFERS_DUE_NS, USER_CALL_NS_MAX, USER_DECISION_NS_MAX, USER_LOAD_NS_MAX
 from millstream.scheduler.simulation.executor import BoxExecutor
