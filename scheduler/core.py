@@ -63,7 +63,7 @@ class SchedulerCore:
         self._user_calls = user_calls
         self.network = NetworkModel()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
-        self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.estimates = Estimates(self.network, adapt=self.settings.adapt, declared=self.settings.declared)
         self.estimates.set_aging(self.settings.window, self.settings.aging)
         self.estimates.calls_per_operator = self.settings.estimate_calls
         self.measures: Measures | None = Measures() if self.settings.measure else None

@@ -40,7 +40,7 @@ class ReceiptBook:
             return
         counts["rows_emitted"] += sum(emission.rows for emission in receipt.emissions)
         if measures is not None:
-            measures.emitted(receipt.emissions, self._estimates.ideal_of_query, self._estimates.version)
+            measures.emitted(receipt.emissions, self._estimates.learnt_of_query, self._estimates.version)
         if self._load is not None:
             for emission in receipt.emissions:
                 self._load.emitted(emission)
@@ -70,7 +70,7 @@ class ReceiptBook:
             self._load.passed(runs)
         if measures is None:
             return sum(runs.taken[RUN_FIELDS - 1 :: RUN_FIELDS])
-        return measures.passed(runs, self._estimates.ideal_of_query, self._estimates.version)
+        return measures.passed(runs, self._estimates.learnt_of_query, self._estimates.version)
 
     def _record_ports(self, receipt: WorkReceipt) -> None:
         """Tell what joins let through."""

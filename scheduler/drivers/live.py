@@ -113,6 +113,7 @@ def live_settings(workers: int) -> CoreSettings:
         budget_ns=ORDER_BUDGET_NS,
         estimate_calls=ESTIMATE_CALLS_LIVE,
         measure=True,
+        declared=False,
     )
 
 
