@@ -56,6 +56,14 @@ def is_aggregate(name: str) -> bool:
     return name.lower() in _NAMES
 
 
+OPTIONED = frozenset(("percentile_cont", "percentile_disc", "approx_percentile", "top", "string_agg", "approx_top_k"))
+
+
+def arguments_max(name: str) -> int:
+    """Return how many arguments an aggregate takes at most: the value, and of those in OPTIONED a constant. KeyError without such one."""
+    return 2 if _NAMES[name.lower()] in OPTIONED else 1
+
+
 def aggregate_names() -> tuple[str, ...]:
     """Return the names of all aggregates, sorted, without aliases."""
     return tuple(sorted(_PLACES))

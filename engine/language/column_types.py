@@ -165,8 +165,11 @@ class TypeParser(TokenCursor):
 
 
 def type_of_node(node: exp.DataType, line: int | None, column: int | None) -> DataType:
-    """Return our type for the target of a CAST as sqlglot parsed it."""
+    """Return our type for the target of a CAST as sqlglot parsed it; TypeProblem where it is none."""
     token = Token(TokenType.VAR, "", line or 1, column or 1)
+    if isinstance(node.this, exp.Interval):  # INTERVAL DAY, INTERVAL HOUR TO SECOND …
+        message = "an INTERVAL holds microseconds and takes no unit as a type"
+        raise TypeProblem(message, hint="write CAST(x AS INTERVAL)", line=line, column=column, token="INTERVAL")
     if node.this == exp.DType.USERDEFINED:
         return type_named(str(node.args.get("kind", "")).upper(), (), token)
     return type_named(str(node.this.value).upper(), parameters_of_node(node), token)

@@ -134,9 +134,9 @@ def test_what_is_wrong_is_said_with_the_way_on(workload: Path, arguments: list[s
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("        return unit.height", "line 3: AttributeError: 'UnitView' object has no attribute 'height'"),
-        ("        return 1 +", "line 3: SyntaxError: invalid syntax"),
-        ("        return 'soon'", "rank returned 'soon', which is no number"),
+        ("        return unit.height", "mine.py, line 3: AttributeError: 'UnitView' object has no attribute 'height'"),
+        ("        return 1 +", "mine.py, line 3: SyntaxError: invalid syntax"),
+        ("        return 'soon'", "mine.py: ValueError: a unit was ranked with 'soon', which is not a number"),
     ],
 )
 def test_a_fault_in_a_policy_file_has_its_file_line_and_message(
@@ -147,6 +147,5 @@ def test_a_fault_in_a_policy_file_has_its_file_line_and_message(
     policy.write_text(f"class Mine:\n    def rank(self, unit, now_ns):\n{body}\n")
     result = CliRunner().invoke(simulate, [str(workload), "--policy", f"user:file={policy}"])
     assert result.exit_code == 1
-    assert "mine.py'" in result.output
     assert message in result.output
     assert isinstance(result.exception, SystemExit)
