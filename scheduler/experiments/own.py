@@ -75,7 +75,7 @@ def _frames(cases: Sequence[ExperimentCase]) -> list[ExperimentCase]:
 def _on_workload(cases: Sequence[ExperimentCase], path: Path) -> list[ExperimentCase]:
     """Return the loads of the experiment on another workload; of one that varies something else, the load that the file states."""
     found = {case.parameters.get("load") for case in cases}
-    loads = sorted(load for load in found if isinstance(load, float)) or [None]
+    loads: list[float | None] = [*sorted(load for load in found if isinstance(load, float))] or [None]
     return [ExperimentCase(_ON_WORKLOAD, {"path": str(path.resolve()), "load": load}) for load in loads]
 
 
