@@ -181,7 +181,7 @@ def within(text: str, paper: float, ours: float, *, factor: float = 2.0, note: s
 
 
 def ordered(text: str, names: Sequence[str], values: Sequence[float], *, tolerance: float = 0.0, paper: str = "", note: str = "") -> Claim:
-    """Judge that the values ascend strictly in the order of the names; with a tolerance, that none falls by more than this share."""
+    """Return whether the values ascend strictly in the order of the names; with a tolerance, whether none falls by more than this share."""
     pairs = list(itertools.pairwise(values))
     holds = all(after >= before * (1.0 - tolerance) if tolerance else after > before for before, after in pairs)
     ours = " < ".join(f"{name} {value:.4g}" for name, value in sorted(zip(names, values, strict=True), key=lambda pair: pair[1]))
