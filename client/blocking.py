@@ -13,10 +13,9 @@ import warnings
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millstream.client.connection import CONNECT_SECONDS_MAX, Answer, AsyncClient, Tls, connect_async
+from millstream.client.connection import CONNECT_SECONDS_MAX, Answer, AsyncClient, Query, Tls, connect_async
 from millstream.client.errors import MillstreamError
 from millstream.client.publisher import Acknowledgement, Publisher
-from millstream.client.queries import Query
 from millstream.client.subscriber import Ending, Lost, Subscription
 from millstream.protocol.types import Column
 
@@ -120,7 +119,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 class BlockingQuery:
-    """A submitted query; the methods of `queries.Query`, blocking."""
+    """A submitted query; the methods of `Query`, blocking."""
 
     def __init__(self, client: Client, query: Query) -> None:
         self.name = query.name
@@ -364,7 +363,7 @@ def connect(
     client_id: str | None = None,
     timeout: float = CONNECT_SECONDS_MAX,
 ) -> Client:
-    """Connect: `with connect("127.0.0.1:7415") as ms`. `timeout` in seconds. Errors as `connect_async`."""
+    """Connect, and return the client: `with connect("127.0.0.1:7415") as ms`. `timeout` in seconds. Errors as `connect_async`."""
     thread = LoopThread()
 
     async def start() -> AsyncClient:

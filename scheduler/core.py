@@ -13,7 +13,7 @@ import numpy as np
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.work import OrderId, WorkOrder
 from millstream.scheduler import catalog
-from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.contracts import Ranking, UserCalls
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
@@ -41,13 +41,14 @@ from millstream.scheduler.locks import Outstanding, QueryMarks
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.orders import OrderMaker
+from millstream.scheduler.policies.user import called_here
 from millstream.scheduler.receipts import ReceiptBook
 from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.splices import Splices
-from millstream.scheduler.story import Story
+from millstream.scheduler.story import Reason, Story, reason_for
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 
@@ -57,11 +58,12 @@ FALLBACK = PolicySpec("round-robin")
 class SchedulerCore:
     """Keeps the ledger, asks the policy, gives out orders. Deterministic in (events, times)."""
 
-    def __init__(self, policy: PolicySpec = FALLBACK, settings: CoreSettings | None = None) -> None:
+    def __init__(self, policy: PolicySpec = FALLBACK, settings: CoreSettings | None = None, *, user_calls: UserCalls = called_here) -> None:
         self.settings = settings or CoreSettings()
+        self._user_calls = user_calls
         self.network = NetworkModel()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
-        self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.estimates = Estimates(self.network, adapt=self.settings.adapt, declared=self.settings.declared)
         self.estimates.set_aging(self.settings.window, self.settings.aging)
         self.estimates.calls_per_operator = self.settings.estimate_calls
         self.measures: Measures | None = Measures() if self.settings.measure else None
@@ -82,6 +84,7 @@ class SchedulerCore:
         self._view: View
         self._maker: OrderMaker
         self._reports: list[Instruction] = []
+        self._reasons: list[Reason] = []
         self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
         self.load: LoadControl | None = LoadControl(self.settings.load, self.ledger, self.estimates) if self.settings.load else None
         self._receipts = ReceiptBook(self.ledger, self.estimates, self.load)
@@ -126,10 +129,12 @@ class SchedulerCore:
         if self.measures is not None:
             self.measures.sample_memory(now_ns, self.ledger.bytes_total)
         if self.story is not None:
-            self.story.tell(now_ns, events, instructions)
+            self.story.tell(now_ns, events, instructions, self._reasons)
+            self._reasons.clear()
         return instructions
 
     def _manage_load(self, load: LoadControl, now_ns: int, instructions: list[Instruction]) -> None:
+        load.monitors.class_means = isinstance(self._policy.selector, ClassTurnsSelector)
         told = load.cycle(now_ns, busy=bool(self._outstanding))
         if told is None:
             return
@@ -307,7 +312,8 @@ class SchedulerCore:
     # ---- the policy
 
     def _build(self, spec: PolicySpec) -> catalog.Policy:
-        return catalog.build(spec, default_train=self.settings.train, default_schedule=self.settings.schedule)
+        settings = self.settings
+        return catalog.build(spec, default_train=settings.train, default_schedule=settings.schedule, user_calls=self._user_calls)
 
     def _use(self, policy: catalog.Policy, now_ns: int) -> None:
         self._spent[0] += self._policy.selector.evaluations
@@ -330,7 +336,8 @@ class SchedulerCore:
         self._moved = []
         units.update_all()
         self._view = View(self.ledger, self.estimates, units)
-        self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns)
+        let_in = policy.selector.rows_let_in if isinstance(policy.selector, ClassTurnsSelector) else None
+        self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns, let_in)
         self._units_version = self.network.version
         self._came = []
         policy.selector.reset(self._view, now_ns)
@@ -401,7 +408,8 @@ class SchedulerCore:
             except Exception as problem:
                 if self._policy.spec == FALLBACK:
                     raise
-                message = f"policy {self._policy.spec} failed and round-robin goes on: {type(problem).__name__}: {problem}"
+                reason = str(problem) if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
+                message = f"policy {self._policy.spec} failed and round-robin goes on: {reason}"
                 instructions.append(Report("policy_failed", message))
                 self._use(self._build(FALLBACK), now_ns)
                 continue
@@ -422,6 +430,8 @@ class SchedulerCore:
                 picked = self._pick_behind_full(now_ns)
             if not picked:
                 return
+            if self.story is not None:
+                self._reasons.append(reason_for(OrderId(self._next_order), picked, self._view, policy.ranking, now_ns))
             instructions.append(Dispatch(self._order(picked, now_ns)))
             free -= 1
             if self._single_orders:

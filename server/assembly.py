@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.effort import bounded_effort
 from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
-from millstream.scheduler.sharing.names import DEFAULT
+from millstream.scheduler.names import SHARING_DEFAULT
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import ServerError
 from millstream.server.host.contract import Context, Observer
@@ -37,7 +37,7 @@ def assemble(
     policy: PolicySpec,
     *,
     rewrite: bool = True,
-    sharing: str = DEFAULT,
+    sharing: str = SHARING_DEFAULT,
     shed_seed: int = 0,
     sheds_when_full: bool = False,
     admission: str = "off",
@@ -79,7 +79,7 @@ def _execute(host: EngineHost, statement: Statement | str, context: Context) -> 
 
 
 def open_journal(host: EngineHost, config: Config) -> Journaling:
-    """Have a host use the journal of the data directory. StoreError when it cannot be used or is corrupt."""
+    """Have a host use the journal of the data directory, and return that. StoreError when it cannot be used or is corrupt."""
     from millstream.server.durability.journaling import JournalBounds, Journaling
 
     bounds = JournalBounds(config.journal_bytes_max, config.journal_kept_s, config.journal_fsync_s)

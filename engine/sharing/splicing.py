@@ -13,18 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from millstream.engine.data.records import dataclass
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.sharing.registry import Subscription
+from millstream.engine.sharing.registry import SharedOutput
 from millstream.engine.synopses.answers import LateRule
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """One query with SLIDE WITHIN: its window and the longest period it allows, in µs."""
+    """One query with SLIDE WITHIN: its window and the longest period it allows, in µs.
+
+    `sorts` are the different values that each of its aggregates sorts for an answer, as far as one pane of those now held tells.
+    """
 
     name: str
     range_us: int
     slide_us: int
+    sorts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def regroup(running: RunningOperator, outputs: Mapping[int, str], choose: Choose
     logic = running.logic
     assert isinstance(logic, SharedAggregate)
     logic.late_rule = late_rule
-    asked = {port: Periodic(name, *logic.asked(port)) for port, name in outputs.items() if logic.is_within(port)}
+    asked = {port: Periodic(name, *logic.asked(port), logic.sorts(port)) for port, name in outputs.items() if logic.is_within(port)}
     if not asked:
         return
     chosen = choose(list(asked.values()), logic.step_us)
@@ -72,7 +76,7 @@ def awaken(log: OutputLog) -> None:
         log.watermark_us = max(log.watermark_us, min(c.watermark_us for c in producer.inputs))
 
 
-def put_in_force(subscription: Subscription, at: int, newest_us: int | None) -> None:
+def put_in_force(subscription: SharedOutput, at: int, newest_us: int | None) -> None:
     """Open an output of a shared aggregate for a query that sees rows from `at` on."""
     running, log = subscription.running, subscription.log
     logic = running.logic
@@ -93,7 +97,7 @@ def put_in_force(subscription: Subscription, at: int, newest_us: int | None) -> 
     logic.set_loud(subscription.port, not log.quiet)
 
 
-def take_out_of_force(subscription: Subscription) -> None:
+def take_out_of_force(subscription: SharedOutput) -> None:
     """Close an output; its number is free for the next query."""
     logic = subscription.running.logic
     assert isinstance(logic, SharedAggregate)
