@@ -88,7 +88,7 @@ def test_every_operator_with_state_has_a_form_of_its_own() -> None:
     assert len({form_of(one).name for one in found if "state_name" in one.__dict__}) > 20
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.sampled_from(sorted(CASES)), st.integers(0, 2**32), st.integers(0, 119))
 def test_a_query_goes_on_in_another_engine_wherever_it_was_stopped(name: str, seed: int, cut: int) -> None:
     rows, query = history(seed), CASES[name]
