@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column
-from millstream.protocol.values.csv import Record, tokenize
+from millstream.protocol.values.csv import CsvRecord, tokenize
 from millstream.protocol.values.names import ColumnNames, left_out_note
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class CsvInput:
         read.bring_times(self._map)
         return read
 
-    def _take(self, record: Record, read: Read) -> None:
+    def _take(self, record: CsvRecord, read: Read) -> None:
         line = self._line
         try:
             fields = [None if field is None else field.decode("utf-8") for field in record.fields]

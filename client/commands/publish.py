@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from millstream.client.commands.common import connection_options, counted, time_format_option, warn
 from millstream.client.errors import MillstreamError
-from millstream.client.queries import name_of, quoted
+from millstream.client.statements import name_of, quoted
 from millstream.protocol.values.names import ColumnNames, left_out_note
 from millstream.protocol.values.packed import FIRST_BYTES_MAX, UNPACKING_FAULTS, may_be_packed, packing_of, split_name, unpacked
 

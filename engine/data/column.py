@@ -264,3 +264,11 @@ def with_nulls(column: Column, keep: Mask) -> Column:
     if column.type.is_arrow:
         return Column(column.type, pc.if_else(keep, column.values, None))
     return Column(column.type, column.values, keep if column.valid is None else keep & column.valid)
+
+
+def taken_or_null(column: Column, at: npt.NDArray[np.int64]) -> Column:
+    """Return the values at the positions given, NULL at a negative one."""
+    known = at >= 0
+    if not known.any():
+        return null_column(column.type, len(at))
+    return with_nulls(column.take(np.where(known, at, 0)), known)

@@ -23,7 +23,7 @@ from millstream.engine.ingest.arrays import Rules, from_bytes, written_out
 from millstream.engine.ingest.checks import OUT_OF_RANGE, Coerced, Converted, Failed, Reasons, instants_from_units
 from millstream.engine.ingest.coerce import Coercer
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.csv import Record, split_regular, tokenize
+from millstream.protocol.values.csv import CsvRecord, split_regular, tokenize
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -181,7 +181,7 @@ def shift_places(result: Coerced, before: int) -> None:
         result.index = result.index + before
 
 
-def _consumed(records: list[Record], data: bytes) -> int:
+def _consumed(records: list[CsvRecord], data: bytes) -> int:
     """Return where the first incomplete record begins."""
     return records[-1].end if records else 0
 
@@ -191,7 +191,7 @@ def field_count_problem(found: int, wanted: int) -> str:
     return f"{found} field{'' if found == 1 else 's'} where the header has {wanted}"
 
 
-def _from_records(records: list[Record], data: bytes, width: int) -> _Block | None:
+def _from_records(records: list[CsvRecord], data: bytes, width: int) -> _Block | None:
     """Make a block of tokenized records."""
     if not records:
         return None

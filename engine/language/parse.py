@@ -30,12 +30,12 @@ from millstream.engine.language.statements import (
     Option,
     OrderItem,
     Place,
-    Query,
     QueryVerb,
-    Record,
     Recorded,
+    SelectQuery,
     SelectStatement,
     SetPolicy,
+    SetRecording,
     Show,
     ShowWhat,
     Span,
@@ -76,7 +76,7 @@ class StatementParser(DefinitionParser):
             if self.takes(verb.value):
                 if verb in (QueryVerb.START, QueryVerb.STOP) and self.takes("RECORDING"):
                     what = next((one for one in Recorded if self.takes(one.value)), Recorded.ARRIVALS)
-                    return Record(what, verb is QueryVerb.START)
+                    return SetRecording(what, verb is QueryVerb.START)
                 self.expect("QUERY", where=f"after {verb.value}")
                 return ChangeQuery(verb, self.name("query name"))
         return self._inspection()
@@ -193,7 +193,7 @@ def placed_in_script(problem: EngineError, place: Place) -> EngineError:
     return problem
 
 
-def parse_query(text: str) -> Query:
+def parse_query(text: str) -> SelectQuery:
     """Return the SELECT that `text` is; SyntaxProblem when it is something else."""
     statement = parse_statement(text)
     if not isinstance(statement, SelectStatement):

@@ -187,57 +187,50 @@ class JoinKind(Enum):
 
 @state_record("join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "lower_us", "upper_us"))
 @dataclass(frozen=True, slots=True)
-class JoinRecipe(Recipe):
-    """Windowed symmetric hash join of two streams; output columns are left's then right's.
+class KeyedJoinRecipe(Recipe):
+    """What joins have in common: rows meet when the key columns are equal (NULL equals NULL only where `null_safe`).
 
-    Rows pair when the key columns are equal (NULL matches NULL only where `null_safe`), when
-    lower_us <= right.time - left.time <= upper_us (None: unbounded on that side), and when the residual condition over the joined
-    columns is true.
+    Output columns are the left's (port 0), then the right's (port 1); an unmatched row that is kept gets NULLs. The residual condition is
+    over the output columns.
     """
 
     kind: JoinKind
     left_keys: tuple[int, ...]
     right_keys: tuple[int, ...]
     null_safe: tuple[bool, ...]
-    lower_us: int | None
-    upper_us: int | None
-    residual: Expression | None = None
+    residual: Expression | None
 
 
 @state_record("table_join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "table_key"))
 @dataclass(frozen=True, slots=True)
-class TableJoinRecipe(Recipe):
+class JoinRecipe(KeyedJoinRecipe):
+    """Windowed symmetric hash join of two streams: lower_us <= right.time - left.time <= upper_us (None: unbounded on that side)."""
+
+    lower_us: int | None
+    upper_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoinRecipe(KeyedJoinRecipe):
     """Stream–table join (K18). Port 0 is the stream, port 1 the table's change log (its columns, then `op`, TEXT '+' or '-').
 
     `table_key` are the table's primary key columns: '+' replaces the row with that key, '-' removes it. A left row meets the rows that
-    stand in the table at its place in arrival order and whose `right_keys` equal its `left_keys`. Output columns are the left's, then the
-    table's without `op`; with LEFT an unmatched row gets NULLs. The residual is over the output columns.
+    stand in the table at its place in arrival order. `kind` is INNER or LEFT; the table's `op` is not put out.
     """
 
-    kind: JoinKind
-    left_keys: tuple[int, ...]
-    right_keys: tuple[int, ...]
-    null_safe: tuple[bool, ...]
     table_key: tuple[int, ...]
-    residual: Expression | None = None
 
 
 @state_record("asof_join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "strict"))
 @dataclass(frozen=True, slots=True)
-class AsofJoinRecipe(Recipe):
-    """As-of join (K18): a left row (port 0) meets the right row (port 1) of its keys with the greatest time <= its own.
+class AsofJoinRecipe(KeyedJoinRecipe):
+    """As-of join (K18): a left row meets the right row of its keys with the greatest time <= its own (`strict`: < its own).
 
-    `strict` asks for time < its own. At equal times the last to arrive counts. The left row is answered once the right side's watermark
-    has passed its time. Output columns are left's then right's; with LEFT an unmatched row gets NULLs. The residual is over the left's
-    columns: where it is not true, nothing matches.
+    At equal times the last to arrive counts. The left row is answered once the right side's watermark has passed its time. `kind` is
+    INNER or LEFT. The residual reads only the left's columns: where it is not true, nothing matches.
     """
 
-    kind: JoinKind
-    left_keys: tuple[int, ...]
-    right_keys: tuple[int, ...]
-    null_safe: tuple[bool, ...]
     strict: bool = False
-    residual: Expression | None = None
 
 
 @state_record("distinct_recipe", 1)

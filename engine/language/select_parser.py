@@ -17,9 +17,9 @@ from millstream.engine.language.statements import (
     Option,
     OrderItem,
     Place,
-    Query,
     SelectBody,
     SelectItem,
+    SelectQuery,
     Star,
     SubqueryItem,
     UnionBody,
@@ -45,7 +45,7 @@ class JoinWords:
 class FromParser(WindowParser):
     """Adds FROM to the cursor. `query` is supplied by the SELECT parser below it."""
 
-    def query(self) -> Query:
+    def query(self) -> SelectQuery:
         """Read a whole query."""
         raise NotImplementedError
 
@@ -196,7 +196,7 @@ class Tail:
 class SelectParser(FromParser):
     """Adds SELECT to the cursor."""
 
-    def query(self) -> Query:
+    def query(self) -> SelectQuery:
         """Read a whole query with everything that belongs to it."""
         place = self.place()
         tables = self._common_tables()
@@ -204,7 +204,7 @@ class SelectParser(FromParser):
             if self.sees(word) and self.following and self.following.token_type == TokenType.L_PAREN:
                 inner = self._relation_to_stream(stream)
                 return replace(self._finish(inner, place), common_tables=tables + inner.common_tables)
-        return replace(self._finish(Query(self._body(), place=place), place), common_tables=tables)
+        return replace(self._finish(SelectQuery(self._body(), place=place), place), common_tables=tables)
 
     def _common_tables(self) -> tuple[CommonTable, ...]:
         if not self.takes_symbol(TokenType.WITH):
@@ -219,7 +219,7 @@ class SelectParser(FromParser):
         self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the common table expression")
         return CommonTable(name, query)
 
-    def _relation_to_stream(self, stream: str) -> Query:
+    def _relation_to_stream(self, stream: str) -> SelectQuery:
         self.advance(2)
         inner = self.query()
         every = None
@@ -233,7 +233,7 @@ class SelectParser(FromParser):
             raise self.problem("ISTREAM, DSTREAM and RSTREAM cannot be nested", self.previous)
         return replace(inner, stream=stream, every_us=every)
 
-    def _finish(self, query: Query, place: Place) -> Query:
+    def _finish(self, query: SelectQuery, place: Place) -> SelectQuery:
         tail = self._tail()
         if query.stream is None:
             return replace(
@@ -261,17 +261,17 @@ class SelectParser(FromParser):
         if len(branches) > 1:
             return UnionBody(tuple(branches), place)
         only = branches[0]
-        if only == Query(only.body) and isinstance(only.body, SelectBody):
+        if only == SelectQuery(only.body) and isinstance(only.body, SelectBody):
             return only.body
         raise self.problem("a query in parentheses stands alone only in FROM or as a branch of UNION ALL")
 
-    def _branch(self) -> Query:
+    def _branch(self) -> SelectQuery:
         place = self.place()
         if self.takes_symbol(TokenType.L_PAREN):
             query = self.query()
             self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the branch")
             return query
-        return Query(self._select(), place=place)
+        return SelectQuery(self._select(), place=place)
 
     def _select(self) -> SelectBody:
         place = self.place()

@@ -20,6 +20,7 @@ from millstream.engine.plan.logical import (
     Distinct,
     Filter,
     Join,
+    KeyedJoin,
     Node,
     RelationToStream,
     TableJoin,
@@ -114,7 +115,7 @@ def _joins(nodes: list[Node]) -> Iterator[Rule]:
             )
         if isinstance(node, TableJoin):
             yield "K18", "the table's version at the left row's place in arrival order"
-        if isinstance(node, Join | AsofJoin | TableJoin) and node.keys:
+        if isinstance(node, KeyedJoin) and node.keys:
             safe = any(key.null_safe for key in node.keys)
             yield "K6", "IS NOT DISTINCT FROM lets NULL match NULL" if safe else "a NULL key matches nothing"
 

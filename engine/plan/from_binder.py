@@ -19,7 +19,7 @@ from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.limits import JOINED_MAX
 from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind
-from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, Query, SubqueryItem
+from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, SelectQuery, SubqueryItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
@@ -147,7 +147,7 @@ def _check_joined(source: FromItem) -> None:
             raise Unsupported(f"FROM joins more than {JOINED_MAX} streams and tables", hint="CREATE STREAM name AS SELECT … for some")
 
 
-QueryBinder = Callable[[Query, Environment, EmitSpec | None], Node]
+QueryBinder = Callable[[SelectQuery, Environment, EmitSpec | None], Node]
 
 
 class FromBinder:

@@ -9,7 +9,7 @@ from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.data.types import TEXT, Kind
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
-from millstream.engine.language.statements import OrderItem, Place, Query, SelectBody, SelectItem, Star
+from millstream.engine.language.statements import OrderItem, Place, SelectBody, SelectItem, SelectQuery, Star
 from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import BoundFrom, Environment, FromBinder, QueryBinder
@@ -57,7 +57,9 @@ STAR_STEPS = 20  # of limits.WORK_MAX, for each column that a star stands for: i
 class SelectBinder:
     """Binds one SELECT. `query` holds the clauses around the body; `emit` is None where the text says nothing."""
 
-    def __init__(self, query: Query, body: SelectBody, environment: Environment, bind_query: QueryBinder, emit: EmitSpec | None) -> None:
+    def __init__(
+        self, query: SelectQuery, body: SelectBody, environment: Environment, bind_query: QueryBinder, emit: EmitSpec | None
+    ) -> None:
         self.query = query
         self.body = body
         self.environment = environment

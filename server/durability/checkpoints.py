@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @state_record("query_state", 1)
 @dataclass(slots=True)
-class QueryState:
+class QueryCheckpoint:
     """What a query held: its operators' states in the order of its plan, and how many result rows it had given."""
 
     rows: int
@@ -43,7 +43,7 @@ class Checkpoint:
     at: int
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     tables: dict[int, list[Any]] = field(default_factory=dict)
-    queries: dict[str, QueryState] = field(default_factory=dict)
+    queries: dict[str, QueryCheckpoint] = field(default_factory=dict)
 
 
 def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: Any) -> Checkpoint | None:
@@ -65,7 +65,7 @@ def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: 
         roll(at)
     states, delivered = copied.advance()
     for query, operators in zip(running, states, strict=True):
-        made.queries[query.key] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
+        made.queries[query.key] = QueryCheckpoint(rows[query.name] + delivered.get(query.name, 0), operators)
     return made
 
 

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from millstream.client.errors import MillstreamError
 from millstream.client.inputs import CsvInput, JsonLinesInput
-from millstream.client.queries import name_of, quoted
 from millstream.client.render import ArrowRenderer, LiveTable, WholeTable, renderer_for
-from millstream.client.statements import first_word, is_complete, split_script
+from millstream.client.statements import first_word, is_complete, name_of, quoted, split_script
 from millstream.protocol.types import Column, parse_schema
 
 # --- statements ---
