@@ -37,7 +37,7 @@ CASES = [
     ("SELECT k FROM s JOIN r ON s.k = r.k WITHIN 1 SECOND", UnknownName, "column k is ambiguous.*r.k or s.k", (1, 8)),
     ("SELECT UPER(name) FROM s", UnknownName, "no function UPER.*did you mean UPPER", (1, 8)),
     ("SELECT NOW() FROM s", UnknownName, "no function NOW.*clock", (1, 8)),
-    ("SELECT k FROM s,\n s WHERE s.k = s.k", Unsupported, "s stands twice in FROM", (1, 16)),
+    ("SELECT k FROM s,\n s WHERE s.k = s.k", Unsupported, "s appears twice in FROM", (1, 16)),
     ("SELECT v + name FROM s", TypeProblem, r"DOUBLE \+ TEXT is not defined", (1, 8)),
     ("SELECT k FROM s WHERE k", TypeProblem, "WHERE must be a condition", (1, 23)),
     ("SELECT k FROM s WHERE k = 'a'", TypeProblem, "is not defined", (1, 23)),
