@@ -26,8 +26,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class ExperimentCase:
-    """One run: `function` is "module:name" within `experiments.scenarios`, or with the module's full name for a live one; `parameters`
-    are plain values.
+    """One run: `function` is "module:name" within `experiments.scenarios` (or of `own`), or with the module's full name for a live one;
+    `parameters` are plain values.
     """
 
     function: str
@@ -46,7 +46,9 @@ class ExperimentCase:
     def run(self) -> Result:
         """Run it in this process."""
         module, _, name = self.function.partition(":")
-        function = getattr(import_module(module if self.live else f"millstream.scheduler.experiments.scenarios.{module}"), name)
+        if not self.live:
+            module = f"millstream.scheduler.experiments.{module if module == 'own' else f'scenarios.{module}'}"
+        function = getattr(import_module(module), name)
         result: Result = function(**self.parameters)
         return result
 

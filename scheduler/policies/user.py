@@ -77,6 +77,8 @@ def _in_words(path: str, work: Callable[[], Answer]) -> Answer:
         raise
     except BaseException as problem:
         lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == path]
+        if isinstance(problem, SyntaxError) and problem.filename == path and problem.lineno is not None:
+            lines, problem = [problem.lineno], SyntaxError(problem.msg)
         place = f"{os.path.basename(path)}, line {lines[-1]}" if lines else os.path.basename(path)
         message = str(problem) if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
     raise PolicyError(f"{place}: {message}")
