@@ -25,7 +25,7 @@ CASES = [
     (
         "SELECT c FROM (SELECT k, COUNT(*) AS c FROM s GROUP BY k) EMIT EMPTY",
         Unsupported,
-        "EMIT EMPTY goes with queries without keys",
+        "EMIT EMPTY works only without GROUP BY keys",
         (1, 16),
     ),
     (
