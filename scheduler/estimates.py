@@ -392,9 +392,9 @@ class Estimates:
         """Bring the sums up to date where that is due; return True when any changed.
 
         New queries are summed at once. Measurements wait until a 64th of the operators have news, and until there were `calls_per_operator`
-        for each; those of chains until there are some for each operator, so that their cost stays a small share of the work measured. What was
-        measured for the first time does not wait for more calls, as the sums rest on a guess till then; nor does anything where somebody
-        decides by the sums (`hurry`). Few queries are summed one by one, many all together in NumPy.
+        for each; those of chains until there are some for each operator, so that their cost stays a small share of the work measured. What
+        was measured for the first time does not wait for more calls, as the sums rest on a guess till then; nor does anything where
+        somebody decides by the sums (`hurry`). Few queries are summed one by one, many all together in NumPy.
         """
         if not (self._dirty or self._dirty_runs or self._new or self._kept or self._join_priors):
             return False
