@@ -272,6 +272,7 @@ class Client:
     def __init__(self, thread: LoopThread, client: AsyncClient) -> None:
         self._thread = thread
         self._client = client
+        self.address = client.address
         self.server = client.server
         self.server_id = client.server_id
         self.role = client.role

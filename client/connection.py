@@ -34,7 +34,8 @@ class Answer:
     """What a statement answered: a table (perhaps empty), notices for people, `info` for programs.
 
     Iterating gives the rows as dicts. `query` is the query that the statement started or made, if it did; `continuous` says
-    that the statement was a SELECT whose results come by subscribing to it, `durable` that it runs on without this connection.
+    that the statement was a SELECT whose results come by subscribing to it, `durable` that it runs on without this connection. `first`
+    names the columns of a wide table that a person needs first.
     """
 
     def __init__(self, client: AsyncClient, reply: Reply) -> None:
@@ -46,6 +47,8 @@ class Answer:
         except (ValueError, RemoteProtocolError) as error:
             raise MillstreamError("protocol", f"the server sent a table that cannot be read: {error}") from error
         self._values = reply.values
+        first = reply.info.get("first", [])
+        self.first: list[str] = [str(name) for name in first] if isinstance(first, list) else []
         name = reply.info.get("query")
         self.query = Query(client, name) if isinstance(name, str) else None
         self.continuous = reply.info.get("continuous") is True
@@ -89,7 +92,8 @@ def _array(values: Any, data_type: pa.DataType) -> pa.Array:
 class AsyncClient:
     """A connection to a server. Get one from `connect_async`."""
 
-    def __init__(self, wire: Wire, welcome: Welcome) -> None:
+    def __init__(self, wire: Wire, welcome: Welcome, address: str) -> None:
+        self.address = address
         self.server = welcome.server
         self.server_id = welcome.server_id
         self.role = welcome.role
@@ -279,7 +283,7 @@ async def _connect(address: str, token: str | None, tls: Tls, client_id: str | N
     except BaseException:
         await _abandon(wire)
         raise
-    return AsyncClient(wire, welcome)
+    return AsyncClient(wire, welcome, f"{host}:{port}")
 
 
 def _unreachable(host: str, port: int, error: OSError) -> MillstreamError:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
-from millstream.client.render import FORMATS, Renderer, renderer_for
+from millstream.client.render import BRIEF_WIDTH, FORMATS, Renderer, brief, renderer_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,6 +119,17 @@ def show_table(table: pa.Table, format: str | None) -> None:
     renderer.finish()
 
 
+def show_listing(table: pa.Table, first: list[str], format: str | None) -> None:
+    """Print the table of a SHOW: as a table, only what a person needs first; in every other format all of it."""
+    if chosen_format(format) != "table" or not first:
+        show_table(table, format)
+        return
+    width = max(shutil.get_terminal_size().columns, BRIEF_WIDTH) if sys.stdout.isatty() else BRIEF_WIDTH
+    output().write("".join(line + "\n" for line in brief(table, first, width)).encode())
+    output().flush()
+    courtesy(f"{table.num_columns} columns in all: \\x in the shell, --format vertical, csv or json")
+
+
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: `1 row`, `276,488 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -136,7 +148,7 @@ def show_answer(answer: Answer, format: str | None) -> None:
         output().write(json.dumps(plan, ensure_ascii=False).encode() + b"\n")
         output().flush()
     elif answer.columns or len(answer):
-        show_table(answer.to_arrow(), format)
+        show_listing(answer.to_arrow(), answer.first, format)
     for notice in answer.notices:
         courtesy(notice)
 
