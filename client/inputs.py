@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column
-from millstream.protocol.values.csv import Record, tokenize
+from millstream.protocol.values.csv import CsvRecord, tokenize
+from millstream.protocol.values.names import ColumnNames, left_out_note
 
 if TYPE_CHECKING:
     from millstream.protocol.values.mapping import ColumnMap
@@ -67,6 +68,7 @@ class CsvInput:
 
     def __init__(self, columns: list[Column], column_map: ColumnMap | None = None) -> None:
         self._columns = {column.name: column for column in columns}
+        self._names = ColumnNames(list(self._columns))
         self._map = column_map
         self._rest = b""
         self._line = 1
@@ -94,7 +96,7 @@ class CsvInput:
         read.bring_times(self._map)
         return read
 
-    def _take(self, record: Record, read: Read) -> None:
+    def _take(self, record: CsvRecord, read: Read) -> None:
         line = self._line
         try:
             fields = [None if field is None else field.decode("utf-8") for field in record.fields]
@@ -115,24 +117,31 @@ class CsvInput:
 
     def _begin(self, header: list[str], read: Read) -> None:
         self._header = header
-        known = self._known(header)
-        if not known:
-            wanted = ", ".join(self._columns)
-            raise MillstreamError("data", f"the header names no column of the stream: {', '.join(header)}", f"its columns are {wanted}")
-        if len({place for place, _ in known}) < len(header):
-            places = {place for place, _ in known}
-            left_out = [name for place, name in enumerate(header) if place not in places]
-            read.notes.append(f"columns that the stream does not have are left out: {', '.join(left_out)}")
-        self._converters = [(i, name, converter(self._columns[name])) for i, name in known]
+        places, extra = matched(self._names, header, "the header", self._map)
+        if extra:
+            read.notes.append(left_out_note(extra))
+        self._converters = [(i, name, converter(self._columns[name])) for name, i in places.items()]
 
-    def _known(self, header: list[str]) -> list[tuple[int, str]]:
-        """Return place and name of each column of the stream that the file has."""
-        if self._map is None:
-            return [(place, name) for place, name in enumerate(header) if name in self._columns]
-        try:
-            return [(place, name) for name, place in self._map.places(header).items()]
-        except ValueError as error:
-            raise MillstreamError("data", str(error)) from None
+
+def matched(
+    columns: ColumnNames, names: list[str], what: str, column_map: ColumnMap | None = None
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return where each column of the stream stands among the names of an input, and those left out.
+
+    MillstreamError (`data`) when no name is a column of the stream, or one stands twice, or the map names one that is not there.
+    """
+    try:
+        if column_map is not None and column_map.sources:
+            places = column_map.places(names)
+            extra = tuple(name for place, name in enumerate(names) if place not in places.values())
+        else:
+            places, extra = columns.match(names)
+    except ValueError as problem:
+        raise MillstreamError("data", str(problem)) from None
+    if not places:
+        wanted = ", ".join(sorted(columns.known))
+        raise MillstreamError("data", f"{what} names no column of the stream: {', '.join(names)}", f"its columns are {wanted}")
+    return places, extra
 
 
 def converter(column: Column) -> Callable[[str], Any]:
@@ -173,14 +182,14 @@ def _text(text: str) -> str:
 
 
 class JsonLinesInput:
-    """One JSON object a line. Names that the stream does not have are left out, with a note.
+    """One JSON object a line. Names that the stream does not have are left out, with a note for each.
 
     Numbers keep all their digits where the column is a DECIMAL.
     """
 
     def __init__(self, columns: list[Column], column_map: ColumnMap | None = None) -> None:
         self._map = column_map
-        self._known = {column.name for column in columns}
+        self._names = ColumnNames([column.name for column in columns])
         self._left_out: set[str] = set()
         self._doubles = {column.name for column in columns if column.type.name == "DOUBLE"}
         self._exact = any("DECIMAL" in str(column.type) for column in columns)
@@ -197,6 +206,9 @@ class JsonLinesInput:
                 continue
             try:
                 row = self._row(raw)
+            except RecursionError:
+                read.refused.append((self._line, "is nested too deeply"))
+                continue
             except ValueError as error:
                 read.refused.append((self._line, f"is not a JSON object: {error}"))
                 continue
@@ -210,11 +222,13 @@ class JsonLinesInput:
 
     def _leave_out(self, row: dict[str, Any], read: Read) -> None:
         """Take out what the stream does not have, with one note for each such name."""
-        for name in [name for name in row if name not in self._known]:
+        if row.keys() <= self._names.known:
+            return
+        for name in [name for name in row if self._names.meant_by(name) is None]:
             del row[name]
             if name not in self._left_out:
                 self._left_out.add(name)
-                read.notes.append(f"a column that the stream does not have is left out: {name}")
+                read.notes.append(left_out_note([name]))
 
     def _lines(self, data: bytes, last: bool) -> Iterator[bytes]:
         *whole, self._rest = (self._rest + data).split(b"\n")

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 from millstream.client.render import BRIEF_WIDTH, FORMATS, Renderer, brief, renderer_for
+from millstream.client.statements import query_statement
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,6 +152,18 @@ def show_answer(answer: Answer, format: str | None) -> None:
         show_listing(answer.to_arrow(), answer.first, format)
     for notice in answer.notices:
         courtesy(notice)
+
+
+def subscribed(client: Client, answer: Answer) -> BlockingSubscription:
+    """Subscribe to the query that a SELECT has just started, from its first result."""
+    assert answer.query is not None
+    return client.subscribe(answer.query.name, from_start=True)
+
+
+def stop_following(client: Client, subscription: BlockingSubscription) -> None:
+    """Drop the temporary query of a subscription that was broken off."""
+    if subscription.end is None and client.is_open:
+        client.execute(query_statement("DROP", subscription.query))
 
 
 def show_results(subscription: BlockingSubscription, format: str | None, limit: int | None = None, *, receipts: bool = False) -> None:

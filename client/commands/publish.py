@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from millstream.client.commands.common import connection_options, counted, time_format_option, warn
 from millstream.client.errors import MillstreamError
-from millstream.client.queries import name_of, quoted
+from millstream.client.statements import name_of, quoted
+from millstream.protocol.values.names import ColumnNames, left_out_note
 from millstream.protocol.values.packed import FIRST_BYTES_MAX, UNPACKING_FAULTS, may_be_packed, packing_of, split_name, unpacked
 
 if TYPE_CHECKING:
@@ -220,8 +221,17 @@ def _send_text(publisher: BlockingPublisher, format: str, source: BinaryIO, acco
 
 
 def _send_batches(publisher: BlockingPublisher, batches: Iterator[Any], account: Account, column_map: ColumnMap | None) -> None:
+    """Send the columns that the stream has, by its names for them; others are left out with one note, as from text."""
+    from millstream.client.inputs import matched
+
+    columns, noted = ColumnNames([column.name for column in publisher.columns]), False
     for batch in batches:
-        publisher.send(batch if column_map is None else _mapped(batch, column_map))
+        table = batch if column_map is None else _mapped(batch, column_map)
+        places, extra = matched(columns, table.schema.names, "the file")
+        if extra and not noted:
+            noted = True
+            warn(left_out_note(extra))
+        publisher.send(table.select(list(places.values())).rename_columns(list(places)))
         account.settle(publisher.flush())
 
 

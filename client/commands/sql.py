@@ -7,13 +7,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
-from millstream.client.commands.common import connection_options, format_option, output, show_answer, show_results, text_of
-from millstream.client.queries import statement as query_statement
+from millstream.client.commands.common import (
+    connection_options,
+    format_option,
+    output,
+    show_answer,
+    show_results,
+    stop_following,
+    subscribed,
+    text_of,
+)
 from millstream.client.statements import split_script
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingSubscription, Client
-    from millstream.client.connection import Answer
 
 
 @click.command()
@@ -33,7 +40,7 @@ def command(text: str | None, file: Any, follow: bool, format: str | None, conne
     if text is None and file is None and sys.stdin.isatty():
         if follow:
             raise click.UsageError("--follow goes with -c or -f")
-        from millstream.client.shell import run_shell
+        from millstream.client.commands.shell import run_shell
 
         with connect() as client:
             run_shell(client, format)
@@ -62,15 +69,3 @@ def run_script(client: Client, script: str, format: str | None, *, durable_too: 
         show_results(subscription, format)
         if not durable:
             stop_following(client, subscription)
-
-
-def subscribed(client: Client, answer: Answer) -> BlockingSubscription:
-    """Subscribe to the query that a SELECT has just started, from its first result."""
-    assert answer.query is not None
-    return client.subscribe(answer.query.name, from_start=True)
-
-
-def stop_following(client: Client, subscription: BlockingSubscription) -> None:
-    """Drop the temporary query of a subscription that was broken off."""
-    if subscription.end is None and client.is_open:
-        client.execute(query_statement("DROP", subscription.query))

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from millstream.client.errors import MillstreamError
-from millstream.client.queries import quoted
-from millstream.client.queries import statement as query_statement
+from millstream.client.statements import query_statement, quoted
 from millstream.client.top.model import PANES, Board, Column, Look, board, details, operators
 from rich.text import Text
 from textual.app import App, ComposeResult

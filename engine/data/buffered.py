@@ -10,10 +10,12 @@ import numpy.typing as npt
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.state.forms import state_record
 
 BoolArray = npt.NDArray[np.bool_]
 
 
+@state_record("rows", 1, ("columns", "time", "seq", "ordinal"))
 class BufferedRows:
     """Columns with event time, seq and ordinal: the place of a row on its edge, which breaks ties (K11)."""
 

@@ -27,6 +27,7 @@ from millstream.engine.ingest.checks import Coerced, Converted, Definition, Line
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.ingest.quick import PlainColumns, QuickRows, is_plain
 from millstream.protocol.values import arrow_functions as pc
+from millstream.protocol.values.names import ColumnNames
 
 if TYPE_CHECKING:
     from millstream.protocol.values.mapping import ColumnMap
@@ -64,9 +65,9 @@ _LISTS = {list}
 class Coercer:
     """Brings rows into the form of one stream or table.
 
-    Columns are matched by name: exactly, else by the one name that differs only in case. A missing one is NULL. A row with one that
-    the schema does not have is a bad row, or with `ignore_extra` the column is named in `Coerced.ignored`. A `column_map` says of some
-    columns which one of the input fills them, and how their times are written.
+    Columns are matched by name (protocol/values/names.py). A missing one is NULL. A row with one that the schema does not have is a bad
+    row, or with `ignore_extra` the column is named in `Coerced.ignored`. A `column_map` says of some columns which one of the input fills
+    them, and how their times are written.
     """
 
     def __init__(self, definition: Definition, *, ignore_extra: bool = False, column_map: ColumnMap | None = None) -> None:
@@ -77,21 +78,15 @@ class Coercer:
         self._time = definition.time if isinstance(definition, StreamDefinition) else TimeRule()
         self._time_position = time_position(definition) if isinstance(definition, StreamDefinition) else None
         self._names = self.schema.names
-        self._known = frozenset(self._names)
+        self._columns = ColumnNames(self._names)
         self._plan: _ArrowPlan | None = None
-        self._folded: dict[str, list[str]] = {}
         self._checks = RowChecks(definition)
         self._quick = QuickRows(self.schema, self._time_position, self._time.unit)
         self._rules = [[self._rules_for(i, bare) for i in range(len(self._names))] for bare in (False, True)]
-        for name in self._names:
-            self._folded.setdefault(name.lower(), []).append(name)
 
     def field_for(self, name: str) -> str | None:
-        """Return the column that an input's name means: exactly that name, else the one that differs only in case."""
-        if name in self._known:
-            return name
-        candidates = self._folded.get(name.lower(), [])
-        return candidates[0] if len(candidates) == 1 else None
+        """Return the column that an input's name means."""
+        return self._columns.meant_by(name)
 
     def match(self, names: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
         """Return where each column stands among the input's names, and the names that mean no column.
@@ -100,18 +95,10 @@ class Coercer:
         """
         if self._map is not None and self._map.sources:
             return self._mapped(names)
-        places: dict[str, int] = {}
-        extra: list[str] = []
-        exact = frozenset(names)
-        for place, name in enumerate(names):
-            column = self.field_for(name)
-            if column is None or (column != name and column in exact):
-                extra.append(name)
-            elif column in places:
-                raise TypeProblem(f"column {column} stands twice")
-            else:
-                places[column] = place
-        return places, tuple(extra)
+        try:
+            return self._columns.match(names)
+        except ValueError as problem:
+            raise TypeProblem(str(problem)) from None
 
     def _mapped(self, names: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
         assert self._map is not None
@@ -253,7 +240,7 @@ class Coercer:
         if isinstance(row, Mapping):
             if self._map is not None and self._map.sources:
                 row = self._map.row(row)
-            return row if row.keys() <= self._known else self._renamed(index, row, reasons, ignored)
+            return row if row.keys() <= self._columns.known else self._renamed(index, row, reasons, ignored)
         if not isinstance(row, list | tuple):
             reasons.add(index, f"a row is a list or a map, not {type(row).__name__}")
         elif len(row) != len(self._names):

@@ -17,6 +17,7 @@ from millstream.engine.ingest.checks import Coerced, Definition, is_needed
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_text import BLOCK_BYTES, CsvParser, shift_places
 from millstream.engine.ingest.json_lines import JsonLinesParser
+from millstream.protocol.values.names import left_out_note
 from millstream.protocol.values.packed import UNPACKING_FAULTS, split_name
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Reader:
         """Sentences about the file as a whole, complete once it has been read."""
         if not self._ignored:
             return []
-        return [f"{self._name}: ignored {'column' if len(self._ignored) == 1 else 'columns'} {', '.join(self._ignored)}"]
+        return [f"{self._name}: {left_out_note(list(self._ignored))}"]
 
     def chunks(self) -> Iterator[Coerced]:
         """Yield what became of each block of rows; `index` and `Rejection.index` count all rows of the file from 0.

@@ -15,6 +15,7 @@ from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.outputs import take_out_late
+from millstream.engine.state.forms import state_record
 
 COPY_BELOW = 2  # a run that has lost this many times what is left of it is copied, so that the rest is freed
 
@@ -28,6 +29,7 @@ class IntakeResult:
     ready: BufferedRows
 
 
+@state_record("intake", 1, ("_nothing", "_runs", "_made", "watermark", "ordinal"))
 class Intake:
     """Rows above W. `watermark` is W so far, `ordinal` the place on the edge of the next row."""
 

@@ -9,6 +9,7 @@ unmatched row of an outer join leaves when W passes the last time that could mat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from millstream.engine.data import limits
@@ -204,6 +205,7 @@ class WindowJoin(Operator):
     """Windowed hash join of two streams: rows pair by equal keys, a bound on their distance in time, and a residual."""
 
     calls_late = True
+    state_name = "window_join"
     state_fields: tuple[str, ...] = ("_keys", "_state", "_watermark", "_ordinals")
 
     def __init__(self, recipe: JoinRecipe, inputs: Sequence[Schema]) -> None:
@@ -372,6 +374,12 @@ class WindowJoin(Operator):
         train.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
         train.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         return train
+
+    def take_up(self, fields: dict[str, Any]) -> None:
+        """Take up a snapshot."""
+        super().take_up(fields)
+        for side in self._state:
+            side.expired = self._keys.released
 
     def state_rows(self) -> int:
         """Return the rows kept on both sides."""

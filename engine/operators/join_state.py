@@ -15,6 +15,7 @@ import numpy.typing as npt
 from millstream.engine.data.buffered import BoolArray, BufferedRows, concat_rows
 from millstream.engine.data.column import Column
 from millstream.engine.data.train import Int64Array
+from millstream.engine.state.forms import state_record
 
 DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
 RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
@@ -23,6 +24,7 @@ ROW_BYTES = 33  # of a row beside its columns: id, seq, time, ordinal, and wheth
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
+@state_record("join_rows", 1, ("columns", "time", "seq", "ordinal", "ids", "matched"))
 class RowStore(BufferedRows):
     """Rows side by side, with the key id of each and whether it has found a partner."""
 
@@ -50,6 +52,7 @@ class RowStore(BufferedRows):
         return sum(c.nbytes() for c in self.columns) // max(1, len(self))
 
 
+@state_record("join_run", 1, ("rows",))
 class Run:
     """A store with its index."""
 
@@ -72,6 +75,12 @@ class Run:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.rows)
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Run:
+        """Index the rows anew. Ids made since are not in the index, as they would not be in that of then."""
+        rows: RowStore = fields["rows"]
+        return cls(rows, max(0, int(rows.ids.max())) + 1)
 
     @property
     def index_bytes(self) -> int:
@@ -122,12 +131,24 @@ class Run:
         return repeated, self._order[place]
 
 
+def _nobody(ids: Int64Array) -> None:
+    raise AssertionError("a side that was read back has not been told whom to tell")
+
+
+@state_record("join_side", 1, ("runs",))
 class SideState:
     """All runs of one side. `expired` is told about the key ids of dropped rows."""
 
     def __init__(self, expired: Callable[[Int64Array], None]) -> None:
         self.runs: list[Run] = []
-        self._expired = expired
+        self.expired = expired
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> SideState:
+        """Return the side; who holds it says whom to tell."""
+        made = cls(_nobody)
+        made.runs = fields["runs"]
+        return made
 
     @property
     def rows(self) -> int:
@@ -152,7 +173,7 @@ class SideState:
             if run.time_min >= bound:
                 kept.append(run)
             elif run.time_max < bound:
-                self._expired(run.rows.ids)
+                self.expired(run.rows.ids)
             elif 2 * int(np.count_nonzero(run.rows.time < bound)) >= len(run):
                 kept.append(Run(self._alive(run.rows, bound), id_count))
             else:
@@ -165,7 +186,7 @@ class SideState:
         alive = rows.time >= bound
         if alive.all():
             return rows
-        self._expired(rows.ids[~alive])
+        self.expired(rows.ids[~alive])
         return rows.kept(alive)
 
     def nbytes(self) -> int:

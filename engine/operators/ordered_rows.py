@@ -12,12 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.arrow import plain_values
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
-from millstream.engine.data.types import BIGINT
+from millstream.engine.data.types import BIGINT, Kind
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import OrderColumn, RankRecipe, TopRecipe
 from millstream.engine.operators.contract import Emitter, Operator
@@ -28,10 +29,11 @@ from millstream.protocol.values import arrow_functions as pc
 def rank_values(column: Column) -> Int64Array:
     """Return integers that are ordered, and equal, as the column's values are; NULLs get 0 and the rest at least 1."""
     valid = column.validity()
-    if column.type.is_arrow:
-        ranks: Int64Array = (
-            pc.rank(column.values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
-        )
+    ranks: Int64Array
+    if column.type.kind is Kind.LIST:  # a list has no order to people; some order is needed where equal bytes are promised
+        ranks = np.unique([repr(v) for v in plain_values(column)], return_inverse=True)[1].astype(np.int64) + 1
+    elif column.type.is_arrow:
+        ranks = pc.rank(column.values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
     else:
         values = column.values + 0.0 if column.values.dtype == np.float64 else column.values
         _, place = np.unique(values, return_inverse=True, equal_nan=True)
@@ -121,6 +123,8 @@ class Top(OrderedRows):
     The last of the partition columns is the window's end; without any, the end of the stream is.
     """
 
+    state_name = "top"
+
     def __init__(self, recipe: TopRecipe, inputs: Schema) -> None:
         super().__init__(recipe.schema, inputs, recipe.order)
         self._recipe = recipe
@@ -180,6 +184,8 @@ class Rank(OrderedRows):
 
     A window's partitions leave by the arrival of their first row, a partition's rows in the order asked for.
     """
+
+    state_name = "rank"
 
     def __init__(self, recipe: RankRecipe, inputs: Schema) -> None:
         super().__init__(recipe.schema, inputs, recipe.order)

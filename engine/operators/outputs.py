@@ -14,12 +14,14 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Slot, Train, empty_train
 from millstream.engine.data.types import TEXT, TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, constant_track, jump_track, minimum_track
+from millstream.engine.state.forms import state_record
 
 Stand = tuple[int, list[int], list[bool]]
 Part = tuple[list[Column], Int64Array, Int64Array]
 """Rows that an operator made: columns, seqs, event times."""
 
 
+@state_record("minimum_watermark", 1, ("value", "idle", "inputs"))
 class MinimumWatermark:
     """Follows the inputs' tracks. `value` is W so far; when all inputs are idle it is the greatest that they reached."""
 

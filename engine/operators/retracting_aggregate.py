@@ -25,6 +25,7 @@ from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 class RetractingAggregate(Operator):
     """EMIT CHANGES after each train, or EMIT FINAL once at the end."""
 
+    state_name = "retracting_aggregate"
     state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_newest")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:

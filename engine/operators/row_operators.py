@@ -107,6 +107,7 @@ class Split(Operator):
 class Union(Operator):
     """Keeps only the watermark. Rows of equal arrival number come in order of the inputs."""
 
+    state_name = "union"
     state_fields: tuple[str, ...] = ("_watermark",)
 
     def __init__(self, recipe: UnionRecipe) -> None:

@@ -34,6 +34,7 @@ PANE = 0  # the one pane that holds everything
 class RunningAggregate(Operator):
     """GROUP BY over all rows so far: EMIT CHANGES, EMIT FINAL at the end of the stream, or EMIT EVERY d."""
 
+    state_name = "running_aggregate"
     state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest", "_folded")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -218,6 +219,7 @@ class InstantAggregate(RunningAggregate):
     """
 
     calls_late = True
+    state_name = "instant_aggregate"
     state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_intake")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:

@@ -21,6 +21,7 @@ from millstream.engine.language.recipes import AggregateRecipe, WindowRecipe, Wi
 from millstream.engine.operators.changes import canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.outputs import Part, flushed_track, joined_train
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 
@@ -53,6 +54,7 @@ class ClosedSessions:
     seqs: Int64Array
 
 
+@state_record("session_rows", 1, ("_gap", "_max", "_positions", "_rows", "_next_close", "_ordinal", "_below"))
 class SessionRows:
     """The open sessions of all keys."""
 
@@ -270,6 +272,8 @@ class SessionWindow(Operator):
 class SessionAggregate(SessionWindow):
     """One row a session and key. A row that WHERE drops makes or prolongs a session but is not aggregated (K17)."""
 
+    state_name = "session_aggregate"
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         assert recipe.window is not None
         super().__init__(recipe.schema, SessionRows(recipe.window, recipe.keys, inputs))
@@ -296,6 +300,7 @@ class SessionedRows(SessionWindow):
     """Each row of a closed session, with the session's bounds appended; by session, then event time, then arrival."""
 
     calls_late = True
+    state_name = "sessioned_rows"
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:
         super().__init__(recipe.schema, SessionRows(recipe.window, recipe.keys, inputs))

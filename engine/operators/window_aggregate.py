@@ -10,6 +10,7 @@ Answers come by (end, start, first arrival of the group in the window) and carry
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from millstream.engine.data.arrays import distinct
@@ -22,6 +23,7 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.outputs import flushed_track, for_each_row, timestamps
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.early import EmptyWindows, empty_answer, moments
 from millstream.engine.windows.grids import WindowSlots
@@ -31,6 +33,7 @@ from millstream.engine.windows.pane_states import Batch
 SEGMENTS_MAX = 16  # panes of an ordered train that are folded one by one; with more, all at once
 
 
+@state_record("window_answer", 1)
 @dataclass(frozen=True, slots=True)
 class WindowAnswer:
     """One closed window: its groups in order, their aggregates, and the seq that closed it."""
@@ -46,6 +49,7 @@ class WindowAggregate(Operator):
     """GROUP BY over windows made of panes: tumbling, hopping, cumulating; one answer a window and group."""
 
     calls_late = True
+    state_name = "window_aggregate"
     state_fields: tuple[str, ...] = (
         "_keys",
         "_aggregates",
@@ -416,7 +420,7 @@ class WindowAggregate(Operator):
         """Return the bytes of all grids and of the keys."""
         return self._keys.nbytes() + int(self._panes_with.nbytes) + self._aggregates.nbytes()
 
-    def restore(self, state: dict[str, object]) -> None:
+    def take_up(self, fields: dict[str, Any]) -> None:
         """Take up a snapshot."""
-        super().restore(state)
+        super().take_up(fields)
         self._closes_us = TIME_MIN

@@ -27,6 +27,7 @@ from millstream.engine.operators.window_aggregate import WindowAggregate, Window
 class ChangingWindowAggregate(WindowAggregate):
     """Hopping, tumbling and cumulating windows."""
 
+    state_name = "changing_windows"
     state_fields: tuple[str, ...] = (*WindowAggregate.state_fields, "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -107,6 +108,7 @@ class ChangingWindowAggregate(WindowAggregate):
 class ChangingSessionAggregate(SessionAggregate):
     """Sessions grow and merge, so what was shown of the open ones is compared as whole rows."""
 
+    state_name = "changing_sessions"
     state_fields: tuple[str, ...] = (*SessionAggregate.state_fields, "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from millstream.engine.data.arrays import run_sizes, run_starts
@@ -22,6 +23,7 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake, IntakeResult
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.sliding_events import RankClock, TimeClock
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.vectors import StoredColumns, Vectors
 
@@ -79,6 +81,7 @@ class WindowRows(Operator):
 CHUNK_ROWS = 1024  # smaller chunks are joined, so that a queue fed row by row stays short
 
 
+@state_record("row_queue", 1, ("nothing", "rows"))
 class RowQueue:
     """Rows in order of event time."""
 
@@ -87,6 +90,21 @@ class RowQueue:
         self._chunks: deque[BufferedRows] = deque()
         self._small: list[BufferedRows] = []  # not joined yet
         self._rows = 0
+
+    def to_state(self) -> tuple[BufferedRows, BufferedRows]:
+        """Return what it gives when there is nothing, and the rows."""
+        held = [*self._chunks, *self._small]
+        return self._nothing, concat_rows(self._nothing, *held)
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> RowQueue:
+        """Return the queue; its rows are in one piece."""
+        made = cls(Schema(()))
+        made._nothing, rows = fields["nothing"], fields["rows"]
+        made._rows = len(rows)
+        if len(rows):
+            made._chunks.append(rows)
+        return made
 
     def __len__(self) -> int:
         """Return the rows held."""
@@ -136,6 +154,7 @@ class TimeWindowLog(Operator):
     """[RANGE t], [NOW] and [UNBOUNDED]: a row leaves t after its time; at the end of the stream nothing leaves any more (K9)."""
 
     calls_late = True
+    state_name = "time_window_log"
     state_fields: tuple[str, ...] = ("_intake", "_inside", "_newest")
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:
@@ -190,6 +209,7 @@ class RowWindowLog(Operator):
     """[ROWS n]: a row leaves when the n-th row after it in its partition comes."""
 
     calls_late = True
+    state_name = "row_window_log"
     state_fields: tuple[str, ...] = ("_intake", "_clock", "_inside")
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:

@@ -23,6 +23,7 @@ from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.outputs import for_each_row, timestamps
+from millstream.engine.state.forms import state_record
 from millstream.engine.synopses.frames import Due, Frame
 from millstream.engine.synopses.pane_layers import Layer, VisiblePanes
 from millstream.engine.windows.pane_values import Accumulator
@@ -84,6 +85,7 @@ def border_crossings(track: WatermarkTrack, step_us: int) -> list[tuple[int, int
     return list(zip(seqs[places].tolist(), reached[places].tolist(), strict=True))
 
 
+@state_record("output_columns", 1)
 @dataclass(frozen=True, slots=True)
 class OutputColumns:
     """What an output shows: its schema, and which of (keys, aggregates, window_start, window_end), None for all."""
@@ -92,6 +94,7 @@ class OutputColumns:
     columns: tuple[int, ...] | None = None
 
 
+@state_record("member", 1)
 @dataclass(slots=True, eq=False)
 class Member:
     """One output: what its query asks, the frame of its window, the accumulators behind its columns.

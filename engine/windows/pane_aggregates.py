@@ -19,12 +19,11 @@ from millstream.engine.data.train import Train
 from millstream.engine.data.types import DataType
 from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.sketches.kinds import SKETCHED
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.pane_states import Batch, Int64Array, PaneStates, Request, RowCounts, UpperHalves, ValueCounts, pane_states
 from millstream.engine.windows.pane_values import Accumulator, Collected, PaneFrequencies, Sketched, ValueTallies, by_frequency
 from millstream.engine.windows.sliding_cells import StatePart, argument_type, counts_part, state_parts
-
-PREPARED = frozenset(("_folding", "_beside", "_whole", "_ready"))
 
 Part = StatePart | tuple[str, int | None, int | None] | AggregateCall
 
@@ -40,6 +39,7 @@ def parts_of(call: AggregateCall, inputs: Schema) -> tuple[Part, ...]:
     return tuple(part for part in parts if part != StatePart(COUNTS, None, None))
 
 
+@state_record("folded", 1, ("type", "_call", "_argument", "_states", "_counts"))
 class Folded(Accumulator):
     """An aggregate that is read off states. These are folded elsewhere, as others may read them too."""
 
@@ -99,6 +99,7 @@ class FullPane:
         return True
 
 
+@state_record("aggregates", 1, ("table", "rows", "_inputs", "_states", "_tallies", "_accumulators"))
 class Aggregates:
     """The accumulators of one operator. `update` folds a batch into all of them, `combine` answers for one window."""
 
@@ -121,13 +122,13 @@ class Aggregates:
         self._whole = self._whole_columns()
         self._ready: dict[int, FullPane] = {}  # by slot
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What was prepared is not state."""
-        return {name: value for name, value in vars(self).items() if name not in PREPARED}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._prepare()
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Aggregates:
+        """Return the accumulators; what was prepared is no state."""
+        made = cls.__new__(cls)
+        vars(made).update(fields)
+        made._prepare()
+        return made
 
     def update(self, batch: Batch) -> Int64Array:
         """Fold rows in; return the flat cells that had no row before."""

@@ -17,6 +17,7 @@ from millstream.engine.aggregates.sums import COUNTS, HALF_BITS, UPPER_HALVES, W
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask, counted_rows
 from millstream.engine.data.train import Train
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import Grid, PaneTable, Passed, combined
 from millstream.engine.windows.sliding_cells import StatePart
 
@@ -117,6 +118,7 @@ class Batch:
         return [(slot, at, groups[at]) for slot, at in places]
 
 
+@state_record("row_counts", 1, ("counts", "first", "_table", "_filled"))
 class RowCounts:
     """Rows per pane and group, and the ordinal of the first: present in every table, as they say which groups a window has."""
 
@@ -209,6 +211,7 @@ def _by_first(first: Int64Array) -> Int64Array:
     return order if ids is None else ids[order]
 
 
+@state_record("pane_states", 1, ("_part", "_grid"))
 class PaneStates:
     """The states of one part over all panes."""
 
@@ -263,6 +266,7 @@ class PaneStates:
         return [passed.upto(count)[ids] for count, ids in requests]
 
 
+@state_record("value_counts", 1, ("_part", "_table", "_rows", "_grid"))
 class ValueCounts(PaneStates):
     """Rows that count for one (argument, FILTER): kept only once some row did not, until then the row counts serve."""
 
@@ -312,6 +316,7 @@ class ValueCounts(PaneStates):
             counts += np.bincount(cells, minlength=len(counts))
 
 
+@state_record("upper_halves", 1, ("_part", "_table", "_wrapped", "_halves", "_bound"))
 class UpperHalves(PaneStates):
     """Sums of the upper halves of integers, kept only once the whole sums beside them might leave int64."""
 
@@ -319,6 +324,15 @@ class UpperHalves(PaneStates):
         self._part, self._table, self._wrapped = part, table, wrapped
         self._halves: Grid | None = None
         self._bound = 0
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> UpperHalves:
+        """Return the sums, if there are any yet."""
+        made = cls(fields["_part"], fields["_table"], fields["_wrapped"])
+        made._bound = fields["_bound"]
+        if fields["_halves"] is not None:
+            made._halves = made._grid = fields["_halves"]
+        return made
 
     @property
     def grids(self) -> list[Grid]:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.client.commands.common import show_answer, show_results, warn
-from millstream.client.commands.sql import stop_following, subscribed
+from millstream.client.commands.common import show_answer, show_results, stop_following, subscribed, warn
 from millstream.client.errors import MillstreamError
 from millstream.client.statements import is_complete, split_script
 from prompt_toolkit import PromptSession
