@@ -132,6 +132,7 @@ class SchedulerCore:
         return instructions
 
     def _manage_load(self, load: LoadControl, now_ns: int, instructions: list[Instruction]) -> None:
+        load.monitors.class_means = isinstance(self._policy.selector, ClassTurnsSelector)
         told = load.cycle(now_ns, busy=bool(self._outstanding))
         if told is None:
             return
@@ -333,7 +334,8 @@ class SchedulerCore:
         self._moved = []
         units.update_all()
         self._view = View(self.ledger, self.estimates, units)
-        self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns)
+        let_in = policy.selector.rows_let_in if isinstance(policy.selector, ClassTurnsSelector) else None
+        self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns, let_in)
         self._units_version = self.network.version
         self._came = []
         policy.selector.reset(self._view, now_ns)
