@@ -33,7 +33,7 @@ class Look:
 
 
 def look(execute: Callable[[str], Iterable[Row]], clock: Callable[[], tuple[float, dt.datetime]]) -> Look:
-    """Ask the server for everything; `clock` gives `at_s` and `now`. MillstreamError as `execute`."""
+    """Ask the server for everything, and return it; `clock` gives `at_s` and `now`. MillstreamError as `execute`."""
     tables = {}
     for name in STATEMENTS:
         try:
