@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.client.connection import Answer
 
 SECONDS_MAX = 1e9
+TOLD_ALWAYS = ("disconnected", "resumed", "shed")  # codes of notices that a pipe must not miss
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -58,7 +59,7 @@ def connection_options(command: Command) -> Command:
             from millstream.client.blocking import connect
 
             client = connect(server, token, tls_ca)
-            client.on_notice(lambda code, message: warn(message) if code == "shed" else courtesy(message))
+            client.on_notice(lambda code, message: warn(message) if code in TOLD_ALWAYS else courtesy(message))
             return client
 
         return command(*args, connect=connected, **options)
@@ -166,14 +167,24 @@ def stop_following(client: Client, subscription: BlockingSubscription) -> None:
         client.execute(query_statement("DROP", subscription.query))
 
 
-def show_results(subscription: BlockingSubscription, format: str | None, limit: int | None = None, *, receipts: bool = False) -> None:
-    """Print results until the subscription ends, `limit` rows are printed, or Ctrl-C. `receipts`: with three columns more."""
-    from millstream.client.receipts import receipt_of, schema_with_receipt, with_receipt
+def show_results(
+    subscription: BlockingSubscription, format: str | None, limit: int | None = None, *, receipts: bool = False, tokens: bool = False
+) -> None:
+    """Print results until the subscription ends, `limit` rows are printed, or Ctrl-C.
+
+    `receipts`: with three columns more. `tokens`: with the resume token beside the last row of each batch.
+    """
+    import pyarrow as pa
+    from millstream.client.receipts import receipt_of, with_receipt, with_token
     from millstream.client.subscriber import Lost
     from millstream.protocol.batches import arrow_schema
 
+    def shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = with_token(batch) if tokens else batch
+        return with_receipt(batch) if receipts else batch
+
     schema = subscription.schema if subscription.schema is not None else arrow_schema(subscription.columns)
-    schema = schema_with_receipt(schema) if receipts else schema
+    schema = shaped(pa.record_batch([pa.array([], field.type) for field in schema], schema=schema)).schema
     renderer = renderer_for(chosen_format(format), schema, output(), live=True, colour=sys.stdout.isatty())
     left = limit
     told = False
@@ -189,7 +200,7 @@ def show_results(subscription: BlockingSubscription, format: str | None, limit: 
             if receipt is not None and receipt.shed_rows:
                 told = True
                 warn(f"rows are being shed: these results saw {receipt.share_seen:.1%} of their input (--receipts tells it by row)")
-            left = _print(renderer, with_receipt(item) if receipts else item, left)
+            left = _print(renderer, shaped(item), left)
     except KeyboardInterrupt:
         courtesy("stopped")
     finally:

@@ -228,6 +228,26 @@ def test_tail_prints_rows_until_the_limit(threaded: ThreadedServer, run: Run) ->
     assert run("tail", "q_s", "--resume", "t9", "--limit", "1", "--format", "csv") == (0, "k,t\n9,\n", "")
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "table", "vertical", "arrow"])
+def test_every_format_can_carry_the_token(threaded: ThreadedServer, run: Run, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    threaded.server.rows["s"] = [[i, None] for i in range(3)]
+    out = io.BytesIO()
+    with monkeypatch.context() as patched:
+        patched.setattr("millstream.client.commands.common.output", lambda: out)
+        assert run("tail", "q_s", "--from-start", "--limit", "3", "--tokens", "--format", form)[0] == 0
+    if form == "arrow":
+        assert pa.ipc.open_stream(out.getvalue()).read_all()["resume_token"].to_pylist() == [None, None, "t3"]
+    else:
+        text = out.getvalue().decode()
+        assert "resume_token" in text
+        assert text.count("t3") == 1, "beside the last row of the batch"
+    assert run("tail", "q_s", "--from-start", "--limit", "2", "--tokens", "--receipts", "--format", "csv")[1].splitlines() == [
+        "k,t,resume_token,rows_seen,rows_shed,share_seen",
+        "0,,,,0,1.0",
+        "1,,,,0,1.0",
+    ]
+
+
 def test_the_verbs_of_queries_quote_names_and_stay_quiet_in_a_pipe(threaded: ThreadedServer, run: Run) -> None:
     for verb in ("start", "stop", "pause", "resume", "drop"):
         assert run("query", verb, "Avg", "a/b") == (0, "", "")
