@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -126,6 +125,8 @@ def show_listing(table: pa.Table, first: list[str], format: str | None) -> None:
     if chosen_format(format) != "table" or not first:
         show_table(table, format)
         return
+    import shutil
+
     width = max(shutil.get_terminal_size().columns, BRIEF_WIDTH) if sys.stdout.isatty() else BRIEF_WIDTH
     output().write("".join(line + "\n" for line in brief(table, first, width)).encode())
     output().flush()

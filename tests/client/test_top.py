@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
-from millstream.client import cli, figures
+from millstream.client import cli, connect, figures
+from millstream.client.commands.top import Server
 from millstream.client.errors import MillstreamError
 from millstream.client.top.model import Look, board, details, look, operators, typed_rows
 from millstream.client.top.plain import plain
@@ -19,7 +20,7 @@ from millstream.client.top.screen import PaneTable, TopScreen
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from tests.support.live_server import Harness, run
+from tests.support.live_server import Harness, run, until
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -444,6 +445,23 @@ def test_top_prints_a_real_server_once(capfd: pytest.CaptureFixture[str], monkey
             section = out.partition(f"\n{title}\n")[2].partition("\n\n")[0]
             assert words in section, out
         assert "SELECT" not in out
+
+    run(test)
+
+
+def test_top_connects_again_when_its_connection_was_cut() -> None:
+    async def test(harness: Harness) -> None:
+        source = Server(lambda: connect(harness.address))
+        assert (await asyncio.to_thread(source.look)).table("CLASSES")
+        assert source.server.endswith(f" at {harness.address}")
+        for session in list(harness.server.application.sessions.values()):
+            session.transport.abort()
+        client = source._client
+        assert client is not None
+        await until(lambda: not client.is_open, "the client knows")
+        assert (await asyncio.to_thread(source.look)).table("CLASSES")
+        assert source._client is not client
+        await asyncio.to_thread(source.close)
 
     run(test)
 
