@@ -336,7 +336,7 @@ def _check_together(config: Config) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach the address."""
+    """Return whether only this machine can reach the address."""
     if host == "localhost":
         return True
     try:
