@@ -55,7 +55,7 @@ def _range(name: str, low: float, high: float, step: float) -> list[float]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds that `1,2,3` or `1-10` names; raises `SimulationError` for other texts, doubles and too many."""
+    """Return the seeds of `1,2,3` or `1-10`; raises `SimulationError`."""
     seeds: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
