@@ -161,8 +161,10 @@ class BoxExecutor:
         )
         if not count:
             return StepReceipt(step.operator, consumed, (), 0), []
-        results = self._join(node, taken) if node.window_ns is not None and len(taken) > 1 else self._filter(node, taken)
         cost_ns = round(node.call_ns + node.cost_ns * count)
+        if node.output_selectivity:
+            return StepReceipt(step.operator, consumed, self._each_output(node, taken), cost_ns), []
+        results = self._join(node, taken) if node.window_ns is not None and len(taken) > 1 else self._filter(node, taken, node.selectivity)
         produced = tuple(self._append(log, results, node) for log in node.outputs) if results else ()
         emitted = results if step.operator in self._roots else []
         return StepReceipt(step.operator, consumed, produced, cost_ns), emitted
@@ -201,9 +203,14 @@ class BoxExecutor:
         place = self._cursors[edge] - log.base
         return log.rows[place][0] if place + log.base < log.visible(self._started_ns) else None
 
-    def _filter(self, node: OperatorNode, taken: list[list[Tuple]]) -> list[Tuple]:
-        whole = int(node.selectivity)
-        bound = int((node.selectivity - whole) * (MASK + 1))
+    def _each_output(self, node: OperatorNode, taken: list[list[Tuple]]) -> tuple[LogCount, ...]:
+        """Append to each output what it gets by itself, the same tuples as far as they go."""
+        made = [(log, self._filter(node, taken, share)) for log, share in zip(node.outputs, node.output_selectivity, strict=True)]
+        return tuple(self._append(log, results, node) for log, results in made if results)
+
+    def _filter(self, node: OperatorNode, taken: list[list[Tuple]], selectivity: float) -> list[Tuple]:
+        whole = int(selectivity)
+        bound = int((selectivity - whole) * (MASK + 1))
         operator_salt = self._salts[node.id]
         prescribed = self.outcomes.get(node.id)
         results: list[Tuple] = []

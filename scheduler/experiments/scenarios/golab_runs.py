@@ -137,7 +137,7 @@ def _play(queue: TaskQueue, costs: Costs, seconds: int) -> dict[str, float]:
 
 
 def note(tasks: list[Task], now: int, late: dict[str, list[int]]) -> int:
-    """Count the queries of a run, and by how many updates each exceeded its SLIDE."""
+    """Note by how many updates each query of a run exceeded its SLIDE; return how many queries there are."""
     count = 0
     for task in tasks:
         load = task.load

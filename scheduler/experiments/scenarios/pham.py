@@ -80,7 +80,7 @@ def percents(values: Sequence[float]) -> str:
 
 
 def findings(found: Sequence[Told], claims: Sequence[Claim]) -> Findings:
-    """Put rows and curves to claims."""
+    """Return claims with the rows and curves that they were judged by."""
     rows: list[Row] = [
         {"class": place + 1, **{name: one.get(name) for name in ("response_ms", "response_ms_p99", "loss", "loss_at_start", "loss_after")}}
         for place, one in enumerate(found)
