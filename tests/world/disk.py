@@ -12,9 +12,12 @@ import io
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
+from weakref import WeakValueDictionary
 
 import apsw
 
@@ -84,7 +87,9 @@ class Platter:
         self.mood = Mood()
         self.names: dict[str, Inode | None] = {"/": None}  # None: a directory
         self.durable_names: dict[str, Inode | None] = dict(self.names)
-        self.pending_names: list[tuple[str, dict[str, Inode | None], list[str]]] = []  # directory, names that are there now, names that went
+        self.pending_names: list[
+            tuple[str, dict[str, Inode | None], list[str]]
+        ] = []  # directory, names that are there now, names that went
         self.locks: dict[str, object] = {}
         self.crash_at: int | None = None  # the operation before which the process dies
         self.operations = 0
@@ -154,7 +159,6 @@ class SimDisk:
         self.process = process
         self.handles: dict[int, tuple[Inode, str]] = {}
         self._next = 2
-        self._vfs: SimVFS | None = None
         self.owed_ns = 0  # what operations of SQLite took, which wait at the end
 
     # --- each operation ---
@@ -320,8 +324,6 @@ class SimDisk:
 
     def connect(self, path: Path) -> sqlite3.Connection:
         self.step("connect", path.name, writes=False)
-        if self._vfs is None:
-            self._vfs = SimVFS(self)
         return _Connection(self, path)  # type: ignore[return-value]
 
 
@@ -336,39 +338,50 @@ class _Held:
 
 # --- SQLite ---
 
-_made = 0
-
 
 class SimVFS(apsw.VFS):
-    """SQLite's files on the simulated disk."""
+    """SQLite's files on simulated disks. SQLite knows one file system for all of them, so a file's name begins with the disk's number."""
 
-    def __init__(self, disk: SimDisk) -> None:
-        global _made
-        _made += 1
-        self.name = f"world-{_made}"
-        self.disk = disk
-        super().__init__(self.name, base="")
+    NAME = "world"
+
+    def __init__(self) -> None:
+        super().__init__(self.NAME, base="")
+        self.disks: WeakValueDictionary[int, SimDisk] = WeakValueDictionary()
+        self._made = 0
+
+    def mount(self, disk: SimDisk) -> str:
+        """Return what names of a disk's files begin with."""
+        self._made += 1
+        self.disks[self._made] = disk
+        return f"/{self._made}:"
+
+    def _found(self, name: str) -> tuple[SimDisk, str]:
+        number, _, path = name[1:].partition(":")
+        return self.disks[int(number)], path
 
     def xOpen(self, name: Any, flags: list[int]) -> SimFile:  # noqa: N802
-        return SimFile(self.disk, name.filename() if hasattr(name, "filename") else name, flags)
+        disk, path = self._found(name.filename() if hasattr(name, "filename") else name)
+        return SimFile(disk, path, flags)
 
     def xFullPathname(self, name: str) -> str:  # noqa: N802
         return name
 
     def xAccess(self, pathname: str, flags: int) -> bool:  # noqa: N802
-        return self.disk.platter.names.get(pathname) is not None
+        disk, path = self._found(pathname)
+        return disk.platter.names.get(path) is not None
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
-        if not self.disk.process.alive:
+        disk, path = self._found(filename)
+        if not disk.process.alive:
             return
-        self.disk.step("unlink", filename.rpartition("/")[2], may_wait=False)
-        directory = filename.rpartition("/")[0]
-        self.disk.platter.change_names(directory, {}, [filename])
-        if syncdir and self.disk.platter.mood.sync == "ok":
-            self.disk.platter.sync_directory(directory)
+        disk.step("unlink", path.rpartition("/")[2], may_wait=False)
+        directory = path.rpartition("/")[0]
+        disk.platter.change_names(directory, {}, [path])
+        if syncdir and disk.platter.mood.sync == "ok":
+            disk.platter.sync_directory(directory)
 
     def xRandomness(self, numbytes: int) -> bytes:  # noqa: N802
-        return self.disk.platter.hub.draw.randbytes(numbytes)
+        return bytes(numbytes)  # salts of logs and names of files that are not used: none of it need differ
 
     def xSleep(self, microseconds: int) -> int:  # noqa: N802
         return microseconds
@@ -380,25 +393,24 @@ class SimVFS(apsw.VFS):
 class SimFile:
     """One file of SQLite's."""
 
-    def __init__(self, disk: SimDisk, name: str | None, flags: list[int]) -> None:
+    def __init__(self, disk: SimDisk, name: str, flags: list[int]) -> None:
         self.disk = disk
-        self.name = name or ""
+        self.name = name
         self.short = self.name.rpartition("/")[2]
         self.directory = self.name.rpartition("/")[0]
         self.syncs_names = False
         platter = disk.platter
-        found = platter.names.get(self.name) if name else None
+        found = platter.names.get(name)
         if found is None:
             if not flags[0] & apsw.SQLITE_OPEN_CREATE:
                 raise apsw.CantOpenError(f"no file {name}")
+            try:
+                disk.step("create", self.short, may_wait=False)
+            except OSError as error:
+                raise apsw.CantOpenError(str(error)) from error
             found = Inode()
-            if name:
-                try:
-                    disk.step("create", self.short, may_wait=False)
-                except OSError as error:
-                    raise apsw.CantOpenError(str(error)) from error
-                platter.change_names(self.directory, {self.name: found})
-                self.syncs_names = bool(flags[0] & (apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_MAIN_JOURNAL))
+            platter.change_names(self.directory, {name: found})
+            self.syncs_names = bool(flags[0] & (apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_MAIN_JOURNAL))
         self.inode: Inode = found
         flags[1] = flags[0]
 
@@ -462,12 +474,17 @@ class SimFile:
 _OPERATIONAL = (apsw.FullError, apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.BusyError, apsw.LockedError, apsw.SQLError)
 
 
+_VFS = SimVFS()
+
+
 class _Connection:
     """An apsw connection that looks like one of the standard library's."""
 
     def __init__(self, disk: SimDisk, path: Path) -> None:
         self._disk = disk
-        self._connection: apsw.Connection = self._done(lambda: apsw.Connection(str(path), vfs=disk._vfs.name))  # type: ignore[union-attr]
+        name = _VFS.mount(disk) + str(path)
+        self._connection: apsw.Connection = self._done(lambda: apsw.Connection(name, vfs=SimVFS.NAME))
+        disk.process.at_burial.append(partial(self._connection.close, True))  # SQLite holds its files, and they their disk
         self._done(lambda: self._connection.execute("PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = MEMORY").fetchall())
 
     def _done(self, call: Callable[[], Any]) -> Any:
@@ -506,7 +523,8 @@ class _Connection:
         self._done(lambda: self._connection.execute("ROLLBACK").fetchall() if self._connection.in_transaction else None)
 
     def close(self) -> None:
-        self._done(lambda: self._connection.close(True))
+        with suppress(sqlite3.Error):  # as the standard library's: what SQLite then leaves to do is done at the next opening
+            self._done(lambda: self._connection.close(True))
 
 
 class _Rows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import random
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -29,6 +30,14 @@ class Stuck(AssertionError):
     """Nothing can ever happen again, or always the same."""
 
 
+def where(error: object) -> str:
+    """Return the way to where an exception was raised, the innermost call first."""
+    if not isinstance(error, BaseException):
+        return ""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return " < ".join(f"{frame.name} {frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames)
+
+
 class Process:
     """Strands that end together: a server's life, or the machine that its clients run on."""
 
@@ -38,20 +47,25 @@ class Process:
         self.alive = True
         self.strands: list[Strand] = []
         self.at_end: list[Callable[[], None]] = []
+        self.at_burial: list[Callable[[], None]] = []  # when no strand of it runs any more
 
     def spawn(self, target: Callable[..., Any], *args: Any, name: str = "main") -> Strand:
         """Begin a thread."""
         return Strand(self, target, args, name)
 
+    def end(self) -> None:
+        """End all strands as soon as the hub runs."""
+        self.alive = False
+        for call in self.at_end:
+            call()
+        self.hub.reap(self)
+
     def kill(self) -> None:
         """End all strands at once. From a strand of its own this does not return."""
         if not self.alive:
             return
-        self.alive = False
         self.hub.note("killed", self.name)
-        for call in self.at_end:
-            call()
-        self.hub.reap(self)
+        self.end()
         current = self.hub.current
         if current is not None and current.process is self:
             raise Killed
@@ -135,7 +149,7 @@ class Hub:
 
     def failed(self, strand: Strand, error: BaseException) -> None:
         """Note that a thread died of an exception."""
-        self.faults.append(f"thread {strand.process.name}/{strand.name} died: {type(error).__name__}: {error}")
+        self.faults.append(f"thread {strand.process.name}/{strand.name} died: {type(error).__name__}: {error} {where(error)}")
         self.note("thread died", strand.name, repr(error))
 
     # --- time ---
@@ -258,6 +272,8 @@ class Hub:
                     self.set_running_loop(None)
             strand.done = True
         process.strands.clear()
+        for call in process.at_burial:
+            call()
         self._ready = [strand for strand in self._ready if strand.process is not process]
 
 

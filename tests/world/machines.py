@@ -7,11 +7,10 @@ import dataclasses
 import gc
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 from typing import Any
 from unittest import mock
 
-from millstream.engine.data.errors import EngineError
 from millstream.server import logs
 from millstream.server.config import Config
 from millstream.server.errors import GivenUp, ServerError
@@ -21,7 +20,7 @@ from millstream.server.once.question import Question, answer_of
 from millstream.server.results.outcome import Outcome
 
 from tests.world.disk import Platter, SimDisk
-from tests.world.hub import NS_PER_S, Hub, Process
+from tests.world.hub import NS_PER_S, Hub, Process, where
 from tests.world.network import Network, SimLoop
 from tests.world.stand_ins import load_all, standing_in
 
@@ -95,12 +94,12 @@ class World:
             await told.wait()
             await server.stop()
 
-        loop.run_until_complete(main())
-        self.is_up = False
-        self.hub.note("ended", process.name)
-        process.alive = False
-        self.network.ended(process)
-        self.hub.reap(process)
+        try:
+            loop.run_until_complete(main())
+        finally:
+            if process.alive:
+                self.hub.note("ended", process.name)
+                process.end()
 
     def kill(self, *, power: bool = False) -> None:
         """End the server as SIGKILL does, or with `power` the whole machine."""
@@ -147,6 +146,11 @@ class World:
                 raise Crashed(str(self.refusal))
             await asyncio.sleep(0.01)
 
+    async def until_up_or_again(self) -> None:
+        """Wait, as a client, until the server serves, however often it has to be started."""
+        while not self.is_up:
+            await asyncio.sleep(0.01)
+
     # --- the log ---
 
     def log(self, _logger: Any, method: str, line: dict[str, Any]) -> str:
@@ -160,22 +164,16 @@ class World:
             kind = str(line.get("event"))
             if kind in FAULTS or method == "exception":
                 error = line.get("exc_info")
-                self.hub.faults.append(f"{kind}: {line.get('reason')} {error!r} {_where(error)}")
+                self.hub.faults.append(f"{kind}: {line.get('reason')} {error!r} {where(error)}")
         raise structlog.DropEvent
-
-
-def _where(error: Any) -> str:
-    if not isinstance(error, BaseException) or error.__traceback__ is None:
-        return ""
-    import traceback
-
-    return " < ".join(f"{frame.name} {Path(frame.filename).name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)))
 
 
 class SimWorker(worker.Worker):
     """What answers FETCH, without a process of its own: a strand, as long as anybody waits."""
 
-    hub: Hub
+    def __init__(self, hub: Hub, *bounds: Any) -> None:
+        super().__init__(*bounds)
+        self.hub = hub
 
     @property
     def is_warm(self) -> bool:
@@ -186,10 +184,7 @@ class SimWorker(worker.Worker):
             if is_given_up():
                 raise GivenUp("the request was given up while it ran")
             self.hub.sleep(self.hub.draw.randint(100_000, 5_000_000))
-        try:
-            return answer_of(question)
-        except EngineError:
-            raise
+        return answer_of(question)
 
     def kill(self) -> None:
         pass
@@ -207,14 +202,13 @@ def world(seed: int, **settings: Any) -> Iterator[World]:
     gc.collect()
     gc.disable()  # what a dead process leaves is collected at the end, not in the midst of the history
     made = World(seed, **settings)
-    SimWorker.hub = made.hub
     from asyncio import events
 
     made.hub.set_running_loop = events._set_running_loop
     before = structlog.get_config()
     structlog.configure(processors=[made.log], wrapper_class=structlog.make_filtering_bound_logger(20), cache_logger_on_first_use=False)
     try:
-        with standing_in(made.hub), mock.patch.object(worker, "Worker", SimWorker):
+        with standing_in(made.hub), mock.patch.object(worker, "Worker", partial(SimWorker, made.hub)):
             try:
                 yield made
             finally:
@@ -223,7 +217,6 @@ def world(seed: int, **settings: Any) -> Iterator[World]:
                         process.kill()
                 with suppress(Exception):
                     made.hub.step()
-                gc.collect()
     finally:
         structlog.configure(**before)
         gc.enable()

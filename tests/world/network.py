@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.world.hub import NS_PER_S, Hub, Pool, Process
@@ -53,6 +55,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._default_executor = Pool(hub, 8, "aside")  # type: ignore[assignment]
         self.refused: list[dict[str, Any]] = []
         self.set_exception_handler(lambda loop, context: self.refused.append(context))
+
+    def __del__(self, _warn: Any = None) -> None:
+        """A loop whose process was killed was not closed."""
 
     def time(self) -> float:
         return self.hub.read_clock() / NS_PER_S
@@ -102,6 +107,30 @@ class _Socket:
 
     def getsockname(self) -> tuple[str, int]:
         return self._name
+
+
+class _PeerSocket:
+    """What a client may set of its socket: whether the system probes a silent peer, and for how long."""
+
+    def __init__(self) -> None:
+        self._set: dict[int, int] = {}
+        self.keeps_alive = False
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        if level == socket.SOL_SOCKET and option == socket.SO_KEEPALIVE:
+            self.keeps_alive = bool(value)
+        elif level == socket.IPPROTO_TCP:
+            self._set[option] = value
+
+    @property
+    def probes_s(self) -> int:
+        """Seconds of silence after which the connection is given up; 0 for never."""
+        if not self.keeps_alive:
+            return 0
+        idle, every, count = (
+            self._set.get(o, d) for o, d in ((socket.TCP_KEEPIDLE, 7200), (socket.TCP_KEEPINTVL, 75), (socket.TCP_KEEPCNT, 9))
+        )
+        return idle + every * count
 
 
 class SimServer:
@@ -187,9 +216,11 @@ class Network:
             end.stalled_ns = max(end.stalled_ns, until_ns)
 
     def lose(self, link: tuple[SimTransport, SimTransport]) -> None:
-        """Let nothing come through any more, without a word to either end."""
+        """Let nothing come through any more, without a word to either end. An end that has its system probe the other learns of it."""
         for end in link:
             end.is_lost = True
+            if end.socket.probes_s:
+                self.hub.after(int(end.socket.probes_s * NS_PER_S), partial(end.cut, TimeoutError(errno.ETIMEDOUT, "Connection timed out")))
 
     def ended(self, process: Process) -> None:
         """A process has ended: the system closes its connections."""
@@ -201,7 +232,8 @@ class Network:
                 if end.loop.process is process:
                     end.closed = True
                     other = end.peer
-                    self.hub.after(self.delay(), lambda other=other: other.cut(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")))
+                    if not end.is_lost:
+                        self.hub.after(self.delay(), partial(other.cut, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")))
         self.links = [link for link in self.links if not (link[0].closed and link[1].closed)]
 
 
@@ -221,6 +253,8 @@ class SimTransport(asyncio.Transport):
         self.closed = False
         self.stalled_ns = 0
         self.is_lost = False
+        self.socket = _PeerSocket()
+        self.is_client = name.startswith("c")
         self._closing = False
         self._protocol: Any = None
         self._out = bytearray()
@@ -236,6 +270,8 @@ class SimTransport(asyncio.Transport):
     # --- what protocols call ---
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket" and self.is_client:
+            return self.socket
         return ("127.0.0.1", 40_000) if name in ("peername", "sockname") else default
 
     def set_protocol(self, protocol: Any) -> None:
