@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 
 import pytest
 from millstream.client import connect_async
@@ -11,7 +12,7 @@ from millstream.client.wire import PROBE_AFTER_S, PROBE_EVERY_S, PROBES_MAX
 
 from tests.support.live_server import Harness, run
 from tests.world.hub import NS_PER_S
-from tests.world.machines import world
+from tests.world.machines import clear_away, world
 
 
 def test_the_system_is_asked_to_probe_the_server() -> None:
@@ -24,6 +25,13 @@ def test_the_system_is_asked_to_probe_the_server() -> None:
     run(test)
 
 
+@pytest.fixture
+def cleared() -> Iterator[None]:
+    yield
+    clear_away()
+
+
+@pytest.mark.usefixtures("cleared")
 def test_a_reader_hears_that_the_server_is_gone_though_nothing_says_so() -> None:
     with world(1) as made:
         took_s: list[float] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from tests.world.checker import Stored, check, stored
 from tests.world.hub import NS_PER_S, Stuck
 from tests.world.load import Load
-from tests.world.machines import world
+from tests.world.machines import clear_away, world
 from tests.world.plans import Step, plan
 
 SETTINGS: dict[str, Any] = {"drain_s": 5.0, "ping_s": 5.0, "journal_kept_s": 1e8}
@@ -38,9 +36,7 @@ class Verdict:
 def run(seed: int, steps: list[Step] | None = None, **how: Any) -> Verdict:
     """Run the world of a seed, with the plan of that seed or a part of it."""
     verdict = _run(seed, plan(seed, **how) if steps is None else steps)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what was killed was neither awaited nor closed
-        gc.collect()
+    clear_away()
     return verdict
 
 
