@@ -13,10 +13,9 @@ import warnings
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millstream.client.connection import CONNECT_SECONDS_MAX, Answer, AsyncClient, Tls, connect_async
+from millstream.client.connection import CONNECT_SECONDS_MAX, Answer, AsyncClient, Query, Tls, connect_async
 from millstream.client.errors import MillstreamError
 from millstream.client.publisher import Acknowledgement, Publisher
-from millstream.client.queries import Query
 from millstream.client.subscriber import Ending, Lost, Subscription
 from millstream.protocol.types import Column
 
@@ -120,7 +119,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 class BlockingQuery:
-    """A submitted query; the methods of `queries.Query`, blocking."""
+    """A submitted query; the methods of `Query`, blocking."""
 
     def __init__(self, client: Client, query: Query) -> None:
         self.name = query.name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.client.address import parse_address, tls_context
 from millstream.client.errors import MillstreamError
 from millstream.client.publisher import Acknowledgement, Publisher
-from millstream.client.queries import Query
+from millstream.client.statements import query_statement, quoted
 from millstream.client.subscriber import DEFAULT_BYTES_WINDOW, DEFAULT_ROWS_WINDOW, Pending, Subscription
 from millstream.client.wire import Wire
 from millstream.protocol.batches import arrow_schema, decode_table
@@ -28,6 +28,52 @@ CONNECT_SECONDS_MAX = 10.0
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 Tls = bool | str | Path | ssl.SSLContext | None
+
+
+class Query:
+    """A submitted query. The handle is only a name: dropping the handle does not drop the query."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self.name = name
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<query {self.name}>"
+
+    def subscribe(self, **options: Any) -> Pending:
+        """Subscribe to its results (see `AsyncClient.subscribe`)."""
+        return self._client.subscribe(self.name, **options)
+
+    async def start(self) -> None:
+        """Start a stopped query; it begins anew."""
+        await self._do("START")
+
+    async def stop(self) -> None:
+        """Stop reading and drop its state."""
+        await self._do("STOP")
+
+    async def pause(self) -> None:
+        """Stand still, keeping state and queues."""
+        await self._do("PAUSE")
+
+    async def resume(self) -> None:
+        """Go on after a pause."""
+        await self._do("RESUME")
+
+    async def drop(self, *, cascade: bool = False) -> None:
+        """Remove it."""
+        await self._client.execute(query_statement("DROP", self.name, cascade=cascade))
+
+    async def fetch(self) -> pa.Table:
+        """Return what its windows hold now: what it would still answer if its inputs ended here, or the rows that stand."""
+        return (await self._client.execute(f"FETCH QUERY {quoted(self.name)}")).to_arrow()
+
+    async def explain(self, what: str = "") -> Answer:
+        """Return the plan; `what` may be SEMANTICS, ANALYZE or QOS."""
+        return await self._client.execute(f"EXPLAIN {what} {quoted(self.name)}".replace("  ", " "))
+
+    async def _do(self, verb: str) -> None:
+        await self._client.execute(query_statement(verb, self.name))
 
 
 class Answer:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 TRAIN_BYTES_MAX = 4 * 1024 * 1024  # large enough that a train's fixed costs vanish, small enough that four fit a default credit
 ROWS_PER_MESSAGE = 1_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INSTANTS = ("TIMESTAMP", "DATE", "INTERVAL")
+NUMBERS = (int, float)
+NESTED_MAX = 8  # levels of a nested value that are sent
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -116,12 +119,39 @@ def trains_of(table: pa.Table, rows_max: int) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, rows)
 
 
-def row_groups(rows: Iterable[Any], rows_max: int) -> Iterator[list[Any]]:
+class RowShaper:
+    """Makes rows of what people write: values that msgpack has, in columns of instants no bare numbers.
+
+    On the wire an integer in such a column is a number of microseconds. A number that a person writes there names no unit, so it goes as
+    text, which the server refuses with the unit that was probably meant (K12).
+    """
+
+    def __init__(self, columns: list[Column]) -> None:
+        self._instants = [(i, c.name) for i, c in enumerate(columns) if c.type.name in INSTANTS]
+        self._names = frozenset(name.lower() for _, name in self._instants)
+
+    def shaped(self, row: Any) -> Any:
+        """Return one row (a map or a list) as the wire takes it. MillstreamError (`data`) for anything else."""
+        if not self._names:
+            return plain_row(row)
+        if isinstance(row, Mapping):
+            return {
+                str(name): str(value) if type(value) in NUMBERS and str(name).lower() in self._names else plain_value(value)
+                for name, value in row.items()
+            }
+        found = plain_row(row)
+        for position, _ in self._instants:
+            if position < len(found) and type(row[position]) in NUMBERS:
+                found[position] = str(row[position])
+        return found
+
+
+def row_groups(rows: Iterable[Any], rows_max: int, shaper: RowShaper) -> Iterator[list[Any]]:
     """Cut rows into lists for one `Rows` message each, their values as the wire takes them."""
     group: list[Any] = []
     size = max(1, min(rows_max, ROWS_PER_MESSAGE))
     for row in rows:
-        group.append(plain_row(row))
+        group.append(shaper.shaped(row))
         if len(group) == size:
             yield group
             group = []
@@ -136,6 +166,15 @@ def plain_row(row: Any) -> Any:
     if isinstance(row, list | tuple):
         return [plain_value(value) for value in row]
     raise MillstreamError("data", f"a row is a dict or a list, not {type(row).__name__}")
+
+
+def _nested(value: Any, levels: int) -> Any:
+    """Return a list or map as the wire takes it: the server refuses its row and says what to do. What is too deep is left out."""
+    if isinstance(value, Mapping):
+        return {str(name): _nested(item, levels - 1) for name, item in value.items()} if levels else {}
+    if isinstance(value, list | tuple):
+        return [_nested(item, levels - 1) for item in value] if levels else []
+    return plain_value(value)
 
 
 def plain_value(value: Any) -> Any:
@@ -154,8 +193,8 @@ def plain_value(value: Any) -> Any:
         return value // _MICROSECOND
     if isinstance(value, Decimal):
         return str(value)
-    if isinstance(value, list | tuple):
-        return [plain_value(item) for item in value]
+    if isinstance(value, list | tuple | Mapping):
+        return _nested(value, NESTED_MAX)
     if hasattr(value, "as_py"):
         return plain_value(value.as_py())
     if hasattr(value, "item"):

@@ -10,11 +10,15 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.client.errors import MillstreamError
 from millstream.protocol.types import Column
-from millstream.protocol.values.csv import Record, tokenize
+from millstream.protocol.values.csv import CsvRecord, tokenize
+from millstream.protocol.values.names import ColumnNames, left_out_note
+
+if TYPE_CHECKING:
+    from millstream.protocol.values.mapping import ColumnMap
 
 SPECIAL_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -31,6 +35,16 @@ _JSON_WORDS = {
 }
 
 
+def time_format(text: str) -> tuple[str | None, Any]:
+    """Return column (None: all TIMESTAMP columns) and `TimeFormat` of `--time-format`. MillstreamError (`invalid`) if it is none."""
+    from millstream.protocol.values.mapping import split_format
+
+    try:
+        return split_format(text)
+    except ValueError as error:
+        raise MillstreamError("invalid", str(error)) from None
+
+
 @dataclass(slots=True)
 class Read:
     """What one piece of input gave: rows, the line of each, and lines that could not be read with the reason."""
@@ -40,12 +54,22 @@ class Read:
     refused: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def bring_times(self, column_map: ColumnMap | None) -> None:
+        """Read the times in the formats of a map; rows that have another are refused."""
+        bad = column_map.bring_times(self.rows) if column_map is not None and column_map.formats else {}
+        if bad:
+            self.refused += [(self.lines[i], reason) for i, reason in sorted(bad.items())]
+            self.rows = [row for i, row in enumerate(self.rows) if i not in bad]
+            self.lines = [line for i, line in enumerate(self.lines) if i not in bad]
+
 
 class CsvInput:
-    """CSV with a header. Columns are found by name; others are left out, with one note."""
+    """CSV with a header. Columns are found by name, or as `column_map` says; others are left out, with one note."""
 
-    def __init__(self, columns: list[Column]) -> None:
+    def __init__(self, columns: list[Column], column_map: ColumnMap | None = None) -> None:
         self._columns = {column.name: column for column in columns}
+        self._names = ColumnNames(list(self._columns))
+        self._map = column_map
         self._rest = b""
         self._line = 1
         self._started = False
@@ -69,9 +93,10 @@ class CsvInput:
             self._line += buffer.count(b"\n", record.start, record.end)
             at = record.end
         self._rest = buffer[at:]
+        read.bring_times(self._map)
         return read
 
-    def _take(self, record: Record, read: Read) -> None:
+    def _take(self, record: CsvRecord, read: Read) -> None:
         line = self._line
         try:
             fields = [None if field is None else field.decode("utf-8") for field in record.fields]
@@ -92,14 +117,31 @@ class CsvInput:
 
     def _begin(self, header: list[str], read: Read) -> None:
         self._header = header
-        known = [(i, name) for i, name in enumerate(header) if name in self._columns]
-        if not known:
-            wanted = ", ".join(self._columns)
-            raise MillstreamError("data", f"the header names no column of the stream: {', '.join(header)}", f"its columns are {wanted}")
-        if len(known) < len(header):
-            left_out = [name for name in header if name not in self._columns]
-            read.notes.append(f"columns that the stream does not have are left out: {', '.join(left_out)}")
-        self._converters = [(i, name, converter(self._columns[name])) for i, name in known]
+        places, extra = matched(self._names, header, "the header", self._map)
+        if extra:
+            read.notes.append(left_out_note(extra))
+        self._converters = [(i, name, converter(self._columns[name])) for name, i in places.items()]
+
+
+def matched(
+    columns: ColumnNames, names: list[str], what: str, column_map: ColumnMap | None = None
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return where each column of the stream stands among the names of an input, and those left out.
+
+    MillstreamError (`data`) when no name is a column of the stream, or one stands twice, or the map names one that is not there.
+    """
+    try:
+        if column_map is not None and column_map.sources:
+            places = column_map.places(names)
+            extra = tuple(name for place, name in enumerate(names) if place not in places.values())
+        else:
+            places, extra = columns.match(names)
+    except ValueError as problem:
+        raise MillstreamError("data", str(problem)) from None
+    if not places:
+        wanted = ", ".join(sorted(columns.known))
+        raise MillstreamError("data", f"{what} names no column of the stream: {', '.join(names)}", f"its columns are {wanted}")
+    return places, extra
 
 
 def converter(column: Column) -> Callable[[str], Any]:
@@ -140,13 +182,14 @@ def _text(text: str) -> str:
 
 
 class JsonLinesInput:
-    """One JSON object a line. Names that the stream does not have are left out, with a note.
+    """One JSON object a line. Names that the stream does not have are left out, with a note for each.
 
     Numbers keep all their digits where the column is a DECIMAL.
     """
 
-    def __init__(self, columns: list[Column]) -> None:
-        self._known = {column.name for column in columns}
+    def __init__(self, columns: list[Column], column_map: ColumnMap | None = None) -> None:
+        self._map = column_map
+        self._names = ColumnNames([column.name for column in columns])
         self._left_out: set[str] = set()
         self._doubles = {column.name for column in columns if column.type.name == "DOUBLE"}
         self._exact = any("DECIMAL" in str(column.type) for column in columns)
@@ -163,21 +206,29 @@ class JsonLinesInput:
                 continue
             try:
                 row = self._row(raw)
+            except RecursionError:
+                read.refused.append((self._line, "is nested too deeply"))
+                continue
             except ValueError as error:
                 read.refused.append((self._line, f"is not a JSON object: {error}"))
                 continue
+            if self._map is not None:
+                row = self._map.row(row)
             self._leave_out(row, read)
             read.rows.append(row)
             read.lines.append(self._line)
+        read.bring_times(self._map)
         return read
 
     def _leave_out(self, row: dict[str, Any], read: Read) -> None:
         """Take out what the stream does not have, with one note for each such name."""
-        for name in [name for name in row if name not in self._known]:
+        if row.keys() <= self._names.known:
+            return
+        for name in [name for name in row if self._names.meant_by(name) is None]:
             del row[name]
             if name not in self._left_out:
                 self._left_out.add(name)
-                read.notes.append(f"a column that the stream does not have is left out: {name}")
+                read.notes.append(left_out_note([name]))
 
     def _lines(self, data: bytes, last: bool) -> Iterator[bytes]:
         *whole, self._rest = (self._rest + data).split(b"\n")

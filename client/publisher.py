@@ -63,6 +63,7 @@ class Publisher:
         self._channel = 0
         self._rows_credit = 1
         self._shaper = conversion.Shaper([])
+        self._rows_shaper = conversion.RowShaper([])
         self._encoder: BatchEncoder | None = None
         self._ack = Acknowledgement()
         self._sent_rows = 0  # since the last flush
@@ -84,6 +85,7 @@ class Publisher:
         try:
             self.columns = parse_schema(answer.schema)
             self._shaper = conversion.Shaper(self.columns)
+            self._rows_shaper = conversion.RowShaper(self.columns)
         except ValueError as error:
             self._end = MillstreamError("protocol", f"the server sent a schema that cannot be read: {error}")
         self._wire.own_channel(answer.channel, self)
@@ -105,7 +107,7 @@ class Publisher:
 
     async def _send_rows(self, rows: Any) -> int:
         count = 0
-        for group in conversion.row_groups(rows, self._rows_credit):
+        for group in conversion.row_groups(rows, self._rows_credit, self._rows_shaper):
             await self._credit()
             self._say(Rows(self._channel, self._number, group), len(group))
             count += len(group)

@@ -1,4 +1,7 @@
-"""Cutting a script into statements. Only quotes, comments and semicolons are understood; everything else is the server's."""
+"""Statements as text: a script cut into them, names as they are written, and what is said to a query.
+
+Of a script only quotes, comments and semicolons are understood; everything else is the server's.
+"""
 
 from __future__ import annotations
 
@@ -51,3 +54,28 @@ def first_word(statement: str) -> str:
 
 def _has_words(statement: str) -> bool:
     return any(token.strip() and not token.startswith(("--", "/*")) for token in _TOKEN.findall(statement))
+
+
+VERBS = ("START", "STOP", "PAUSE", "RESUME", "DROP")
+
+
+def quoted(name: str) -> str:
+    """Return a name as the language reads it exactly, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def name_of(text: str) -> str:
+    """Return the name that `text`, typed on a command line, stands for: as in the language, plain words fold to lower case.
+
+    In double quotes a name is taken as it is; so is one that is not a plain word (`a/b`, ` x `), which needs none.
+    """
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('""', '"')
+    return text.lower() if text.isidentifier() else text
+
+
+def query_statement(verb: str, name: str, *, cascade: bool = False) -> str:
+    """Return the statement that does `verb` to the query called `name`."""
+    if verb not in VERBS:
+        raise ValueError(f"{verb} is not a verb of queries")
+    return f"{verb} QUERY {quoted(name)}{' CASCADE' if cascade else ''}"

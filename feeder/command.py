@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from millstream.client.commands.common import connection_options
+from millstream.client.commands.common import connection_options, time_format_option
 
 
 @click.command("feed")
@@ -38,6 +38,7 @@ from millstream.client.commands.common import connection_options
     metavar="COLUMN=EXPRESSION",
     help="Fill a column of the stream by a Spark SQL expression over the file's columns.",
 )
+@time_format_option
 @click.option(
     "--format",
     "file_format",
@@ -58,15 +59,15 @@ def feed(**options: Any) -> None:
     """Replay stored data (CSV, JSON lines, Parquet, ORC; any path Spark reads) as live streams.
 
     The same seed gives the same arrivals, for every Spark master and number of partitions. Ctrl-C stops the feed. With --state, the
-    next run of the same command continues where this one stopped.
+    next run of the same command continues where this one stopped. Exits with 1 if it was stopped, or if rows came and none was accepted.
     """
     from millstream.feeder.errors import FeederError
 
     try:
-        complete = _run(options)
+        done = _run(options)
     except FeederError as error:
         raise click.ClickException(f"{error.message}; {error.hint}" if error.hint else error.message) from error
-    if not complete:
+    if not done:
         raise SystemExit(1)
 
 
@@ -98,4 +99,4 @@ def _run(options: dict[str, Any]) -> bool:
         result = feeding.run(prepared, client, finish=options["finish"], state=options["state"], look=look, stopping=stop_on_signal)
     for line in summary(result.tally, result.refused, complete=result.complete, paced=rule.kind != "max"):
         console.print(line, soft_wrap=True)
-    return result.complete
+    return result.complete and not result.is_useless

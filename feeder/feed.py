@@ -31,11 +31,15 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a feed: the tally, the rows that could not be read, whether all was sent."""
+    """What became of a feed: the tally, the rows that could not be read, whether all was sent.
+
+    `is_useless`: rows came, and none has been accepted, in this run or an earlier one.
+    """
 
     tally: Tally
     refused: dict[str, int]
     complete: bool
+    is_useless: bool = False
 
 
 def targets_by_value(client: Any, session: Any, plan: FeedPlan, base: str) -> FeedPlan:
@@ -100,7 +104,9 @@ def run(
         raise failure[0]
     if look is not None:  # a short feed may have ended before the first look
         look(pacer.tally, rate_now(plan, pacer.tally, pacer.now_ns()))
-    return Result(pacer.tally, dict(feed.counted.refused), feed.position.acked() == feed.counted.rows)
+    tally, refused = pacer.tally, dict(feed.counted.refused)
+    is_useless = bool(tally.rejected or refused) and sum(feed.position.acked()) <= tally.rejected
+    return Result(tally, refused, feed.position.acked() == feed.counted.rows, is_useless)
 
 
 def rate_now(plan: FeedPlan, tally: Tally, now_ns: int) -> float:

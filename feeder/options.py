@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.client.errors import MillstreamError
+from millstream.client.inputs import time_format
 from millstream.feeder.arrivals import ArrivalRule, Kind
 from millstream.feeder.errors import RateError, SourceError
 from millstream.feeder.job import FeedPlan
@@ -49,6 +51,14 @@ def parse_map(texts: Sequence[str]) -> dict[str, str]:
     return {name.strip(): expression.strip() for name, _, expression in pairs}
 
 
+def parse_time_formats(texts: Sequence[str]) -> dict[str | None, Any]:
+    """Read `[COLUMN=]FORMAT`: the format of each column that is named, and of all others under None."""
+    try:
+        return dict(time_format(text) for text in texts)
+    except MillstreamError as error:
+        raise SourceError(error.message) from None
+
+
 def arrival_rule(options: Mapping[str, Any]) -> ArrivalRule:
     """Choose how arrivals are timed: what was asked for, else Poisson when there is a rate, else as fast as possible."""
     profile = _profile(options["rate"], options["profile"])
@@ -80,7 +90,7 @@ def feed_plan(client: Any, options: Mapping[str, Any], into: Sequence[Into], rul
         targets=targets,
         rule=rule,
         read=ReadOptions(options["file_format"], options["null"], options["delimiter"], options["one_line"]),
-        mapped=Mapped(parse_map(options["mapped"]), zone),
+        mapped=Mapped(parse_map(options["mapped"]), zone, parse_time_formats(options["time_formats"])),
         conditions=tuple(item.condition for item in into),
         split_by=options["split_by"],
     )

@@ -22,21 +22,32 @@ _WHOLE = {"INT", "BIGINT"}
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Which expression over the file's columns (Spark SQL) fills a stream's column, and the zone of times that name none."""
+    """Which expression over the file's columns (Spark SQL) fills a stream's column, the zone of times that name none, and how times are
+    written (`TimeFormat`, see `--time-format`) in a column, or under None in all TIMESTAMP columns.
+    """
 
     expressions: Mapping[str, str] = field(default_factory=dict)
     zone: str | None = None
+    formats: Mapping[str | None, Any] = field(default_factory=dict)
+
+    def format_of(self, column: TargetColumn, held: str) -> Any | None:
+        """Return the format of a column that the files hold as text or as a whole number, None when it has none."""
+        if held not in {"string", "int", "bigint", "smallint", "tinyint"}:
+            return None
+        return self.formats.get(column.name, self.formats.get(None) if column.type == "TIMESTAMP" else None)
 
 
 def shape(frame: Any, columns: Sequence[TargetColumn], mapped: Mapped, time_column: str | None, unit: str | None = None) -> Any:
     """Return the streams' columns, TIME_US, REFUSED and the place columns; data columns come first, in the order of `columns`."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    unknown = set(mapped.expressions) - {column.name for column in columns}
-    if unknown:
-        raise SourceError(
-            f"--map names {min(unknown)}, which is not a column of the stream", hint=_listed("it has", [c.name for c in columns])
-        )
+    known = {column.name for column in columns}
+    for option, named in (("--map", set(mapped.expressions)), ("--time-format", {name for name in mapped.formats if name is not None})):
+        if named - known:
+            raise SourceError(
+                f"{option} names {min(named - known)}, which is not a column of the stream",
+                hint=_listed("it has", [column.name for column in columns]),
+            )
     sources = {column.name: _source_of(frame, column, mapped) for column in columns}
     held = _types(frame, {name: text for name, text in sources.items() if text is not None})
     values, complaints = [], [F.when(F.col(BROKEN).isNotNull(), F.lit("the row cannot be parsed"))]
@@ -46,6 +57,13 @@ def shape(frame: Any, columns: Sequence[TargetColumn], mapped: Mapped, time_colu
             values.append(F.lit(None).cast(column.spark_type).alias(column.name))
             continue
         raw = F.expr(text)
+        if (format := mapped.format_of(column, held[column.name])) is not None:
+            value = _converted(_iso(raw, format), "string", column, mapped.zone)
+            values.append(value.alias(column.name))
+            complaints.append(
+                F.when(raw.isNotNull() & value.isNull(), F.lit(f"column {column.name} does not have the time format {format.text}"))
+            )
+            continue
         value = _converted(raw, held[column.name], column, mapped.zone)
         values.append(value.alias(column.name))
         if value is not raw:
@@ -54,6 +72,54 @@ def shape(frame: Any, columns: Sequence[TargetColumn], mapped: Mapped, time_colu
     place = [F.col(name) for name in (SOURCE, FILE, BLOCK)]
     shaped = frame.select(*values, F.coalesce(*complaints).alias(REFUSED), *place, *_kept(frame))
     return shaped.withColumn(TIME_US, F.lit(None).cast("bigint") if time_column is None else _micros(time_column, unit))
+
+
+def _iso(raw: Any, format: Any) -> Any:
+    """Return times written in a format as ISO 8601 text, NULL where the text has another."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text, pattern = raw.cast("string"), format.pattern.replace("(?P<", "(?<")
+    if format.per_second is not None:
+        number = r"^\s*-?\d+\s*$" if format.per_second > 1 else pattern
+        micros = F.when(text.rlike(number), text.try_cast("decimal(29,9)")) * F.lit(1_000_000) / F.lit(format.per_second)
+        whole = F.when(micros == F.floor(micros), F.timestamp_micros(F.floor(micros).try_cast("bigint")))
+        return F.date_format(whole, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+    found = {letter: F.regexp_extract(text, pattern, place) for place, letter in enumerate(format.letters, 1)}
+    parts = [_year(found), F.lit("-"), _two(_month(found)), F.lit("-"), _two(found["d"]), F.lit("T"), _two(_hour(found)), F.lit(":")]
+    parts += [_two(found["M"]) if "M" in found else F.lit("00"), F.lit(":"), _two(found["S"]) if "S" in found else F.lit("00")]
+    parts += [F.lit("."), found["f"]] if "f" in found else []
+    parts += [F.regexp_replace(F.upper(found["z"]), r"^([+-]\d\d):?(\d\d)?$", "$1:$2")] if "z" in found else []
+    return F.when(text.rlike(pattern), F.regexp_replace(F.concat(*parts), r":$", ":00"))
+
+
+def _two(number: Any) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.lpad(number, 2, "0")
+
+
+def _year(found: Mapping[str, Any]) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    short = found.get("y")
+    return found["Y"] if short is None else F.concat(F.when(short.cast("int") < 69, F.lit("20")).otherwise(F.lit("19")), short)
+
+
+def _month(found: Mapping[str, Any]) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if "m" in found:
+        return found["m"]
+    name = F.lower(F.substring(found["b"] if "b" in found else found["B"], 1, 3))
+    return F.array_position(F.split(F.lit("jan feb mar apr may jun jul aug sep oct nov dec"), " "), name).cast("string")
+
+
+def _hour(found: Mapping[str, Any]) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if "I" not in found:
+        return found.get("H", F.lit("00"))
+    return (F.when(F.lower(found["p"]) == "pm", 12).otherwise(0) + found["I"].cast("int") % 12).cast("string")
 
 
 def _micros(time_column: str, unit: str | None) -> Any:

@@ -38,7 +38,7 @@ from millstream.scheduler.selectors.clusters import ClustersSelector
 from millstream.scheduler.selectors.heap import HeapSelector
 from millstream.scheduler.selectors.scan import ScanSelector
 from millstream.scheduler.selectors.threshold import ThresholdSelector
-from millstream.scheduler.selectors.turns import TurnsSelector
+from millstream.scheduler.selectors.turns import Arrangement, TurnsSelector, random_order
 from millstream.scheduler.selectors.two_level import TwoLevelSelector
 from millstream.scheduler.selectors.two_lists import TwoListsSelector
 from millstream.scheduler.spec import OptionValue, PolicySpec
@@ -183,8 +183,8 @@ def _aurora(
 _BSD = "balanced slowdown: normalized rate times slowdown so far"
 
 _ROWS = (
-    PolicyParts("round-robin", "Pajjuri 2004, 4.1.1", "all operators in turn, bottom-up, equal quantum", _cut("operators"), ("turns",),
-        turns=lambda options: RoundRobin()),
+    PolicyParts("round-robin", "Pajjuri 2004, 4.1.1", "all operators in turn, bottom-up or, as Aurora's, in a random order, equal quantum",
+        _cut("operators"), ("turns",), turns=lambda options: RoundRobin(), options={"order": "bottom-up", "seed": 1}),
     PolicyParts("weighted-round-robin", "Pajjuri 2004, 4.1.2", "operators in turn, quantum by weight", _cut("operators"), ("turns",),
         turns=lambda options: WeightedRoundRobin(_number(options, "leaf"), _number(options, "join")),
         options={"leaf": 2.0, "join": 3.0}),
@@ -317,6 +317,8 @@ def _refuse_nonsense(options: Options, given: Set[str]) -> None:
     shared = str(options.get("sharing", "tree")) != "tree"
     if shared and "level" in given and options["level"] != "query":
         raise PolicyError(f"policy option sharing={options['sharing']} holds at query level only", hint="leave out level")
+    if "seed" in given and options.get("order") == "bottom-up":
+        raise PolicyError("policy option seed draws a random order, and the order is bottom-up", hint="add order=random")
     for other in ("level", "sharing"):
         if "units" in given and other in given:
             raise PolicyError(f"policy options units and {other} both say how the network is cut", hint="give one of them")
@@ -344,12 +346,19 @@ def _cutter(row: PolicyParts, options: Options) -> Cutter:
     return CUTS[name]
 
 
+def _arrangement(options: Options) -> Arrangement | None:
+    order = options.get("order", "bottom-up")
+    if order not in ("bottom-up", "random"):
+        raise PolicyError(f"policy option order={order} is neither 'bottom-up' nor 'random'")
+    return random_order(_whole(options, "seed", 1, 0)) if order == "random" else None
+
+
 def _selector(row: PolicyParts, options: Options, ranking: Ranking | None) -> Selector:
     name = str(options.get("selector", row.selectors[0]))
     if name not in row.selectors:
         raise PolicyError(f"policy '{row.name}' does not go with selector '{name}'", hint="it goes with " + ", ".join(row.selectors))
     if name == "turns":
-        return TurnsSelector()
+        return TurnsSelector(_arrangement(options))
     assert ranking is not None
     if name == "heap":
         if ranking.moves_with_time:

@@ -24,7 +24,7 @@ class Ranking(Protocol):
     """How good it is to run each unit now; the greatest first. It keeps nothing between calls.
 
     `moves_with_time`: the rank of a waiting unit drifts as time goes on. `moves_with_queue`: it depends on the unit's queue. A rank
-    that does neither changes only when an estimate does. `oldest_first`: equal ranks go by the oldest head, then by unit.
+    that does neither changes only when an estimate does. Equal ranks go by the oldest head, then by unit (`selectors/rank_order.py`).
     """
 
     @property
@@ -35,11 +35,6 @@ class Ranking(Protocol):
     @property
     def moves_with_queue(self) -> bool:
         """Whether the rank depends on what waits."""
-        ...
-
-    @property
-    def oldest_first(self) -> bool:
-        """Whether the oldest head decides ties."""
         ...
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:

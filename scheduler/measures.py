@@ -1,6 +1,7 @@
 """What the papers measure, the same live and simulated, in bounded memory (Sharaf 2007, 3.1 and 4.1; Carney 2005, 3.2; Pajjuri 2004, 6.1).
 
-response time   R = D - A of an emitted tuple (filtered ones do not count); of a joined one A is the later parent's
+response time   R = D - A of an emitted tuple (filtered ones do not count). A is when the item arrived that caused it: of a joined one the
+                later parent, of a window the item that moved W past its end, of an as-of join the one that made the answer certain
 slowdown        H = R / T_k, for a joined tuple 1 + (D - (A + T_k)) / T_k, which is the same
 tardiness       max(0, D - deadline) of a windowed aggregate; the deadline is the SLIDE boundary after A
 staleness       share of time in which an input tuple that will give an output waits: the union of [A, D) over the outputs

@@ -18,9 +18,10 @@ from operator import call
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from millstream.engine.data.errors import EngineError
+from millstream.engine.data.errors import EngineError, UnknownName
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.train import Train
+from millstream.engine.language.names import quote_name
 from millstream.engine.language.statements import Describe, Explain, Fetch, InsertValues, SelectStatement, Show, Statement
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.protocol.messages import Submit
@@ -46,7 +47,7 @@ from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.security import AccessRole, require
 from millstream.server.net.session import Handlers, Running, Session
 from millstream.server.net.turn import Turn
-from millstream.server.results.feeds import Feeds, KeptBounds, RunOfResults
+from millstream.server.results.feeds import Feeds, KeptBounds, QueryFeed, RunOfResults
 from millstream.server.results.outcome import Outcome
 from millstream.server.results.subscriptions import ReaderBounds
 from millstream.server.results.trains import ResultRows, pieces_of
@@ -405,6 +406,13 @@ class Application:
     def _release_held(self) -> None:
         held, self.held = self.held, {}
         self.each(held, lambda channel: channel.release())
+
+    def feed_of(self, name: str) -> QueryFeed:
+        """Return the results of a query; UnknownName when there is none such."""
+        if name not in self.feeds.by_query and self.host.catalog.find(name) is not None:
+            hint = f"CREATE QUERY all_rows AS SELECT * FROM {quote_name(name)}, and read all_rows; FETCH SELECT … reads a table"
+            raise UnknownName(f"{name} is a stream or table, and readers follow queries", hint=hint, token=name)
+        return self.feeds.of(name)
 
     def is_pressed(self, stream: str) -> bool:
         """Whether results that come from a stream wait for the loop or for a reader that still takes them."""

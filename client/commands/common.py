@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 from millstream.client.render import FORMATS, Renderer, renderer_for
+from millstream.client.statements import query_statement
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +70,15 @@ format_option = click.option(
 )
 
 
+time_format_option = click.option(
+    "--time-format",
+    "time_formats",
+    metavar="[COLUMN=]FORMAT",
+    multiple=True,
+    help="How the file writes times: '%d.%m.%Y %H:%M:%S', or s, ms, us, ns for numbers. Without COLUMN: in all TIMESTAMP columns.",
+)
+
+
 def chosen_format(format: str | None) -> str:
     """Return the format to use when perhaps none was given."""
     return format or ("table" if sys.stdout.isatty() else "csv")
@@ -109,6 +119,11 @@ def show_table(table: pa.Table, format: str | None) -> None:
     renderer.finish()
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 row`, `276,488 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def in_force(table: pa.Table) -> pa.Table:
     """Return the rows of SHOW POLICIES that are in force; all of them if it does not say."""
     marks = [name for name in table.column_names if name in ("in_force", "in_use", "current", "active")]
@@ -125,6 +140,18 @@ def show_answer(answer: Answer, format: str | None) -> None:
         show_table(answer.to_arrow(), format)
     for notice in answer.notices:
         courtesy(notice)
+
+
+def subscribed(client: Client, answer: Answer) -> BlockingSubscription:
+    """Subscribe to the query that a SELECT has just started, from its first result."""
+    assert answer.query is not None
+    return client.subscribe(answer.query.name, from_start=True)
+
+
+def stop_following(client: Client, subscription: BlockingSubscription) -> None:
+    """Drop the temporary query of a subscription that was broken off."""
+    if subscription.end is None and client.is_open:
+        client.execute(query_statement("DROP", subscription.query))
 
 
 def show_results(subscription: BlockingSubscription, format: str | None, limit: int | None = None, *, receipts: bool = False) -> None:

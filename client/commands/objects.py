@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from millstream.client.commands.common import connection_options, courtesy, format_option, show_answer
-from millstream.client.queries import name_of, quoted
+from millstream.client.statements import name_of, quoted
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client

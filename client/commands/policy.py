@@ -11,7 +11,7 @@ import click
 from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, in_force, show_answer, show_table
 from millstream.client.commands.record import record
 from millstream.client.errors import MillstreamError
-from millstream.client.queries import quoted
+from millstream.client.statements import quoted
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client

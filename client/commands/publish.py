@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
-from millstream.client.commands.common import connection_options, courtesy, warn
+from millstream.client.commands.common import connection_options, counted, time_format_option, warn
 from millstream.client.errors import MillstreamError
-from millstream.client.queries import name_of, quoted
+from millstream.client.statements import name_of, quoted
+from millstream.protocol.values.names import ColumnNames, left_out_note
+from millstream.protocol.values.packed import FIRST_BYTES_MAX, UNPACKING_FAULTS, may_be_packed, packing_of, split_name, unpacked
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingPublisher, Client
     from millstream.client.inputs import Read
     from millstream.client.publisher import Acknowledgement
+    from millstream.protocol.values.mapping import ColumnMap
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow")
 SUFFIXES = {
@@ -37,27 +41,62 @@ REASONS_SHOWN_MAX = 10
 @click.argument("stream")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--format", "format", type=click.Choice(FORMATS), default=None, help="Default: by the file's name; csv for standard input.")
-@click.option("--finish", is_flag=True, help="Say at the end that the stream has ended.")
+@click.option(
+    "--map",
+    "mapped",
+    metavar="COLUMN=FILE_COLUMN",
+    multiple=True,
+    help="Fill a column of the stream from one of another name in the file. May be repeated.",
+)
+@time_format_option
+@click.option("--finish", is_flag=True, help="Say at the end that the stream has ended, unless all rows were refused.")
 @connection_options
-def command(stream: str, file: str | None, format: str | None, finish: bool, connect: Callable[[], Client]) -> None:
+def command(
+    stream: str,
+    file: str | None,
+    format: str | None,
+    mapped: tuple[str, ...],
+    time_formats: tuple[str, ...],
+    finish: bool,
+    connect: Callable[[], Client],
+) -> int:
     """Send rows to STREAM from FILE or standard input, as they arrive.
 
-    CSV needs a header; JSON lines are one object a line. Rows that do not fit are counted and the first reasons printed;
-    the others are accepted.
+    CSV needs a header; JSON lines are one object a line. Either may be packed (.gz, .zst). Prints to standard error how many rows were
+    accepted and refused, and the first reasons. Exits with 1 if rows came and none was accepted.
     """
     name = name_of(stream)
-    form = format or (SUFFIXES.get(Path(file).suffix.lower(), "csv") if file else "csv")
+    source = None if file in (None, "-") else Path(str(file))
+    form = format or (SUFFIXES.get(split_name(source)[0].suffix.lower(), "csv") if source else "csv")
     with connect() as client, client.publisher(name) as publisher:
         account = Account()
+        column_map = _column_map(name, publisher, mapped, time_formats)
         try:
-            if form == "parquet" and file not in (None, "-"):
-                _refuse_local_times(client, name, str(file))
-            _send(publisher, form, file if file != "-" else None, account)
+            if form == "parquet" and source is not None:
+                _refuse_local_times(client, name, source, column_map)
+            _send(publisher, form, source, account, column_map)
         except KeyboardInterrupt:
             account.settle(publisher.flush())
+        except MillstreamError:
+            if account.accepted or account.refused:
+                account.print(name)
+            raise
         account.print(name)
-        if finish:
+        if finish and not account.is_useless:
             client.finish(name)
+    return int(account.is_useless)
+
+
+def _column_map(stream: str, publisher: BlockingPublisher, maps: Sequence[str], formats: Sequence[str]) -> ColumnMap | None:
+    """Return what --map and --time-format say, None where they say nothing."""
+    if not (maps or formats):
+        return None
+    from millstream.protocol.values.mapping import column_maps
+
+    try:
+        return column_maps(maps, formats, {stream: {column.name: column.type.name for column in publisher.columns}})[stream]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 class Account:
@@ -91,45 +130,87 @@ class Account:
         if len(self.reasons) < REASONS_SHOWN_MAX:
             self.reasons.append(text)
 
+    @property
+    def is_useless(self) -> bool:
+        """Whether rows came and none was accepted."""
+        return bool(self.refused) and not self.accepted
+
     def print(self, stream: str) -> None:
         """Say what became of the rows."""
-        summary = f"{stream}: {self.accepted} rows accepted"
-        if not self.refused:
-            courtesy(summary)
-            return
-        warn(f"{summary}, {self.refused} refused")
+        warn(f"{stream}: {counted(self.accepted, 'row')} accepted, {self.refused:,} refused")
         for reason in self.reasons:
             warn(f"  {reason}")
         if self.refused > len(self.reasons):
-            warn(f"  … and {self.refused - len(self.reasons)} more")
+            warn(f"  … and {self.refused - len(self.reasons):,} more")
 
 
-def _send(publisher: BlockingPublisher, format: str, file: str | None, account: Account) -> None:
+def _send(publisher: BlockingPublisher, format: str, file: Path | None, account: Account, column_map: ColumnMap | None) -> None:
     if format == "parquet":
         if file is None:
             raise click.UsageError("parquet cannot be read from standard input; name a file")
-        _send_batches(publisher, _parquet(file), account)
+        _send_batches(publisher, _parquet(file), account, column_map)
     elif format == "arrow":
         with _opened(file) as source:
-            _send_batches(publisher, _arrow(source), account)
+            _send_batches(publisher, _arrow(source), account, column_map)
     else:
         with _opened(file) as source:
-            _send_text(publisher, format, source, account)
+            _send_text(publisher, format, source, account, column_map)
 
 
-def _opened(file: str | None) -> IO[bytes]:
-    return open(file, "rb") if file is not None else os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+def _opened(file: Path | None) -> BinaryIO:
+    return file.open("rb") if file is not None else os.fdopen(os.dup(sys.stdin.fileno()), "rb")
 
 
-def _send_text(publisher: BlockingPublisher, format: str, source: IO[bytes], account: Account) -> None:
-    """Send what is there as soon as it is there: a read returns what a pipe holds, and waits only when it holds nothing."""
+def _pieces(source: BinaryIO) -> Iterator[bytes]:
+    """Yield what is there as soon as it is there, unpacked: a read returns what a pipe holds, and waits only when it holds nothing."""
+    first = b""
+    while len(first) < FIRST_BYTES_MAX and (piece := os.read(source.fileno(), READ_BYTES)):
+        first += piece
+        if not may_be_packed(first):
+            break
+    packing = packing_of(first)
+    if packing is None:
+        yield first
+        while data := os.read(source.fileno(), READ_BYTES):
+            yield data
+        return
+    whole = unpacked(io.BufferedReader(_Pushed(first, source), READ_BYTES), packing)
+    try:
+        while data := whole.read(READ_BYTES):
+            yield data
+    except UNPACKING_FAULTS as error:
+        raise MillstreamError("data", f"the input is packed, and damaged or cut off: {error}") from error
+
+
+class _Pushed(io.RawIOBase):
+    """A file of which the first bytes were read already."""
+
+    def __init__(self, first: bytes, source: BinaryIO) -> None:
+        self._first = first
+        self._source = source
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into memory; returns how much."""
+        view = memoryview(buffer).cast("B")
+        data = self._first[: len(view)] or os.read(self._source.fileno(), len(view))
+        self._first = self._first[len(view) :]
+        view[: len(data)] = data
+        return len(data)
+
+
+def _send_text(publisher: BlockingPublisher, format: str, source: BinaryIO, account: Account, column_map: ColumnMap | None) -> None:
     from millstream.client.inputs import CsvInput, JsonLinesInput
 
-    reader = CsvInput(publisher.columns) if format == "csv" else JsonLinesInput(publisher.columns)
+    reader = (CsvInput if format == "csv" else JsonLinesInput)(publisher.columns, column_map)
     account.lines = []
+    pieces = _pieces(source)
     last = False
     while not last:
-        data = os.read(source.fileno(), READ_BYTES)
+        data = next(pieces, b"")
         last = not data
         read = reader.feed(data, last=last)
         account.take(read)
@@ -139,14 +220,32 @@ def _send_text(publisher: BlockingPublisher, format: str, source: IO[bytes], acc
             account.settle(publisher.flush())
 
 
-def _send_batches(publisher: BlockingPublisher, batches: Iterator[Any], account: Account) -> None:
+def _send_batches(publisher: BlockingPublisher, batches: Iterator[Any], account: Account, column_map: ColumnMap | None) -> None:
+    """Send the columns that the stream has, by its names for them; others are left out with one note, as from text."""
+    from millstream.client.inputs import matched
+
+    columns, noted = ColumnNames([column.name for column in publisher.columns]), False
     for batch in batches:
-        publisher.send(batch)
+        table = batch if column_map is None else _mapped(batch, column_map)
+        places, extra = matched(columns, table.schema.names, "the file")
+        if extra and not noted:
+            noted = True
+            warn(left_out_note(extra))
+        publisher.send(table.select(list(places.values())).rename_columns(list(places)))
         account.settle(publisher.flush())
 
 
+def _mapped(batch: Any, column_map: ColumnMap) -> Any:
+    import pyarrow as pa
+
+    try:
+        return column_map.table(pa.Table.from_batches([batch]))
+    except ValueError as error:
+        raise MillstreamError("data", str(error)) from None
+
+
 @contextmanager
-def _opened_parquet(file: str) -> Iterator[tuple[Any, set[str]]]:
+def _opened_parquet(file: Path) -> Iterator[tuple[Any, set[str]]]:
     """Open a Parquet file; with the names of its INT96 columns, which by custom are instants in UTC."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -160,7 +259,7 @@ def _opened_parquet(file: str) -> Iterator[tuple[Any, set[str]]]:
         raise MillstreamError("data", f"{file} is not a Parquet file: {str(error).partition(chr(10))[0]}") from error
 
 
-def _refuse_local_times(client: Client, stream: str, file: str) -> None:
+def _refuse_local_times(client: Client, stream: str, file: Path, column_map: ColumnMap | None) -> None:
     """Refuse an event time that the file gives as local time without a zone, unless the stream names one."""
     import pyarrow as pa
 
@@ -171,12 +270,13 @@ def _refuse_local_times(client: Client, stream: str, file: str) -> None:
     described = client.execute(f"DESCRIBE {quoted(stream)}")
     event_time = {str(row["column"]) for row in described if row["note"] == "event time"}
     zoned = any(" ZONE " in notice for notice in described.notices)
-    for column in sorted(local & event_time) if not zoned else ():
+    sources = {} if column_map is None else column_map.sources
+    for column in sorted(local & {sources.get(name, name) for name in event_time}) if not zoned else ():
         message = f"{file}: column {column} holds local time without a zone, which is not an event time"
         raise MillstreamError("data", f"{message}; create the stream with ZONE 'Area/City' (or ZONE 'UTC') after TIMESTAMP BY")
 
 
-def _parquet(file: str) -> Iterator[Any]:
+def _parquet(file: Path) -> Iterator[Any]:
     with _opened_parquet(file) as (parquet, instants):
         for batch in parquet.iter_batches():
             yield _as_instants(batch, instants)
@@ -192,7 +292,7 @@ def _as_instants(batch: Any, names: set[str]) -> Any:
     return batch
 
 
-def _arrow(source: IO[bytes]) -> Iterator[Any]:
+def _arrow(source: BinaryIO) -> Iterator[Any]:
     """Yield the batches of an Arrow IPC stream, or of an Arrow file when the input is a file that can be sought."""
     import pyarrow as pa
 

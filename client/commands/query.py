@@ -9,8 +9,7 @@ from typing import IO, Any
 import click
 from millstream.client.commands.common import Seconds, connection_options, courtesy, format_option, show_answer, show_results, text_of
 from millstream.client.commands.objects import Connect, add_drop, add_list, add_show, add_verb
-from millstream.client.queries import name_of, quoted
-from millstream.client.statements import first_word
+from millstream.client.statements import first_word, name_of, quoted
 
 SELECT_WORDS = ("SELECT", "WITH", "ISTREAM", "DSTREAM", "RSTREAM")
 

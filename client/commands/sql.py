@@ -7,50 +7,60 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
-from millstream.client.commands.common import connection_options, format_option, output, show_answer, show_results, text_of
-from millstream.client.queries import statement as query_statement
+from millstream.client.commands.common import (
+    connection_options,
+    format_option,
+    output,
+    show_answer,
+    show_results,
+    stop_following,
+    subscribed,
+    text_of,
+)
 from millstream.client.statements import split_script
 
 if TYPE_CHECKING:
     from millstream.client.blocking import BlockingSubscription, Client
-    from millstream.client.connection import Answer
 
 
 @click.command()
 @click.option("-c", "--command", "text", default=None, metavar="STATEMENT", help="Run these statements and exit.")
 @click.option("-f", "--file", "file", type=click.File(encoding="utf-8"), default=None, help="Run the statements of a file and exit.")
+@click.option("--follow", is_flag=True, help="Also print the results of each CREATE QUERY, until it ends or you press Ctrl-C.")
 @format_option
 @connection_options
-def command(text: str | None, file: Any, format: str | None, connect: Callable[[], Client]) -> None:
+def command(text: str | None, file: Any, follow: bool, format: str | None, connect: Callable[[], Client]) -> None:
     """Run statements, or talk to the server in a shell.
 
     Prints the results of a SELECT until its inputs end or you press Ctrl-C. Prints several SELECTs of a script one after the other, each
-    under a line with its name. With --file, this includes the queries of CREATE QUERY, which keep running afterwards.
+    under a line with its name. A query of CREATE QUERY keeps running on the server, and the command does not wait for it: --follow does.
     """
     if text is not None and file is not None:
         raise click.UsageError("give -c or -f, not both")
     if text is None and file is None and sys.stdin.isatty():
-        from millstream.client.shell import run_shell
+        if follow:
+            raise click.UsageError("--follow goes with -c or -f")
+        from millstream.client.commands.shell import run_shell
 
         with connect() as client:
             run_shell(client, format)
         return
     script = text if text is not None else text_of(file or sys.stdin)
     with connect() as client:
-        run_script(client, script, format, all_queries=file is not None)
+        run_script(client, script, format, durable_too=follow)
 
 
-def run_script(client: Client, script: str, format: str | None, *, all_queries: bool = False) -> None:
-    """Run all statements in order, then print the results of each SELECT; with `all_queries` of each CREATE QUERY, too."""
+def run_script(client: Client, script: str, format: str | None, *, durable_too: bool = False) -> None:
+    """Run all statements in order, then print the results of each SELECT; with `durable_too` of each CREATE QUERY, too."""
     statements = split_script(script)
     running: list[tuple[str, BlockingSubscription, bool]] = []
     bare = 0
     for statement in statements:
         answer = client.execute(statement)
-        if answer.continuous and answer.query is not None and (all_queries or not answer.durable):
+        if answer.continuous and answer.query is not None and (durable_too or not answer.durable):
             bare += not answer.durable
             name = answer.query.name if answer.durable else f"q{bare}"
-            running.append((name, follow(client, answer), answer.durable))
+            running.append((name, subscribed(client, answer), answer.durable))
         else:
             show_answer(answer, format)
     for name, subscription, durable in running:
@@ -59,15 +69,3 @@ def run_script(client: Client, script: str, format: str | None, *, all_queries: 
         show_results(subscription, format)
         if not durable:
             stop_following(client, subscription)
-
-
-def follow(client: Client, answer: Answer) -> BlockingSubscription:
-    """Subscribe to the query that a SELECT has just started, from its first result."""
-    assert answer.query is not None
-    return client.subscribe(answer.query.name, from_start=True)
-
-
-def stop_following(client: Client, subscription: BlockingSubscription) -> None:
-    """Drop the temporary query of a subscription that was broken off."""
-    if subscription.end is None and client.is_open:
-        client.execute(query_statement("DROP", subscription.query))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from millstream.client.commands.common import connection_options, courtesy
 from millstream.client.commands.objects import Connect, add_drop, add_list, add_show
-from millstream.client.queries import name_of, quoted
+from millstream.client.statements import name_of, quoted
 
 
 @click.group(name="stream")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from millstream.client.commands.common import connection_options, format_option, show_results
-from millstream.client.queries import name_of
+from millstream.client.statements import name_of
 
 if TYPE_CHECKING:
     from millstream.client.blocking import Client

@@ -20,6 +20,7 @@ from millstream.engine.data.column import Column, Mask, with_nulls
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DOUBLE, INT, INTERVAL, NULL, TEXT, DataType, Kind
 from millstream.engine.expressions.signature import Options, Rule, Signature, Types, expect_count, refuse_argument
+from millstream.engine.state.forms import state_record
 
 Int64Array = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -129,6 +130,7 @@ OPERATIONS: dict[str, np.ufunc] = {
 }
 
 
+@state_record("fold", 1)
 @dataclass(frozen=True, slots=True)
 class Folding(StateKind):
     """A state that is one value, merged by a ufunc; `lift` makes of the argument's values what is folded."""

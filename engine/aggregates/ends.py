@@ -14,8 +14,10 @@ from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
+from millstream.engine.state.forms import state_record
 
 
+@state_record("fold_end", 1)
 @dataclass(frozen=True, slots=True)
 class End(StateKind):
     """The earlier or the later row of two, whichever side it stands on. `has` tells whether there is a row, `valid` whether it is NULL."""

@@ -12,8 +12,10 @@ from millstream.engine.aggregates.contract import AggregateFunction, AggregateUs
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind
+from millstream.engine.state.forms import state_record
 
 
+@state_record("fold_best", 1)
 @dataclass(frozen=True, slots=True)
 class Best(Folding):
     """The least or greatest of TEXT or wide DECIMAL as a Python value, None where there is none."""

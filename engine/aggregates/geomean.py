@@ -13,6 +13,7 @@ from millstream.engine.aggregates.contract import AggregateFunction, AggregateUs
 from millstream.engine.aggregates.sums import COUNTS
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import DataType
+from millstream.engine.state.forms import state_constant
 
 
 def _logarithms(values: Array) -> Array:
@@ -23,6 +24,10 @@ def _logarithms(values: Array) -> Array:
 
 def _negative(values: Array) -> Array:
     return (values < 0).astype(np.int64)
+
+
+state_constant("logarithm", _logarithms)
+state_constant("is_negative", _negative)
 
 
 def _column(call: AggregateUse, argument: DataType, states: Sequence[Array]) -> Column:

@@ -16,10 +16,12 @@ from millstream.engine.data.arrays import grouped, running_fold
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
+from millstream.engine.state.forms import state_record
 
 MOMENTS = np.dtype([("count", "f8"), ("first", "f8"), ("total", "f8"), ("spread", "f8")])
 
 
+@state_record("fold_moments", 1)
 @dataclass(frozen=True, slots=True)
 class Moments(StateKind):
     """See the module's text. Nothing is subtracted from `spread`; a NaN or an infinity makes it NaN."""

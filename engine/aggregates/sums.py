@@ -16,11 +16,13 @@ from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, DECIMAL_PRECISION_MAX, DOUBLE, DataType, Kind, decimal
 from millstream.engine.expressions.signature import Options, Signature, Types, average_type, expect_count
+from millstream.engine.state.forms import state_constant, state_record
 
 HALF_BITS = 32
 HALF_SAFE = 2**29  # with sums of upper halves below this the sum fits in int64
 
 
+@state_record("fold_count", 1)
 @dataclass(frozen=True, slots=True)
 class Counting(Folding):
     """The rows that count."""
@@ -43,6 +45,9 @@ def _widened(values: Array) -> Array:
 def _upper(values: Array) -> Array:
     return values >> HALF_BITS
 
+
+state_constant("widened", _widened)
+state_constant("upper_half", _upper)
 
 COUNTS = Counting()
 WRAPPED_SUMS = Folding("add", "i8")

@@ -5,7 +5,6 @@ An aggregate is loaded when it is first asked for: most networks have three or f
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
@@ -13,6 +12,7 @@ from typing import Any
 
 from millstream.engine.aggregates.contract import AggregateFunction, AggregateUse
 from millstream.engine.data.errors import UnknownName
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.signature import Signature
 
@@ -56,6 +56,14 @@ def is_aggregate(name: str) -> bool:
     return name.lower() in _NAMES
 
 
+OPTIONED = frozenset(("percentile_cont", "percentile_disc", "approx_percentile", "top", "string_agg", "approx_top_k"))
+
+
+def arguments_max(name: str) -> int:
+    """Return how many arguments an aggregate takes at most: the value, and of those in OPTIONED a constant. KeyError without such one."""
+    return 2 if _NAMES[name.lower()] in OPTIONED else 1
+
+
 def aggregate_names() -> tuple[str, ...]:
     """Return the names of all aggregates, sorted, without aliases."""
     return tuple(sorted(_PLACES))
@@ -69,8 +77,7 @@ def resolve_aggregate(name: str, argument_types: Sequence[DataType], options: Se
     """
     canonical = _NAMES.get(name.lower())
     if canonical is None:
-        close = difflib.get_close_matches(name.lower(), list(_NAMES), n=1)
-        raise UnknownName(f"there is no aggregate {name.upper()}", hint=f"did you mean {close[0].upper()}?" if close else None)
+        raise UnknownName(f"there is no aggregate {name.upper()}", hint=did_you_mean(name.upper(), [known.upper() for known in _NAMES]))
     return aggregate_of(canonical).rule(canonical, tuple(argument_types), tuple(options))
 
 

@@ -216,7 +216,7 @@ class FusedChain:
         head = self._head.inputs[0]
         head_ns = None if head.node.next is None else head.head_arrival_ns()
         runs.shapes.append(self.shape)
-        arrival_ns = left.arrival.start
+        arrival_ns = left.arrival.start_ns
         runs.taken.extend((taken.rows, taken.bytes, -1 if head_ns is None else head_ns, cost_ns, finished_ns, arrival_ns, left.rows))
         runs.rows_out.extend(outcome.counts)
         self._note(taken.rows, outcome.counts, cost_ns)

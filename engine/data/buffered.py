@@ -3,53 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
+from millstream.engine.state.forms import state_record
 
 BoolArray = npt.NDArray[np.bool_]
 
 
+@state_record("rows", 1, ("columns", "time", "seq", "ordinal"))
 class BufferedRows:
-    """Columns with event time, seq, arrival (ns) and ordinal: the place of a row on its edge, which breaks ties (K11)."""
+    """Columns with event time, seq and ordinal: the place of a row on its edge, which breaks ties (K11)."""
 
-    __slots__ = ("arrival", "columns", "ordinal", "seq", "time")
+    __slots__ = ("columns", "ordinal", "seq", "time")
 
-    def __init__(self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, arrival: Int64Array, ordinal: Int64Array) -> None:
+    def __init__(self, columns: Sequence[Column], time: Int64Array, seq: Int64Array, ordinal: Int64Array) -> None:
         self.columns = list(columns)
         self.time = time
         self.seq = seq
-        self.arrival = arrival
         self.ordinal = ordinal
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.time)
 
-    def take(self, index: Int64Array) -> BufferedRows:
-        """Return the rows at the positions `index`."""
-        columns = [c.take(index) for c in self.columns]
-        return BufferedRows(columns, self.time[index], self.seq[index], self.arrival[index], self.ordinal[index])
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """What stands beside the columns, in the order in which a buffer is made of it."""
+        return self.time, self.seq, self.ordinal
 
-    def slice(self, start: int, stop: int) -> BufferedRows:
+    def take(self, index: Int64Array) -> Self:
+        """Return the rows at the positions `index`."""
+        return type(self)([c.take(index) for c in self.columns], *[array[index] for array in self.arrays])
+
+    def slice(self, start: int, stop: int) -> Self:
         """Return rows start to stop (excluded) without copying; itself when that is all of them."""
         if start == 0 and stop == len(self):
             return self
-        columns = [c.slice(start, stop) for c in self.columns]
-        return BufferedRows(columns, self.time[start:stop], self.seq[start:stop], self.arrival[start:stop], self.ordinal[start:stop])
+        return type(self)([c.slice(start, stop) for c in self.columns], *[array[start:stop] for array in self.arrays])
 
-    def copied(self) -> BufferedRows:
+    def copied(self) -> Self:
         """Return the same rows in memory of their own, so that what they were a part of can be freed."""
         return self.take(np.arange(len(self), dtype=np.int64))
 
-    def kept(self, mask: BoolArray) -> BufferedRows:
+    def kept(self, mask: BoolArray) -> Self:
         """Return the rows where the mask is true; itself when that is all of them."""
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
-    def in_order(self) -> BufferedRows:
+    def in_order(self) -> Self:
         """Return the rows by event time, ties by arrival."""
         if len(self) < 2:
             return self
@@ -60,31 +65,28 @@ class BufferedRows:
 
     def nbytes(self) -> int:
         """Return the bytes held."""
-        return sum(c.nbytes() for c in self.columns) + 32 * len(self)
+        return sum(c.nbytes() for c in self.columns) + 24 * len(self)
 
 
 def no_rows(schema: Schema) -> BufferedRows:
     """Return an empty buffer."""
     nothing = np.empty(0, dtype=np.int64)
-    return BufferedRows([null_column(f.type, 0) for f in schema.fields], nothing, nothing, nothing, nothing)
+    return BufferedRows([null_column(f.type, 0) for f in schema.fields], nothing, nothing, nothing)
 
 
 def buffered(train: Train, ordinal: int) -> BufferedRows:
     """Return a train's rows; the first has the ordinal given."""
     ordinals = np.arange(ordinal, ordinal + train.rows, dtype=np.int64)
-    return BufferedRows(train.columns(), train.time.array(), train.seq.array(), train.arrival.array(), ordinals)
+    return BufferedRows(train.columns(), train.time.array(), train.seq.array(), ordinals)
 
 
-def concat_rows(first: BufferedRows, second: BufferedRows) -> BufferedRows:
-    """Return the rows of both, one after the other."""
-    if len(first) == 0:
-        return second
-    if len(second) == 0:
-        return first
-    return BufferedRows(
-        [concat_columns([a, b]) for a, b in zip(first.columns, second.columns, strict=True)],
-        np.concatenate((first.time, second.time)),
-        np.concatenate((first.seq, second.seq)),
-        np.concatenate((first.arrival, second.arrival)),
-        np.concatenate((first.ordinal, second.ordinal)),
-    )
+Rows = TypeVar("Rows", bound=BufferedRows)
+
+
+def concat_rows(*parts: Rows) -> Rows:
+    """Return the rows of some buffers, at least one, one after the other; a buffer itself where no other has rows."""
+    full = [p for p in parts if len(p)]
+    if len(full) < 2:
+        return full[0] if full else parts[0]
+    columns = [concat_columns(list(one)) for one in zip(*(p.columns for p in full), strict=True)]
+    return type(full[0])(columns, *[np.concatenate(one) for one in zip(*(p.arrays for p in full), strict=True)])

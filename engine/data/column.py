@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from millstream.engine.data.types import DataType, Kind
+from millstream.engine.state.forms import state_record, written_as
 from millstream.protocol.values import arrow_functions as pc
 
 Mask = npt.NDArray[np.bool_]
@@ -44,6 +45,7 @@ def numpy_dtype(type_: DataType) -> Any:
     return NUMPY_DTYPES[type_.kind]
 
 
+@state_record("column", 1, ("type", "values", "valid"))
 class Column:
     """Values of one type. `values` is a NumPy array, or an Arrow array for TEXT and LIST."""
 
@@ -54,6 +56,11 @@ class Column:
         self.values = values
         self.valid = valid
         self._bounds = bounds
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Column:
+        """Return the column again; its bounds are found when they are asked for."""
+        return cls(fields["type"], fields["values"], fields["valid"])
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -115,6 +122,7 @@ class Column:
         return int(self.values.nbytes) + (0 if self.valid is None else int(self.valid.nbytes))
 
 
+@written_as(Column)
 class CellColumn(Column):
     """A few values as Python has them, none of them NULL: `values` becomes an array only when someone asks for it.
 
@@ -256,3 +264,11 @@ def with_nulls(column: Column, keep: Mask) -> Column:
     if column.type.is_arrow:
         return Column(column.type, pc.if_else(keep, column.values, None))
     return Column(column.type, column.values, keep if column.valid is None else keep & column.valid)
+
+
+def taken_or_null(column: Column, at: npt.NDArray[np.int64]) -> Column:
+    """Return the values at the positions given, NULL at a negative one."""
+    known = at >= 0
+    if not known.any():
+        return null_column(column.type, len(at))
+    return with_nulls(column.take(np.where(known, at, 0)), known)

@@ -31,7 +31,7 @@ def time_position(definition: StreamDefinition) -> int | None:
     if rule.unit is None:
         raise InvalidDefinition(f"the integer column {rule.column} needs a unit", hint="add UNIT s, ms, us or ns ROUND")
     if rule.unit == "ns" and not rule.unit_round:
-        raise InvalidDefinition("event times are whole microseconds", hint="write UNIT ns ROUND to round down to them")
+        raise InvalidDefinition("event times are whole microseconds", hint="write UNIT ns ROUND to round to them")
     return position
 
 
@@ -45,9 +45,15 @@ def event_times(column: Column, rule: TimeRule) -> Int64Array:
     if column.type.kind is Kind.DATE:
         return _scaled(wide, US_PER_DAY)
     if rule.unit == "ns":
-        rounded: Int64Array = np.floor_divide(wide, NS_PER_US)
-        return rounded
+        return microseconds_of(wide)
     return _scaled(wide, US_PER_UNIT[rule.unit or "us"])
+
+
+def microseconds_of(nanoseconds: Int64Array) -> Int64Array:
+    """Return whole microseconds, rounded half to even (K12)."""
+    whole, rest = np.divmod(nanoseconds, NS_PER_US)
+    rounded: Int64Array = whole + ((rest > NS_PER_US // 2) | ((rest == NS_PER_US // 2) & (whole % 2 == 1)))
+    return rounded
 
 
 def _scaled(values: Int64Array, factor: int) -> Int64Array:

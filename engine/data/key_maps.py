@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.state.forms import state_record
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -42,6 +43,7 @@ def array_bytes(array: npt.NDArray[Any]) -> int:
     return int(array.nbytes) + (object_bytes(array.reshape(-1)) if array.dtype == np.object_ else 0)
 
 
+@state_record("id_pool", 1, ("size", "_free"))
 class IdPool:
     """Hands out ids 0, 1, 2 …; freed ones come back first."""
 
@@ -71,6 +73,12 @@ class IdPool:
         """Ids in use."""
         return self.size - len(self._free)
 
+    def used(self) -> Int64Array:
+        """Return the ids in use."""
+        free = np.zeros(self.size, dtype=np.bool_)
+        free[self._free] = True
+        return np.flatnonzero(~free)
+
     def nbytes(self) -> int:
         """Return the bytes of the ids that may be given out again."""
         return FREE_ID_BYTES * len(self._free)
@@ -90,6 +98,16 @@ class IntegerMap:
         self._base = 0
         self._table: Int64Array | None = np.full(2, MISSING, dtype=np.int64)
         self._hash: HashTable | None = None
+
+    @classmethod
+    def of(cls, values: Int64Array, ids: Int64Array, pool: IdPool) -> IntegerMap:
+        """Return the map of different values to their ids, which the pool has given out."""
+        made = cls()
+        made.pool = pool
+        if len(values):
+            order = values.argsort()
+            made._insert(values[order], ids[order])
+        return made
 
     def encode(self, values: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return (ids of all values, new values, their ids); unknown values get ids. The ids may be the values themselves."""
@@ -270,6 +288,14 @@ class ObjectMap:
     def __init__(self) -> None:
         self.pool = IdPool()
         self._ids: dict[Hashable, int] = {}
+
+    @classmethod
+    def of(cls, values: Sequence[Hashable], ids: Int64Array, pool: IdPool) -> ObjectMap:
+        """Return the map of different values to their ids, which the pool has given out."""
+        made = cls()
+        made.pool = pool
+        made._ids = dict(zip(values, ids.tolist(), strict=True))
+        return made
 
     def encode(self, values: Sequence[Hashable]) -> tuple[Int64Array, list[Hashable], Int64Array]:
         """Return (ids of all values, new values, their ids)."""

@@ -19,7 +19,10 @@ from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.key_maps import Int64Array, IntegerMap, ObjectMap, object_bytes
 from millstream.engine.data.types import DataType, Kind
+from millstream.engine.state.forms import state_record
 from millstream.protocol.values import arrow_functions as pc
+
+KEYS_MIN = 16  # for which there is room from the beginning
 
 
 def key_bits(column: Column) -> Int64Array:
@@ -76,6 +79,7 @@ class KeyEncoder(ABC):
         """Return about how many bytes the keys known take."""
 
 
+@state_record("no_keys", 1, ())
 class NoKeys(KeyEncoder):
     """All rows are one group, id 0."""
 
@@ -105,6 +109,7 @@ class NoKeys(KeyEncoder):
         return 0
 
 
+@state_record("number_key", 1, ("type", "bits", "null_id", "pool"))
 class NumberKey(KeyEncoder):
     """One fixed-width column."""
 
@@ -114,8 +119,24 @@ class NumberKey(KeyEncoder):
         self._type = type_
         self._is_bits = numpy_dtype(type_) == np.dtype(np.int64)
         self._map = IntegerMap()
-        self._bits: Int64Array = np.zeros(16, dtype=np.int64)
+        self._bits: Int64Array = np.zeros(KEYS_MIN, dtype=np.int64)
         self._null_id: int | None = None
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Return the type, the bits of each id's key, the id of NULL, and which ids are in use."""
+        return self._type, self._bits[: self.size], self._null_id, self._map.pool
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> NumberKey:
+        """Look up the keys by a table of its own making."""
+        made, bits, pool = cls(fields["type"]), fields["bits"], fields["pool"]
+        made._null_id = fields["null_id"]
+        used = pool.used()
+        if made._null_id is not None:
+            used = used[used != made._null_id]
+        made._map = IntegerMap.of(bits[used], used, pool)
+        made._bits = np.concatenate((bits, np.zeros(max(0, KEYS_MIN - len(bits)), dtype=np.int64)))
+        return made
 
     @property
     def size(self) -> int:
@@ -172,6 +193,7 @@ class NumberKey(KeyEncoder):
         return self._map.nbytes() + int(self._bits.nbytes)
 
 
+@state_record("object_key", 1, ("type", "values", "pool"))
 class ObjectKey(KeyEncoder):
     """One TEXT, LIST or wide DECIMAL column; only the distinct values of a train are looked up in Python."""
 
@@ -179,6 +201,19 @@ class ObjectKey(KeyEncoder):
         self._type = type_
         self._map = ObjectMap()
         self._values: list[Any] = []
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Return the type, each id's key, and which ids are in use."""
+        return self._type, self._values, self._map.pool
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> ObjectKey:
+        """Look up the keys by a table of its own making."""
+        made = cls(fields["type"])
+        made._values, pool = fields["values"], fields["pool"]
+        used = pool.used()
+        made._map = ObjectMap.of([made._values[i] for i in used.tolist()], used, pool)
+        return made
 
     @property
     def size(self) -> int:
@@ -233,6 +268,7 @@ class ObjectKey(KeyEncoder):
         return self._map.nbytes() + getsizeof(self._values) + object_bytes(self._values)
 
 
+@state_record("pair_key", 1, ("left", "left_width", "right", "stride", "pairs", "pool"))
 class PairKey(KeyEncoder):
     """Several columns: the keys of the first ones and of the last one, joined. Parts are freed when no pair needs them."""
 
@@ -241,9 +277,28 @@ class PairKey(KeyEncoder):
         self._left_width = left_width
         self._map = IntegerMap()
         self._stride = 64
-        self._pairs: Int64Array = np.zeros((2, 16), dtype=np.int64)
-        self._uses: list[Int64Array] = [np.zeros(16, dtype=np.int64), np.zeros(16, dtype=np.int64)]
-        self._dead: Int64Array = np.ones(16, dtype=np.int64)  # 1 where an id is not in use
+        self._pairs: Int64Array = np.zeros((2, KEYS_MIN), dtype=np.int64)
+        self._uses: list[Int64Array] = [np.zeros(KEYS_MIN, dtype=np.int64), np.zeros(KEYS_MIN, dtype=np.int64)]
+        self._dead: Int64Array = np.ones(KEYS_MIN, dtype=np.int64)  # 1 where an id is not in use
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Return both parts, the pairs of ids, and which are in use."""
+        return self._left, self._left_width, self._right, self._stride, self._pairs[:, : self.size], self._map.pool
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> PairKey:
+        """Look up the pairs by a table of its own making, and count the uses of their parts again."""
+        made, pairs, pool = cls(fields["left"], fields["left_width"], fields["right"]), fields["pairs"], fields["pool"]
+        made._stride = fields["stride"]
+        used = pool.used()
+        room = max(0, KEYS_MIN - pool.size)
+        made._pairs = np.concatenate((pairs, np.zeros((2, room), dtype=np.int64)), axis=1)
+        made._dead = np.ones(pool.size + room, dtype=np.int64)
+        made._dead[used] = 0
+        for side, encoder in enumerate((made._left, made._right)):
+            made._uses[side] = np.bincount(pairs[side, used], minlength=max(encoder.size, KEYS_MIN))
+        made._map = IntegerMap.of(pairs[0, used] * made._stride + pairs[1, used], used, pool)
+        return made
 
     @property
     def size(self) -> int:

@@ -7,8 +7,10 @@ from enum import Enum
 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
+from millstream.engine.state.forms import state_record
 
 
+@state_record("field", 1)
 @dataclass(frozen=True, slots=True)
 class Field:
     """One column: its name as shown to the user, its type, whether NULL may occur."""
@@ -18,6 +20,7 @@ class Field:
     nullable: bool = True
 
 
+@state_record("schema", 1)
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The ordered columns of a train. Operators address columns by position; names serve people and clients."""

@@ -6,8 +6,8 @@ interval. So an operator with several inputs can take the same interval from eac
 trains were cut or who ran first. A row that a window or a join puts out carries the seq of the row that caused it; rows with
 equal seq are never separated.
 
-Event time always travels with the row, also when no column shows it (K19). Columns, seq, time and arrival are gathered late: a
-filter only composes index arrays.
+Event time always travels with the row, also when no column shows it (K19). Columns, seq and time are gathered late: a filter only
+composes index arrays. When a row arrived follows from its seq (arrivals.py).
 
 Control items (end of stream, a watermark moved by a clock, idleness) are trains without rows that have a seq of their own.
 """
@@ -19,6 +19,7 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+from millstream.engine.data.arrivals import NO_ARRIVALS, ArrivalTimes, following_arrivals, latest_arrivals
 from millstream.engine.data.column import Column, Index, Mask, concat_columns, null_column
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.tally import RowShares, Tally, follow, joined_shares
@@ -158,7 +159,7 @@ class Train:
         hi: int,
         seq: Numbers,
         time: Numbers,
-        arrival: Numbers,
+        arrival: ArrivalTimes,
         track: WatermarkTrack,
         ended: bool = False,
         idle: bool | None = None,
@@ -233,22 +234,12 @@ class Train:
         changed = self.__copy__()
         changed.schema, changed.slots, changed.rows = schema, list(slots), len(index)
         changed.seq, changed.time = self.seq.select(selection), self.time.select(selection)
-        changed.arrival = self.arrival.select(selection) if len(index) else Numbers(0, start=self.newest_arrival())
         changed.receipts = None if self.receipts is None else self.receipts.take(index)
         return changed
 
-    def newest_arrival(self) -> int:
-        """Return the arrival time of the last item, in ns; a train without rows keeps it too, for what it makes others emit."""
-        if self.rows == 0 or self.arrival.is_constant:
-            return self.arrival.start
-        return int(self.arrival.array()[-1])
-
-    def arrivals_at(self, seqs: Int64Array) -> Int64Array:
-        """Return for each arrival number of the interval when that item, or the one before it, arrived, in ns."""
-        if self.rows == 0 or self.arrival.is_constant:
-            return np.full(len(seqs), self.arrival.start, dtype=np.int64)
-        position = np.searchsorted(self.seq.array(), seqs, side="right") - 1
-        return self.arrival.array()[np.maximum(position, 0)]
+    def oldest_arrival(self) -> int:
+        """Return when the first row arrived, in ns. There is at least one."""
+        return self.arrival.start_ns if self.arrival.is_constant else int(self.arrival.at(self.seq.array()[:1])[0])
 
     def over(self, lo: int, hi: int) -> Train:
         """Return the same train over another interval, which must hold all its rows and steps."""
@@ -313,7 +304,7 @@ class Train:
             hi=hi,
             seq=self.seq.slice(start, stop),
             time=self.time.slice(start, stop),
-            arrival=self.arrival.slice(start, stop) if stop > start else Numbers(0, start=self.newest_arrival()),
+            arrival=self.arrival,
             track=track,
             notes=self.notes,
             origin=self.origin,
@@ -350,7 +341,7 @@ def concat_trains(trains: Sequence[Train]) -> Train:
         hi=last.hi,
         seq=_concat_numbers([t.seq for t in full]),
         time=_concat_numbers([t.time for t in full]),
-        arrival=_concat_numbers([t.arrival for t in full]) if full[0].rows else Numbers(0, start=last.newest_arrival()),
+        arrival=following_arrivals([(t.arrival, t.lo, t.hi) for t in trains]),
         track=concat_tracks([t.track for t in trains]),
         ended=last.ended,
         idle=last.idle,
@@ -379,13 +370,15 @@ def merge_trains(trains: Sequence[Train], schema: Schema, order: Index) -> Train
         hi=trains[0].hi,
         seq=Numbers(rows, array=np.concatenate([t.seq.array() for t in trains])[order]),
         time=Numbers(rows, array=np.concatenate([t.time.array() for t in trains])[order]),
-        arrival=Numbers(rows, array=np.concatenate([t.arrival.array() for t in trains])[order]),
+        arrival=latest_arrivals([t.arrival for t in trains]),
         track=trains[0].track,
         origin=_concat_origins(trains),
     )
 
 
-def empty_train(schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arrival_ns: int = 0, ended: bool = False) -> Train:
+def empty_train(
+    schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arrival: ArrivalTimes = NO_ARRIVALS, ended: bool = False
+) -> Train:
     """Return a train without rows: progress, or the end."""
     known = _NO_ROWS.get(id(schema))
     if known is None:
@@ -400,7 +393,7 @@ def empty_train(schema: Schema, lo: int, hi: int, track: WatermarkTrack, *, arri
         hi=hi,
         seq=_NO_NUMBERS,
         time=_NO_NUMBERS,
-        arrival=Numbers(0, start=arrival_ns),
+        arrival=arrival,
         track=track,
         ended=ended,
     )

@@ -24,11 +24,13 @@ from dataclasses import field
 from enum import Enum
 
 from millstream.engine.data.records import dataclass
+from millstream.engine.state.forms import state_enum, state_record
 
 DECIMAL_PRECISION_MAX = 38
 DECIMAL_NARROW_PRECISION_MAX = 18  # what an int64 holds with every digit free
 
 
+@state_enum("type")
 class Kind(Enum):
     """The closed list of types a column may have."""
 
@@ -47,6 +49,7 @@ class Kind(Enum):
     __hash__ = object.__hash__  # members are single, and Enum's own is a Python function, called for every look-up by kind
 
 
+@state_record("data_type", 1)
 @dataclass(frozen=True, slots=True)
 class DataType:
     """A kind with its parameters: `precision` and `scale` for DECIMAL, `element` for LIST."""

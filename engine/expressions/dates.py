@@ -142,7 +142,7 @@ def instant_field(field: str, us: Int64Array) -> Any:
 
 def _interval_field(field: str, us: Int64Array) -> Any:
     size = np.abs(us)
-    found = size // US_PER_DAY if field == "day" else _CLOCK_FIELDS[field](size % US_PER_DAY)
+    found = size // US_PER_DAY if field == "day" else _CLOCK_FIELDS[field](size)  # hours are those of the whole: 26 hours have 26
     return np.where(us < 0, -found, found)
 
 

@@ -7,11 +7,11 @@ normally uses `build.call`, which also turns constants into options, casts the a
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
 from millstream.engine.data.errors import UnknownName
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, NULL, TEXT, TIMESTAMP, DataType, Kind
 from millstream.engine.expressions.date_rules import DATE_RULES
 from millstream.engine.expressions.lists import LIST_RULES
@@ -431,22 +431,6 @@ ALIASES: dict[str, str] = {
     "from_unixtime": "to_timestamp", "log_10": "log10", "log_2": "log2", "sgn": "sign", "watermark": "current_watermark",
 }  # fmt: skip
 
-# What people try, and why it is not here.
-REFUSED: dict[str, str] = {
-    **dict.fromkeys(
-        ("now", "current_timestamp", "localtimestamp", "current_date", "current_time", "getdate"),
-        "answers must not depend on the clock; use CURRENT_WATERMARK(), or the event time of a stream TIMESTAMP BY ARRIVAL",
-    ),
-    **dict.fromkeys(("strftime", "date_format", "format_timestamp"), "use TO_CHAR(ts, 'YYYY-MM-DD HH24:MI:SS')"),
-    **dict.fromkeys(("format", "printf"), "join texts with ||"),
-    **dict.fromkeys(("date_add", "dateadd", "timestampadd", "date_sub"), "write ts + INTERVAL '1 hour'"),
-    **dict.fromkeys(("datediff", "date_diff", "timestampdiff", "age"), "subtract the instants; EXTRACT(EPOCH FROM …) gives seconds"),
-    **dict.fromkeys(("count_if", "countif"), "write COUNT(*) FILTER (WHERE …)"),
-    **dict.fromkeys(("bool_and", "every"), "write MIN(condition)"),
-    "bool_or": "write MAX(condition)",
-    **dict.fromkeys(("random", "rand", "uuid", "gen_random_uuid"), "answers must be the same on every run"),
-}
-
 
 def is_function(name: str) -> bool:
     """Tell whether a scalar function or operator of that name (any case) exists."""
@@ -459,6 +443,11 @@ def function_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in RULES if name[0].isalpha() and name not in OPERATOR_RULES))
 
 
+def callable_names() -> tuple[str, ...]:
+    """Return what people write before a parenthesis: the names of all scalar functions, and their aliases."""
+    return (*function_names(), *(alias for alias, name in ALIASES.items() if name[0].isalpha()))
+
+
 def resolve(name: str, argument_types: Sequence[DataType], options: Sequence[Any] = ()) -> Signature:
     """Return the signature of a call; UnknownName when there is no such function, TypeProblem when the arguments do not fit.
 
@@ -469,13 +458,6 @@ def resolve(name: str, argument_types: Sequence[DataType], options: Sequence[Any
     lowered = ALIASES.get(lowered, lowered)
     rule = RULES.get(lowered)
     if rule is None:
-        raise UnknownName(f"there is no function {name.upper()}", hint=_suggestion(lowered))
+        near = did_you_mean(lowered.upper(), [known.upper() for known in callable_names()])
+        raise UnknownName(f"there is no function {name.upper()}", hint=near)
     return rule(lowered, tuple(argument_types), tuple(options))
-
-
-def _suggestion(name: str) -> str | None:
-    if name in REFUSED:
-        return REFUSED[name]
-    known = [n for n in (*RULES, *ALIASES) if n[0].isalpha()]
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0].upper()}?" if close else None

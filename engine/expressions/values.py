@@ -88,6 +88,12 @@ def parse_double(text: str) -> float:
     return value
 
 
+def is_number(text: str) -> bool:
+    """Whether the text is digits, perhaps with a sign, a point and an exponent."""
+    match = NUMBER_TEXT.fullmatch(text)
+    return match is not None and bool(match[2] or match[3])
+
+
 def parse_decimal(text: str, type_: DataType, *, exact: bool = False) -> int:
     """Return the scaled integer of a DECIMAL; digits beyond the scale round half away from zero, or with `exact` are refused."""
     match = NUMBER_TEXT.fullmatch(text.strip(SPACE))
@@ -137,14 +143,17 @@ def parse_date(text: str) -> int:
     return days
 
 
-def parse_timestamp(text: str, zone: str | None = None) -> int:
-    """Return the microseconds since 1970 in UTC; text without an offset is local time of `zone` (None: UTC). Raises ValueError."""
+def parse_timestamp(text: str, zone: str | None = None, *, exact: bool = False) -> int:
+    """Return the microseconds since 1970 in UTC; text without an offset is local time of `zone` (None: UTC).
+
+    Digits finer than a microsecond round half to even, or with `exact` are refused (K12). ValueError, with a reason, when it is no instant.
+    """
     match = TIMESTAMP_TEXT.fullmatch(text.strip(SPACE))
     if match is None:
         raise ValueError(f"{shortened(text)} is not TIMESTAMP (write YYYY-MM-DDThh:mm:ss, perhaps with an offset)")
     value = _days(match, text) * US_PER_DAY
     if match[4] is not None:
-        value += _time_of_day_us(match, text)
+        value += _time_of_day_us(match, text, exact)
     if match[8] is None and match[9] is None:
         value = _local_to_utc(value, zone, text)
     elif match[9] is not None:
@@ -166,11 +175,14 @@ def _days(match: re.Match[str], text: str) -> int:
     return days_from_civil(year, month, day)
 
 
-def _time_of_day_us(match: re.Match[str], text: str) -> int:
+def _time_of_day_us(match: re.Match[str], text: str, exact: bool) -> int:
     """Hours to 24:00:00 and a leap second :60 are taken, and roll over."""
     hour, minute, second = int(match[4]), int(match[5]), int(match[6] or 0)
     fraction = match[7] or ""
-    us = int(fraction[:6].ljust(6, "0"))
+    us, finer = int(fraction[:6].ljust(6, "0")), fraction[6:].rstrip("0")
+    if finer and exact:
+        raise ValueError(f"{shortened(text)} is finer than a microsecond (TIMESTAMP BY … ROUND rounds it)")
+    us += finer > "5" or (finer == "5" and us % 2 == 1)
     if hour > 24 or minute > 59 or second > 60 or (hour == 24 and (minute or second or us)):
         raise ValueError(f"{shortened(text)} names a time of day that does not exist")
     return hour * US_PER_HOUR + minute * US_PER_MINUTE + second * US_PER_S + us
@@ -206,7 +218,7 @@ def parse_value(text: str, type_: DataType, zone: str | None = None, *, exact: b
         case Kind.BOOLEAN:
             return parse_boolean(text)
         case Kind.TIMESTAMP:
-            return parse_timestamp(text, zone)
+            return parse_timestamp(text, zone, exact=exact)
         case Kind.DATE:
             return parse_date(text)
         case Kind.INTERVAL:

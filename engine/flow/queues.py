@@ -19,6 +19,8 @@ from typing import Protocol
 
 import numpy as np
 from millstream.engine.data import limits
+from millstream.engine.data.arrays import distinct
+from millstream.engine.data.arrivals import ArrivalTimes
 from millstream.engine.data.column import CellColumn
 from millstream.engine.data.graph import EdgeId, LogId
 from millstream.engine.data.records import dataclass
@@ -54,9 +56,9 @@ class LogNode:
         if train.rows:
             self.bytes = train.nbytes() if log is None else log.bytes_of(train)
             arrival = train.arrival
-            self.arrival_ns = arrival.start if arrival.is_constant else oldest_arrival(train)
+            self.arrival_ns = arrival.start_ns if arrival.is_constant else train.oldest_arrival()
         else:
-            self.bytes = self.track_bytes = STEP_BYTES * train.track.step_count
+            self.bytes = self.track_bytes = progress_bytes(train)
             self.controls = int(train.is_mark or train.track.end > train.track.start)
         if train.tally is not None:
             self.bytes += train.tally.nbytes()
@@ -68,22 +70,28 @@ class LogNode:
         if self.merges >= MERGES_MAX:
             self.merges = 0
             joined.track = thinned(joined.track, STEPS_KEPT_MAX)
+            joined.arrival = _arrivals_of_steps(joined)
         self.train = joined
         self.controls += following.controls
         tally = 0 if joined.tally is None else joined.tally.nbytes()
-        self.track_bytes = STEP_BYTES * joined.track.step_count if self.merges == 0 else self.track_bytes + following.track_bytes
+        self.track_bytes = progress_bytes(joined) if self.merges == 0 else self.track_bytes + following.track_bytes
         self.bytes = self.track_bytes + tally
+
+
+def progress_bytes(train: Train) -> int:
+    """Return the bytes of a train without rows: what it says of W, and of when that came."""
+    return STEP_BYTES * (train.track.step_count + train.arrival.step_count)
+
+
+def _arrivals_of_steps(train: Train) -> ArrivalTimes:
+    """Return when the items arrived that moved W, and the last one: without rows nothing else can cause a result."""
+    return train.arrival.only(distinct(np.append(train.track.steps()[0], train.hi - 1)))
 
 
 def train_of(node: LogNode) -> Train:
     """Return the train of a node that has one, as all have but the first of a log."""
     assert node.train is not None
     return node.train
-
-
-def oldest_arrival(train: Train) -> int:
-    """Return the arrival time of the oldest row, in ns."""
-    return train.arrival.start if train.arrival.is_constant else int(train.arrival.array().min())
 
 
 ROW_OVERHEAD_BYTES = 24  # seq, event time, arrival
@@ -365,7 +373,7 @@ class Cursor:
             node = self.node.next
             if node is not None and self._rest is not None:
                 if self._rest.rows:
-                    return oldest_arrival(self._rest)
+                    return self._rest.oldest_arrival()
                 node = node.next
             while node is not None:
                 if node.rows:
@@ -527,4 +535,4 @@ def _without_early(train: Train, from_seq: int) -> Train:
     if train.hi > from_seq:
         return train.split_at(from_seq)[1]
     track = constant_track(from_seq, from_seq, train.track.end)
-    return empty_train(train.schema, from_seq, from_seq, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+    return empty_train(train.schema, from_seq, from_seq, track, arrival=train.arrival, ended=train.ended)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from millstream.engine.data.arrivals import NO_ARRIVALS
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Field, Schema
@@ -85,6 +86,6 @@ class TableContent:
             hi=at,
             seq=Numbers(rows, start=at - 1),
             time=Numbers(rows),
-            arrival=Numbers(rows),
+            arrival=NO_ARRIVALS,
             track=constant_track(at - 1, at, 0),
         )

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from millstream.engine.data import limits
+from millstream.engine.data.arrivals import ArrivalTimes
 from millstream.engine.data.column import CellColumn, Column
 from millstream.engine.data.event_time import event_times, moving_times, time_position
 from millstream.engine.data.graph import ClassId, OperatorId
@@ -245,7 +246,7 @@ class Ingress:
             start = source.log.hi
             target = TIME_MAX if ended else source.watermark_us if watermark_us is None else watermark_us
             track = jump_track(start, hi, source.watermark_us, seq, target)
-            train = empty_train(source.definition.schema, start, hi, track, arrival_ns=arrival_ns, ended=ended)
+            train = empty_train(source.definition.schema, start, hi, track, arrival=ArrivalTimes(seq, arrival_ns), ended=ended)
             train.idle, train.flush = idle, flush
             arrivals = self._append(source, train, arrival_ns)
             source.watermark_us = track.end
@@ -346,7 +347,7 @@ def _rows_train(
         hi=hi,
         seq=Numbers(rows, start=lo, step=1),
         time=time,
-        arrival=Numbers(rows, start=arrival_ns),
+        arrival=ArrivalTimes(lo, arrival_ns),
         track=track,
     )
     if source.keep_origin:

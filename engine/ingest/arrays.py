@@ -21,8 +21,8 @@ from millstream.engine.expressions.bounds import type_bounds
 from millstream.engine.expressions.casts import to_floats
 from millstream.engine.expressions.decimals import as_objects
 from millstream.engine.expressions.text_columns import parse_column
-from millstream.engine.expressions.values import SPECIAL_DOUBLES, format_decimal, parse_value
-from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, failed_at, instants_from_units
+from millstream.engine.expressions.values import SPECIAL_DOUBLES, format_decimal, is_number, parse_value
+from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, failed_at, instants_from_units, unit_needed
 from millstream.protocol.values import arrow_functions as pc
 
 FLOAT_EXACT_MAX = 2**53  # beyond it a float no longer tells which integer was meant
@@ -32,8 +32,9 @@ FLOAT_EXACT_MAX = 2**53  # beyond it a float no longer tells which integer was m
 class Rules:
     """How the times of a column are read.
 
-    `zone`: local time of instants that name none (None: UTC). `unit`: of bare integers meant for a TIMESTAMP (None: refused), with
-    `unit_round` when nanoseconds may be rounded down. `bare_instants`: plain integers without a unit are microseconds, or days for DATE.
+    `zone`: local time of instants that name none (None: UTC). `unit`: of bare integers meant for a TIMESTAMP (None: refused).
+    `unit_round`: what is finer than a microsecond may be rounded. `bare_instants`: plain integers without a unit are microseconds, or days
+    for DATE.
     """
 
     zone: str | None = None
@@ -51,9 +52,9 @@ def convert_array(array: Any, type_: DataType, rules: Rules) -> Converted:
     if pa.types.is_null(source):
         return null_column(type_, len(array)), {}
     if pa.types.is_string(source):
-        return _from_text(array, type_, rules.zone)
+        return _from_text(array, type_, rules)
     if pa.types.is_binary(source):
-        return from_bytes(array, type_, rules.zone)
+        return from_bytes(array, type_, rules)
     if pa.types.is_integer(source):
         return _from_integers(array, type_, rules.unit)
     if pa.types.is_floating(source):
@@ -83,7 +84,7 @@ def take_same_type(array: Any, type_: DataType) -> Converted:
             if not _is_ascii(array):
                 array.validate(full=True)
         except pa.ArrowInvalid:
-            return from_bytes(array.view(pa.binary()), type_, None)
+            return from_bytes(array.view(pa.binary()), type_, Rules())
     elif type_.is_arrow or type_.kind is Kind.DECIMAL:
         array.validate(full=True)
     return column_from_arrow(array, type_), {}
@@ -114,10 +115,9 @@ def _all_unfit(array: Any, type_: DataType) -> Converted:
     return null_column(type_, len(array)), failed_at(bad, f"{array.type} is not {type_}")
 
 
-def _from_text(array: Any, type_: DataType, zone: str | None) -> Converted:
+def _from_text(array: Any, type_: DataType, rules: Rules) -> Converted:
     if type_.kind in (Kind.DECIMAL, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL):
-        parsed = parse_column(array, type_, zone, exact=True)
-        return parsed.column, parsed.failed
+        return written_out(array, type_, rules)
     if type_ == DOUBLE:
         return _special_doubles(array)
     return null_column(type_, len(array)), {i: f"text {t!r} is not {type_}" for i, t in enumerate(array.to_pylist()) if t is not None}
@@ -136,7 +136,19 @@ def _special_doubles(array: Any) -> Converted:
     return Column(DOUBLE, values, validity_of(array)), failed
 
 
-def from_bytes(array: Any, type_: DataType, zone: str | None) -> Converted:
+def written_out(texts: Any, type_: DataType, rules: Rules) -> Converted:
+    """Return texts as a column of `type_`: no digit is lost unless the stream says ROUND, and a bare number is no time (K12)."""
+    exact = type_.kind is not Kind.TIMESTAMP or not rules.unit_round
+    parsed = parse_column(texts, type_, rules.zone, exact=exact)
+    if parsed.failed and type_.kind is Kind.TIMESTAMP:
+        for i in parsed.failed:
+            text = texts[i].as_py().strip()
+            if is_number(text):
+                parsed.failed[i] = unit_needed(text)
+    return parsed.column, parsed.failed
+
+
+def from_bytes(array: Any, type_: DataType, rules: Rules) -> Converted:
     """Return bytes that should be UTF-8 as text, and then as `type_`; rows that are not UTF-8 are named."""
     failed: Failed = {}
     texts: list[str | None] = []
@@ -149,7 +161,7 @@ def from_bytes(array: Any, type_: DataType, zone: str | None) -> Converted:
     text = pa.array(texts, pa.string())
     if type_ == TEXT:
         return Column(TEXT, text), failed
-    column, more = _from_text(text, type_, zone)
+    column, more = _from_text(text, type_, rules)
     return column, {**more, **failed}
 
 
@@ -157,9 +169,11 @@ def _from_integers(array: Any, type_: DataType, unit: str | None) -> Converted:
     kind = type_.kind
     valid = validity_of(array)
     if kind not in (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL) and not (kind is Kind.TIMESTAMP and unit is not None):
-        hint = "; the stream names no UNIT" if kind is Kind.TIMESTAMP else ""
         mask = np.ones(len(array), dtype=np.bool_) if valid is None else valid
-        return null_column(type_, len(array)), failed_at(mask, f"an integer is not {type_}{hint}")
+        failed = failed_at(mask, f"an integer is not {type_}")
+        if kind is Kind.TIMESTAMP:
+            failed = {i: unit_needed(array[i].as_py()) for i in failed}
+        return null_column(type_, len(array)), failed
     filled = np.asarray(array if valid is None else array.fill_null(0))
     if kind is Kind.DOUBLE:
         return Column(type_, filled.astype(np.float64), valid), {}
@@ -238,7 +252,7 @@ def _refuse(value: object, type_: DataType) -> int:
 def _from_decimals(array: Any, type_: DataType) -> Converted:
     source = array.type
     if pa.types.is_decimal256(source) or source.scale < 0 or source.scale > source.precision:
-        return _from_text(pc.cast(array, pa.string()), type_, None)
+        return _from_text(pc.cast(array, pa.string()), type_, Rules())
     column = column_from_arrow(pc.cast(array, pa.decimal128(source.precision, source.scale)), decimal(source.precision, source.scale))
     if type_ == DOUBLE:
         return Column(DOUBLE, to_floats(column), column.valid), {}
@@ -275,7 +289,7 @@ def _from_timestamps(array: Any, rules: Rules) -> Converted:
     if array.type.unit == "ns" and not rules.unit_round:
         broken = values % 1_000 != 0
         if broken.any():
-            failed = failed_at(broken, "not a whole number of microseconds (UNIT ns ROUND rounds down)")
+            failed = failed_at(broken, "not a whole number of microseconds (TIMESTAMP BY … ROUND rounds it)")
     if array.type.tz is None and rules.zone is not None:
         stored = named_zone(rules.zone).to_utc(stored)
     return Column(TIMESTAMP, stored, valid), failed

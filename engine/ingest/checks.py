@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.calendar import INT64_MAX, INT64_MIN, days_from_civil
 from millstream.engine.data.column import Column, Mask
-from millstream.engine.data.event_time import NS_PER_US, US_PER_DAY, US_PER_UNIT
+from millstream.engine.data.event_time import NS_PER_US, US_PER_DAY, US_PER_UNIT, microseconds_of
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import TIMESTAMP, Kind
@@ -98,9 +99,9 @@ PLAUSIBLE_US = (days_from_civil(1980, 1, 1) * US_PER_DAY, days_from_civil(2100, 
 
 
 def instants_from_units(values: npt.NDArray[np.int64], unit: str) -> tuple[npt.NDArray[np.int64], Mask | None]:
-    """Return microseconds of integers in a unit, and where they leave the range of TIMESTAMP (None: nowhere). `ns` is rounded down."""
+    """Return microseconds of integers in a unit, and where they leave the range of TIMESTAMP (None: nowhere). `ns` rounds half to even."""
     if unit == "ns":
-        return values // NS_PER_US, None
+        return microseconds_of(values), None
     factor = US_PER_UNIT[unit]
     if factor == 1:
         return values, None
@@ -136,6 +137,26 @@ def unit_warning(values: npt.NDArray[np.int64], name: str, unit: str) -> str | N
         if fits.any():
             return _sentence(suspects[fits], as_other[fits], name, unit, other)
     return None
+
+
+DIGITS_MAX = 20  # of a number that might be a time; an exponent may name any number of digits
+
+
+def unit_needed(number: object) -> str:
+    """Return the reason why a bare number is no instant, with the unit in which it would be a time of our days (K12)."""
+    exact = Decimal(str(number))
+    value = int(exact) if exact.is_finite() and exact.adjusted() < DIGITS_MAX else 0
+    low, high = PLAUSIBLE_US
+    shown = str(number) if len(str(number)) <= 40 else str(number)[:37] + "..."
+    for unit in UNITS:
+        us = value // NS_PER_US if unit == "ns" else value * US_PER_UNIT[unit]
+        if low <= us < high:
+            rounded = " ROUND" if unit == "ns" else ""
+            return (
+                f"{shown} is a number without a unit: as {unit} it would be {format_timestamp(us)}; declare the column BIGINT with "
+                f"TIMESTAMP BY … UNIT {unit}{rounded}, or write the time as text"
+            )
+    return f"{shown} is a number without a unit: declare the column BIGINT with TIMESTAMP BY … UNIT s, ms or us, or write the time as text"
 
 
 def _sentence(values: Any, as_other: Any, name: str, unit: str, other: str) -> str:

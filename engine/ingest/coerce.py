@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,11 @@ from millstream.engine.ingest.arrays import Rules, convert_array, take_same_type
 from millstream.engine.ingest.checks import Coerced, Converted, Definition, LineOf, RawOf, Reasons, RowChecks, is_needed
 from millstream.engine.ingest.python_values import convert_values
 from millstream.engine.ingest.quick import PlainColumns, QuickRows, is_plain
+from millstream.protocol.values import arrow_functions as pc
+from millstream.protocol.values.names import ColumnNames
+
+if TYPE_CHECKING:
+    from millstream.protocol.values.mapping import ColumnMap
 
 MISSING = object()
 COERCERS_KEPT_MAX = 1_024
@@ -60,50 +65,67 @@ _LISTS = {list}
 class Coercer:
     """Brings rows into the form of one stream or table.
 
-    Columns are matched by name: exactly, else by the one name that differs only in case. A missing one is NULL. A row with one that
-    the schema does not have is a bad row, or with `ignore_extra` the column is named in `Coerced.ignored`.
+    Columns are matched by name (protocol/values/names.py). A missing one is NULL. A row with one that the schema does not have is a bad
+    row, or with `ignore_extra` the column is named in `Coerced.ignored`. A `column_map` says of some columns which one of the input fills
+    them, and how their times are written.
     """
 
-    def __init__(self, definition: Definition, *, ignore_extra: bool = False) -> None:
+    def __init__(self, definition: Definition, *, ignore_extra: bool = False, column_map: ColumnMap | None = None) -> None:
         self.definition = definition
         self.schema = definition.schema
         self.ignore_extra = ignore_extra
+        self._map = column_map
         self._time = definition.time if isinstance(definition, StreamDefinition) else TimeRule()
         self._time_position = time_position(definition) if isinstance(definition, StreamDefinition) else None
         self._names = self.schema.names
-        self._known = frozenset(self._names)
+        self._columns = ColumnNames(self._names)
         self._plan: _ArrowPlan | None = None
-        self._folded: dict[str, list[str]] = {}
         self._checks = RowChecks(definition)
         self._quick = QuickRows(self.schema, self._time_position, self._time.unit)
         self._rules = [[self._rules_for(i, bare) for i in range(len(self._names))] for bare in (False, True)]
-        for name in self._names:
-            self._folded.setdefault(name.lower(), []).append(name)
 
     def field_for(self, name: str) -> str | None:
-        """Return the column that an input's name means: exactly that name, else the one that differs only in case."""
-        if name in self._known:
-            return name
-        candidates = self._folded.get(name.lower(), [])
-        return candidates[0] if len(candidates) == 1 else None
+        """Return the column that an input's name means."""
+        return self._columns.meant_by(name)
 
     def match(self, names: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
         """Return where each column stands among the input's names, and the names that mean no column.
 
-        TypeProblem when a column is named twice.
+        TypeProblem when a column is named twice, or the map names one that is not there.
         """
-        places: dict[str, int] = {}
-        extra: list[str] = []
-        exact = frozenset(names)
-        for place, name in enumerate(names):
-            column = self.field_for(name)
-            if column is None or (column != name and column in exact):
-                extra.append(name)
-            elif column in places:
-                raise TypeProblem(f"column {column} stands twice")
-            else:
-                places[column] = place
-        return places, tuple(extra)
+        if self._map is not None and self._map.sources:
+            return self._mapped(names)
+        try:
+            return self._columns.match(names)
+        except ValueError as problem:
+            raise TypeProblem(str(problem)) from None
+
+    def _mapped(self, names: Sequence[str]) -> tuple[dict[str, int], tuple[str, ...]]:
+        assert self._map is not None
+        try:
+            places = self._map.places(names)
+        except ValueError as error:
+            raise TypeProblem(str(error)) from None
+        return places, tuple(name for place, name in enumerate(names) if place not in places.values())
+
+    def has_format(self, position: int) -> bool:
+        """Whether the times of a column are written in a format of their own."""
+        return self._map is not None and self._names[position] in self._map.formats
+
+    def in_format(self, array: Any, position: int) -> Converted:
+        """Take an Arrow array of times in the column's own format: text, or whole numbers."""
+        from millstream.protocol.values.mapping import other_format, texts_of
+
+        assert self._map is not None
+        format = self._map.formats[self._names[position]]
+        type_, rules = self.schema.fields[position].type, self.rules_of(position)
+        texts = texts_of(array)
+        if texts is None:
+            return convert_array(array, type_, rules)
+        iso = format.iso(texts)
+        column, failed = convert_array(iso, type_, Rules(rules.zone, None, rules.unit_round))
+        odd = np.flatnonzero(np.asarray(pc.and_(pc.is_valid(texts), pc.is_null(iso)))).tolist()
+        return column, failed | {i: other_format(texts[i].as_py(), format) for i in odd}
 
     def rules_of(self, position: int) -> Rules:
         """Return what applies to a column: the zone to all local times, a UNIT to the event time if that is a TIMESTAMP."""
@@ -122,14 +144,17 @@ class Coercer:
             plan = self._plan = self._plan_for(schema)
         columns = batch.columns
         converted: list[Converted | None] = []
-        for place, same, type_, rules in plan.steps:
+        for position, (place, same, type_, rules) in enumerate(plan.steps):
             if place is None:
                 converted.append(None)
                 continue
             array = columns[place]
             if isinstance(array, pa.ChunkedArray):
                 array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-            converted.append(take_same_type(array, type_) if same else convert_array(array, type_, rules))
+            if self.has_format(position):
+                converted.append(self.in_format(array, position))
+            else:
+                converted.append(take_same_type(array, type_) if same else convert_array(array, type_, rules))
         rows = batch.num_rows
         return self.put_together(converted, Reasons(rows), plan.extra, lambda i: _row_as_json(batch, i))
 
@@ -176,14 +201,23 @@ class Coercer:
             columns = [list(column) for column in zip(*rows, strict=True)]
         else:
             columns, ignored = self._gathered(rows, reasons)
+        rules = self._rules[bare_instants]
         converted: list[Converted | None] = [
-            convert_values(values, column_field.type, rules)
-            for values, column_field, rules in zip(columns, self.schema.fields, self._rules[bare_instants], strict=True)
+            self._values(values, i, rules[i], reasons) if self.has_format(i) else convert_values(values, column_field.type, rules[i])
+            for i, (values, column_field) in enumerate(zip(columns, self.schema.fields, strict=True))
         ]
         # Names have been checked row by row, so none is left to refuse.
         result = self.put_together(converted, reasons, (), raw_of, line_of)
         result.ignored = ignored
         return result
+
+    def _values(self, values: list[Any], position: int, rules: Rules, reasons: Reasons) -> Converted:
+        """Take values whose times are written in a format; what is neither text nor a number is refused as ever."""
+        texts = [str(v) if isinstance(v, str | int) and not isinstance(v, bool) else None for v in values]
+        others = [None if text is not None else value for text, value in zip(texts, values, strict=True)]
+        column, failed = self.in_format(pa.array(texts, pa.string()), position)
+        _, bad = convert_values(others, self.schema.fields[position].type, rules)
+        return column, failed | bad
 
     def _gathered(self, rows: Sequence[Any], reasons: Reasons) -> tuple[list[list[Any]], tuple[str, ...]]:
         """Return a list of values for each column; refused rows give NULLs."""
@@ -204,7 +238,9 @@ class Coercer:
         if index in reasons.by_row:
             return {}
         if isinstance(row, Mapping):
-            return row if row.keys() <= self._known else self._renamed(index, row, reasons, ignored)
+            if self._map is not None and self._map.sources:
+                row = self._map.row(row)
+            return row if row.keys() <= self._columns.known else self._renamed(index, row, reasons, ignored)
         if not isinstance(row, list | tuple):
             reasons.add(index, f"a row is a list or a map, not {type(row).__name__}")
         elif len(row) != len(self._names):

@@ -19,11 +19,11 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions.text_columns import parse_column
-from millstream.engine.ingest.arrays import Rules, from_bytes
+from millstream.engine.ingest.arrays import Rules, from_bytes, written_out
 from millstream.engine.ingest.checks import OUT_OF_RANGE, Coerced, Converted, Failed, Reasons, instants_from_units
 from millstream.engine.ingest.coerce import Coercer
 from millstream.protocol.values import arrow_functions as pc
-from millstream.protocol.values.csv import Record, split_regular, tokenize
+from millstream.protocol.values.csv import CsvRecord, split_regular, tokenize
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -128,18 +128,21 @@ class CsvParser:
         try:
             texts = pc.cast(raw, pa.string())
         except pa.ArrowInvalid:
-            column, failed = from_bytes(raw, TEXT, None)
+            column, failed = from_bytes(raw, TEXT, Rules())
             texts = column.values
+        if self.coercer.has_format(position):
+            column, odd = self.coercer.in_format(texts, position)
+            return column, {**odd, **failed}
         rules = self.coercer.rules_of(position)
         if type_.kind is Kind.TIMESTAMP and rules.unit is not None:
             return _in_units(texts, rules.unit, rules, failed)
-        parsed = parse_column(texts, type_, rules.zone, exact=True)
-        return parsed.column, {**parsed.failed, **failed}
+        column, unread = written_out(texts, type_, rules)
+        return column, {**unread, **failed}
 
 
 def _in_units(texts: Any, unit: str, rules: Rules, failed: Failed) -> Converted:
     """Read a TIMESTAMP with a UNIT: digits alone are in that unit, anything else is a time written out."""
-    numbers, written = parse_column(texts, BIGINT), parse_column(texts, TIMESTAMP, rules.zone)
+    numbers, written = parse_column(texts, BIGINT), parse_column(texts, TIMESTAMP, rules.zone, exact=not rules.unit_round)
     values, bad = instants_from_units(numbers.column.values, unit)
     index = list(numbers.failed)
     values = values.copy()
@@ -178,7 +181,7 @@ def shift_places(result: Coerced, before: int) -> None:
         result.index = result.index + before
 
 
-def _consumed(records: list[Record], data: bytes) -> int:
+def _consumed(records: list[CsvRecord], data: bytes) -> int:
     """Return where the first incomplete record begins."""
     return records[-1].end if records else 0
 
@@ -188,7 +191,7 @@ def field_count_problem(found: int, wanted: int) -> str:
     return f"{found} field{'' if found == 1 else 's'} where the header has {wanted}"
 
 
-def _from_records(records: list[Record], data: bytes, width: int) -> _Block | None:
+def _from_records(records: list[CsvRecord], data: bytes, width: int) -> _Block | None:
     """Make a block of tokenized records."""
     if not records:
         return None

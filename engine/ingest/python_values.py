@@ -13,9 +13,9 @@ from millstream.engine.data.calendar import INT32_MAX, INT32_MIN, US_PER_S
 from millstream.engine.data.calendar import zone as named_zone
 from millstream.engine.data.column import Column, null_column, numpy_dtype
 from millstream.engine.data.types import BIGINT, INT, TIMESTAMP, DataType, Kind
-from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, parse_value
+from millstream.engine.expressions.values import SPECIAL_DOUBLES, check_integer, check_timestamp, is_number, parse_value
 from millstream.engine.ingest.arrays import Rules, convert_array, unfit
-from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, instants_from_units
+from millstream.engine.ingest.checks import OUT_OF_RANGE, Converted, Failed, instants_from_units, unit_needed
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
@@ -121,6 +121,9 @@ def convert_value(value: Any, type_: DataType, rules: Rules) -> Any:
 
 
 def _misfit(value: Any, type_: DataType | str) -> ValueError:
+    if isinstance(value, dict | list | tuple):
+        what = "an object" if isinstance(value, dict) else "a list"
+        return ValueError(f"{what} is not {type_} (give its parts columns of their own, or send the whole as one text)")
     shown = f"text {value!r}" if isinstance(value, str) and not isinstance(value, Number) else str(value)
     return ValueError(f"{shown if len(shown) <= 50 else shown[:47] + '...'} is not {type_}")
 
@@ -187,12 +190,14 @@ def _timestamp(value: Any, rules: Rules) -> int:
     if isinstance(value, datetime.datetime):
         return _from_datetime(value, rules.zone)
     if isinstance(value, str) and not isinstance(value, Number):
-        parsed: int = parse_value(value, TIMESTAMP, rules.zone)
+        if is_number(value.strip()):
+            raise ValueError(unit_needed(value.strip()))
+        parsed: int = parse_value(value, TIMESTAMP, rules.zone, exact=not rules.unit_round)
         return parsed
     if isinstance(value, int | float | Number | python_decimal.Decimal) and not isinstance(value, bool):
         unit = rules.unit or ("us" if rules.bare_instants else None)
         if unit is None:
-            raise ValueError(f"{value} has no unit: write an ISO 8601 text, or name a UNIT in CREATE STREAM")
+            raise ValueError(unit_needed(value))
         instants, bad = instants_from_units(np.array([check_integer(_whole(value, BIGINT), BIGINT)], dtype=np.int64), unit)
         if bad is not None:
             raise ValueError(f"{value} {unit} is {OUT_OF_RANGE}")

@@ -20,12 +20,14 @@ from millstream.engine.data.column import CELLS_MAX, CellColumn, Column, concat_
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.ingest.checks import EVENT_TIME_MAX_US
+from millstream.engine.state.forms import written_as
 
 ASCII_MAX = 127
 OFFSET_BYTES = 4
 Extent = tuple[int, int]  # where something starts in the payload, and its bytes
 
 
+@written_as(Column)
 class PlainText(Column):
     """A TEXT column without NULLs whose `values` are made when first asked for; threads that race make the same.
 

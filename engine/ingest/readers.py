@@ -1,4 +1,4 @@
-"""Files of rows by their extension: .csv, .tsv, .jsonl (.ndjson, .json), .parquet, .arrow (.feather, .ipc); each also as .gz.
+"""Files of rows by their extension: .csv, .tsv, .jsonl (.ndjson, .json), .parquet, .arrow (.feather, .ipc); each also as .gz or .zst.
 
 Text is read in blocks, so a file may be larger than memory. Parquet instants (C29): INT96 and UTC-adjusted timestamps are instants
 whatever the zone. Timestamps that are not adjusted are local times, and refused for the event time unless the stream names a ZONE.
@@ -6,10 +6,9 @@ whatever the zone. Timestamps that are not adjusted are local times, and refused
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem
@@ -18,9 +17,13 @@ from millstream.engine.ingest.checks import Coerced, Definition, is_needed
 from millstream.engine.ingest.coerce import Coercer
 from millstream.engine.ingest.csv_text import BLOCK_BYTES, CsvParser, shift_places
 from millstream.engine.ingest.json_lines import JsonLinesParser
+from millstream.protocol.values.names import left_out_note
+from millstream.protocol.values.packed import UNPACKING_FAULTS, split_name
+
+if TYPE_CHECKING:
+    from millstream.protocol.values.mapping import ColumnMap
 
 BATCH_ROWS = 65_536
-ZIPPED = (".gz", ".gzip")
 FORMATS: dict[str, str] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -38,19 +41,16 @@ FORMATS: dict[str, str] = {
 
 def file_format(path: Path) -> str | None:
     """Return csv, tsv, jsonl, parquet or arrow by the file's extension, None when it has none of ours."""
-    suffixes = [s.lower() for s in path.suffixes]
-    if suffixes and suffixes[-1] in ZIPPED:
-        suffixes.pop()
-    return FORMATS.get(suffixes[-1]) if suffixes else None
+    return FORMATS.get(split_name(path)[0].suffix.lower())
 
 
 class Reader:
     """A file being read for a stream or table; used as a context manager it closes the file at the end."""
 
-    def __init__(self, file: BinaryIO, name: str, form: str, definition: Definition) -> None:
+    def __init__(self, file: BinaryIO, name: str, form: str, definition: Definition, column_map: ColumnMap | None = None) -> None:
         self._file = file
         self._name = name
-        self._coercer = Coercer(definition, ignore_extra=True)
+        self._coercer = Coercer(definition, ignore_extra=True, column_map=column_map)
         self._form = form
         self._lines: dict[int, int] = {}
         self._ignored: dict[str, None] = {}
@@ -66,7 +66,7 @@ class Reader:
         """Sentences about the file as a whole, complete once it has been read."""
         if not self._ignored:
             return []
-        return [f"{self._name}: ignored {'column' if len(self._ignored) == 1 else 'columns'} {', '.join(self._ignored)}"]
+        return [f"{self._name}: {left_out_note(list(self._ignored))}"]
 
     def chunks(self) -> Iterator[Coerced]:
         """Yield what became of each block of rows; `index` and `Rejection.index` count all rows of the file from 0.
@@ -78,7 +78,7 @@ class Reader:
                 self._ignored.update(dict.fromkeys(result.ignored))
                 self._lines.update((r.index, r.line) for r in result.rejected if r.line is not None)
                 yield result
-        except (pa.ArrowException, gzip.BadGzipFile, EOFError) as error:
+        except (pa.ArrowException, *UNPACKING_FAULTS) as error:
             raise SyntaxProblem(f"{self._name} cannot be read as {self._form}: {str(error).splitlines()[0]}") from error
 
     def place(self, index: int) -> str:

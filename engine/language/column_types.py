@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from millstream.engine.data import types
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem, TypeProblem, UnknownName
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.schema import Schema, TimeRule
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.language.cursor import TokenCursor
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import Name
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -109,7 +109,10 @@ def type_named(word: str, parameters: tuple[int, ...], token: Token | None = Non
             raise TypeProblem(str(problem), line=line, column=column, token=word) from None
     found = TYPE_NAMES.get(word)
     if found is None:
-        hint = did_you_mean(word, [*TYPE_NAMES, *DECIMAL_NAMES])
+        from millstream.engine.language.foreign_words import WordPlace
+        from millstream.engine.language.refusals import hint as foreign
+
+        hint = foreign(WordPlace.TYPE, word) or did_you_mean(word, [*TYPE_NAMES, *DECIMAL_NAMES])
         raise SyntaxProblem(f"'{word}' is not a type", hint=hint, line=line, column=column, token=word)
     unfit = _parameter_problem(word, found, parameters)
     if unfit is not None:
@@ -162,8 +165,11 @@ class TypeParser(TokenCursor):
 
 
 def type_of_node(node: exp.DataType, line: int | None, column: int | None) -> DataType:
-    """Return our type for the target of a CAST as sqlglot parsed it."""
+    """Return our type for the target of a CAST as sqlglot parsed it; TypeProblem where it is none."""
     token = Token(TokenType.VAR, "", line or 1, column or 1)
+    if isinstance(node.this, exp.Interval):  # INTERVAL DAY, INTERVAL HOUR TO SECOND …
+        message = "an INTERVAL holds microseconds and takes no unit as a type"
+        raise TypeProblem(message, hint="write CAST(x AS INTERVAL)", line=line, column=column, token="INTERVAL")
     if node.this == exp.DType.USERDEFINED:
         return type_named(str(node.args.get("kind", "")).upper(), (), token)
     return type_named(str(node.this.value).upper(), parameters_of_node(node), token)

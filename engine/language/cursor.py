@@ -8,9 +8,10 @@ from typing import NoReturn, TypeVar
 
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import InvalidDefinition, SyntaxProblem
+from millstream.engine.data.nearest import did_you_mean, suggest
 from millstream.engine.language.dialect import CLAUSE_WORDS, RESERVED, UNITS_US, ExpressionParser, interval_text_us, scale_us
 from millstream.engine.language.limits import check_depth
-from millstream.engine.language.names import did_you_mean, suggest, validate_name
+from millstream.engine.language.names import validate_name
 from millstream.engine.language.statements import Name, Option, Place
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType

@@ -95,8 +95,6 @@ class DefinitionParser(TypeParser, SelectParser):
 
     def create(self) -> Statement:
         """Read a CREATE statement after the word CREATE."""
-        if self.sees("OR", "REPLACE"):
-            raise self._refused("CREATE OR REPLACE", "DROP it first, or use IF NOT EXISTS")
         kind = self.choice(_KINDS, "after CREATE")
         exists_ok = self.takes("IF", "NOT", "EXISTS")
         if kind == "STREAM":
@@ -218,7 +216,7 @@ class DefinitionParser(TypeParser, SelectParser):
         unit, rounded, zone = None, False, None
         if self.takes("UNIT"):
             unit = self.choice(("S", "MS", "US", "NS"), "after UNIT").lower()
-            rounded = self.takes("ROUND")
+        rounded = self.takes("ROUND")
         if self.takes("ZONE"):
             zone = self.string("a time zone such as 'Europe/Rome'")
         self._time_column(clauses, name)

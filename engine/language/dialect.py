@@ -298,6 +298,19 @@ class ExpressionParser(parser.Parser):
             )
         return None
 
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        """Refuse a window where an expression stands, such as one behind WHERE."""
+        word = self._next.text.upper() if self._curr.token_type == TokenType.L_BRACKET and self._next else ""
+        if word in ("RANGE", "ROWS", "SESSION", "CUMULATE") and self.token_at(2).token_type in (TokenType.NUMBER, TokenType.INTERVAL):
+            raise Unsupported(
+                f"a window ([{word} …]) in an expression is not supported",
+                hint=f"write it after the stream's name, before WHERE: FROM s [{word} …] WHERE …",
+                line=self._curr.line,
+                column=self._curr.col,
+                token="[",
+            )
+        return super()._parse_bracket(this)
+
     def _parse_partition_and_order(self) -> tuple[list[exp.Expr], exp.Expr | None]:
         """Read what may stand in OVER ( ); a frame may not, our windows stand in FROM."""
         found = super()._parse_partition_and_order()

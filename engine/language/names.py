@@ -1,16 +1,12 @@
-"""Names: the one rule for what may be called what (case C39), and suggestions for a name that was mistyped."""
+"""Names: the one rule for what may be called what (case C39), and how a name is written."""
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
-from collections.abc import Iterable
-from heapq import nsmallest
 
 from millstream.engine.data.errors import InvalidDefinition
 
 NAME_LENGTH_MAX = 128  # code points; longer ones break terminals and file names long before they help anyone
-COMPARED_MAX = 512  # names that a mistyped one is compared with: all functions of the language, and a tenth of a second
 _FORBIDDEN = frozenset("/\\\"'`;")
 
 
@@ -37,39 +33,9 @@ def validate_name(name: str, what: str = "name") -> str:
     return name
 
 
-def suggest(word: str, known: Iterable[str], compared_max: int = COMPARED_MAX) -> str | None:
-    """Return the known name that `word` most resembles, or None when none is near.
-
-    Comparing two names takes up to 0.2 ms. So of many names those are compared that begin alike, `compared_max` at most.
-    """
-    if len(word) > NAME_LENGTH_MAX:
-        return None
-    wanted = word.lower()
-    candidates = {name.lower(): name for name in known}
-    names = sorted(candidates)
-    if len(names) > compared_max:
-        names = nsmallest(compared_max, names, key=lambda name: (-_alike(name, wanted), abs(len(name) - len(wanted))))
-    found = difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
-    return candidates[found[0]] if found else None
-
-
-def _alike(name: str, other: str) -> int:
-    """Return how many characters two names begin with alike."""
-    for at, (mine, theirs) in enumerate(zip(name, other, strict=False)):
-        if mine != theirs:
-            return at
-    return min(len(name), len(other))
-
-
 def shown(name: str) -> str:
     """Return a name as it stands in a sentence: an empty one would not be seen."""
     return name or "''"
-
-
-def did_you_mean(word: str, known: Iterable[str], compared_max: int = COMPARED_MAX) -> str | None:
-    """Return "did you mean X?" for the nearest known name, or None. `compared_max` as for `suggest`."""
-    near = suggest(word, known, compared_max)
-    return None if near is None else f"did you mean {near}?"
 
 
 def quote_name(name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from millstream.engine.data.effort import spend
-from millstream.engine.data.errors import EngineError, SyntaxProblem, Unsupported
+from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, Unsupported
 from millstream.engine.language.definition_parser import DefinitionParser
 from millstream.engine.language.dialect import Millstream
 from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS, check_text, check_tokens
@@ -30,12 +30,12 @@ from millstream.engine.language.statements import (
     Option,
     OrderItem,
     Place,
-    Query,
     QueryVerb,
-    Record,
     Recorded,
+    SelectQuery,
     SelectStatement,
     SetPolicy,
+    SetRecording,
     Show,
     ShowWhat,
     Span,
@@ -50,13 +50,6 @@ STATEMENT_WORDS = (
     *("SELECT", "CREATE", "INSERT", "DROP", "START", "STOP", "PAUSE", "RESUME", "SHOW", "DESCRIBE", "EXPLAIN", "SET"),
     *("FETCH", "WITH", "ISTREAM", "DSTREAM", "RSTREAM"),
 )
-_FOREIGN = {
-    "UPDATE": "publish to a table upserts by its key",
-    "DELETE": "publish to a table with op '-' deletes",
-    "ALTER": "DROP it and CREATE it anew",
-    "TRUNCATE": "DROP it and CREATE it anew",
-    "MERGE": "publish to a table upserts by its key",
-}
 
 
 class StatementParser(DefinitionParser):
@@ -83,7 +76,7 @@ class StatementParser(DefinitionParser):
             if self.takes(verb.value):
                 if verb in (QueryVerb.START, QueryVerb.STOP) and self.takes("RECORDING"):
                     what = next((one for one in Recorded if self.takes(one.value)), Recorded.ARRIVALS)
-                    return Record(what, verb is QueryVerb.START)
+                    return SetRecording(what, verb is QueryVerb.START)
                 self.expect("QUERY", where=f"after {verb.value}")
                 return ChangeQuery(verb, self.name("query name"))
         return self._inspection()
@@ -100,10 +93,6 @@ class StatementParser(DefinitionParser):
             return self._explain()
         if self.takes("SET"):
             return self._set_policy()
-        word = self.current.text.upper() if self.current else ""
-        if word in _FOREIGN:
-            place = self.place()
-            raise Unsupported(f"{word} is not supported", hint=_FOREIGN[word], line=place.line, column=place.column, token=word)
         raise self.unexpected_error(STATEMENT_WORDS[:13])
 
     def _insert(self) -> Statement:
@@ -204,7 +193,7 @@ def placed_in_script(problem: EngineError, place: Place) -> EngineError:
     return problem
 
 
-def parse_query(text: str) -> Query:
+def parse_query(text: str) -> SelectQuery:
     """Return the SELECT that `text` is; SyntaxProblem when it is something else."""
     statement = parse_statement(text)
     if not isinstance(statement, SelectStatement):
@@ -298,7 +287,12 @@ def _parser(chunk: list[Token], text: str) -> StatementParser:
 
 def _parse(chunk: list[Token], text: str) -> Statement:
     check_tokens(chunk)
-    return _guarded(lambda: _parser(chunk, text).statement())
+    try:
+        return _guarded(lambda: _parser(chunk, text).statement())
+    except (SyntaxProblem, Unsupported, InvalidDefinition) as problem:
+        from millstream.engine.language.refusals import explained  # only what is refused needs it
+
+        raise explained(problem, chunk, text) from None
 
 
 def _whole(text: str, read: Callable[[StatementParser], Result]) -> Result:
@@ -326,7 +320,8 @@ def _guarded(run: Callable[[], Result]) -> Result:
     except ParseError as problem:
         first = problem.errors[0] if problem.errors else {}
         message = str(first.get("description") or problem).rstrip(".")
-        message = "something is missing here" if "<class" in message else message[:1].lower() + message[1:]
-        raise SyntaxProblem(message, line=first.get("line"), column=first.get("col"), token=first.get("highlight") or None) from None
+        token = first.get("highlight") or None
+        message = f"an expression is missing after '{token}'" if "<class" in message else message[:1].lower() + message[1:]
+        raise SyntaxProblem(message, line=first.get("line"), column=first.get("col"), token=token) from None
     except RecursionError:
         raise SyntaxProblem("the statement is nested too deeply", hint="split it with derived streams") from None  # NESTING_MAX comes first

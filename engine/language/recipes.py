@@ -16,8 +16,10 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import DataType
 from millstream.engine.expressions.ir import Expression
+from millstream.engine.state.forms import state_enum, state_record
 
 
+@state_enum("window_kind")
 class WindowKind(Enum):
     """The kinds of window of docs/language.md."""
 
@@ -31,6 +33,7 @@ class WindowKind(Enum):
     UNBOUNDED = "unbounded"
 
 
+@state_record("window", 1)
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
     """A window. Which members matter depends on `kind`; `rows` and `rows_slide` for ROWS, `partition` its key columns.
@@ -54,6 +57,7 @@ class WindowSpec:
     state_rows_max: int | None = None
 
 
+@state_enum("emit_kind")
 class EmitKind(Enum):
     """When answers leave (K9)."""
 
@@ -62,6 +66,7 @@ class EmitKind(Enum):
     EVERY = "every"
 
 
+@state_record("emit", 1)
 @dataclass(frozen=True, slots=True)
 class EmitSpec:
     """How answers leave; `every_us` for EMIT EVERY, `empty` for EMIT EMPTY.
@@ -103,6 +108,7 @@ class SplitRecipe(Recipe):
     condition: Expression
 
 
+@state_record("union_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class UnionRecipe(Recipe):
     """Merge `inputs` inputs of the same schema by arrival number."""
@@ -110,6 +116,7 @@ class UnionRecipe(Recipe):
     inputs: int
 
 
+@state_record("aggregate_call", 1)
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
     """One aggregate: canonical lower-case function name, argument column positions, mask column of FILTER, options (p, k …)."""
@@ -127,6 +134,7 @@ class AggregateCall:
         return replace(self, arguments=tuple(places[a] for a in self.arguments), filter=condition)
 
 
+@state_record("aggregate_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class AggregateRecipe(Recipe):
     """GROUP BY over a window. Output columns: keys, then aggregates, then window_start and window_end (TIMESTAMP).
@@ -147,6 +155,7 @@ class AggregateRecipe(Recipe):
     retracts: int | None = None
 
 
+@state_record("window_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class WindowRecipe(Recipe):
     """Rows of a window without an aggregate: each row once per window, with window_start and window_end appended.
@@ -164,6 +173,7 @@ class WindowRecipe(Recipe):
     closes: bool = False
 
 
+@state_enum("join_kind")
 class JoinKind(Enum):
     """Which unmatched rows are kept."""
 
@@ -173,58 +183,55 @@ class JoinKind(Enum):
     FULL = "full"
 
 
+@state_record("join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "lower_us", "upper_us"))
 @dataclass(frozen=True, slots=True)
-class JoinRecipe(Recipe):
-    """Windowed symmetric hash join of two streams; output columns are left's then right's.
+class KeyedJoinRecipe(Recipe):
+    """What joins have in common: rows meet when the key columns are equal (NULL equals NULL only where `null_safe`).
 
-    Rows pair when the key columns are equal (NULL matches NULL only where `null_safe`), when
-    lower_us <= right.time - left.time <= upper_us (None: unbounded on that side), and when the residual condition over the joined
-    columns is true.
+    Output columns are the left's (port 0), then the right's (port 1); an unmatched row that is kept gets NULLs. The residual condition is
+    over the output columns.
     """
 
     kind: JoinKind
     left_keys: tuple[int, ...]
     right_keys: tuple[int, ...]
     null_safe: tuple[bool, ...]
+    residual: Expression | None
+
+
+@state_record("table_join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "table_key"))
+@dataclass(frozen=True, slots=True)
+class JoinRecipe(KeyedJoinRecipe):
+    """Windowed symmetric hash join of two streams: lower_us <= right.time - left.time <= upper_us (None: unbounded on that side)."""
+
     lower_us: int | None
     upper_us: int | None
-    residual: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TableJoinRecipe(Recipe):
+class TableJoinRecipe(KeyedJoinRecipe):
     """Stream–table join (K18). Port 0 is the stream, port 1 the table's change log (its columns, then `op`, TEXT '+' or '-').
 
     `table_key` are the table's primary key columns: '+' replaces the row with that key, '-' removes it. A left row meets the rows that
-    stand in the table at its place in arrival order and whose `right_keys` equal its `left_keys`. Output columns are the left's, then the
-    table's without `op`; with LEFT an unmatched row gets NULLs. The residual is over the output columns.
+    stand in the table at its place in arrival order. `kind` is INNER or LEFT; the table's `op` is not put out.
     """
 
-    kind: JoinKind
-    left_keys: tuple[int, ...]
-    right_keys: tuple[int, ...]
-    null_safe: tuple[bool, ...]
     table_key: tuple[int, ...]
-    residual: Expression | None = None
 
 
+@state_record("asof_join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "strict"))
 @dataclass(frozen=True, slots=True)
-class AsofJoinRecipe(Recipe):
-    """As-of join (K18): a left row (port 0) meets the right row (port 1) of its keys with the greatest time <= its own.
+class AsofJoinRecipe(KeyedJoinRecipe):
+    """As-of join (K18): a left row meets the right row of its keys with the greatest time <= its own (`strict`: < its own).
 
-    `strict` asks for time < its own. At equal times the last to arrive counts. The left row is answered once the right side's watermark
-    has passed its time. Output columns are left's then right's; with LEFT an unmatched row gets NULLs. The residual is over the left's
-    columns: where it is not true, nothing matches.
+    At equal times the last to arrive counts. The left row is answered once the right side's watermark has passed its time. `kind` is
+    INNER or LEFT. The residual reads only the left's columns: where it is not true, nothing matches.
     """
 
-    kind: JoinKind
-    left_keys: tuple[int, ...]
-    right_keys: tuple[int, ...]
-    null_safe: tuple[bool, ...]
     strict: bool = False
-    residual: Expression | None = None
 
 
+@state_record("distinct_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class DistinctRecipe(Recipe):
     """Each different row once per window (window columns are among the input's columns); `window` None: once and for all."""
@@ -232,6 +239,7 @@ class DistinctRecipe(Recipe):
     window: WindowSpec | None = None
 
 
+@state_record("order_column", 1)
 @dataclass(frozen=True, slots=True)
 class OrderColumn:
     """A column to order by, descending or not, NULLs first or last (K13: text by code point, NaN greater than every number)."""
@@ -241,6 +249,7 @@ class OrderColumn:
     nulls_first: bool = False
 
 
+@state_record("top_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class TopRecipe(Recipe):
     """The first `limit` rows of each window, in order; ties by arrival (K11). `with_ties` adds the rows equal to the last one.
@@ -255,6 +264,7 @@ class TopRecipe(Recipe):
     partition: tuple[int, ...]
 
 
+@state_record("rank_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class RankRecipe(Recipe):
     """Appends `function` (row_number, rank, dense_rank) of each row in its partition, in the given order.
@@ -269,6 +279,7 @@ class RankRecipe(Recipe):
     shift_us: int = 0
 
 
+@state_record("lag_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class LagRecipe(Recipe):
     """Appends the value that column `value` had `offset` rows before, in event-time order (ties: arrival) within `partition`; else NULL."""
@@ -278,12 +289,14 @@ class LagRecipe(Recipe):
     partition: tuple[int, ...] = ()
 
 
+@state_record("relation_to_stream_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class RelationToStreamRecipe(Recipe):
-    """ISTREAM, DSTREAM, RSTREAM of CQL over a change log whose column `change` says '+' or '-'. Output: the other columns.
+    """ISTREAM, DSTREAM, RSTREAM of CQL, or EMIT FINAL, over a change log whose column `change` says '+' or '-'. Output: the others.
 
     The changes of one instant (equal event time; for ROWS one row's seq) are taken together, those that cancel drop out. 'i' gives the
-    rows that came, 'd' those that went, 'r' the whole relation after each instant, or with `every_us` at its multiples from the epoch.
+    rows that came, 'd' those that went, 'r' the whole relation after each instant, or with `every_us` at its multiples from the epoch;
+    'f' the relation once, at the end of the stream.
     """
 
     stream: str

@@ -17,9 +17,9 @@ from millstream.engine.language.statements import (
     Option,
     OrderItem,
     Place,
-    Query,
     SelectBody,
     SelectItem,
+    SelectQuery,
     Star,
     SubqueryItem,
     UnionBody,
@@ -45,7 +45,7 @@ class JoinWords:
 class FromParser(WindowParser):
     """Adds FROM to the cursor. `query` is supplied by the SELECT parser below it."""
 
-    def query(self) -> Query:
+    def query(self) -> SelectQuery:
         """Read a whole query."""
         raise NotImplementedError
 
@@ -130,8 +130,6 @@ class FromParser(WindowParser):
         words.asof = self.takes("ASOF") or words.asof
         if self.takes("JOIN"):
             return words
-        if self.sees("NATURAL"):
-            raise self._refused("NATURAL JOIN", "write JOIN … ON … with a time bound")
         if words.asof or (sided and not self.sees_symbol(TokenType.L_PAREN)):
             self.unexpected(["JOIN"])
         self.retreat(start)
@@ -179,10 +177,6 @@ class FromParser(WindowParser):
         self.expect("AS", "OF", where="after SYSTEM_TIME")
         return self.expression_of("the time of the left row")
 
-    def _refused(self, clause: str, hint: str) -> Unsupported:
-        token = self.current
-        return Unsupported(f"{clause} is not supported", hint=hint, line=token.line, column=token.col, token=token.text)
-
 
 _STREAMS = {"ISTREAM": "i", "DSTREAM": "d", "RSTREAM": "r"}
 
@@ -202,7 +196,7 @@ class Tail:
 class SelectParser(FromParser):
     """Adds SELECT to the cursor."""
 
-    def query(self) -> Query:
+    def query(self) -> SelectQuery:
         """Read a whole query with everything that belongs to it."""
         place = self.place()
         tables = self._common_tables()
@@ -210,13 +204,11 @@ class SelectParser(FromParser):
             if self.sees(word) and self.following and self.following.token_type == TokenType.L_PAREN:
                 inner = self._relation_to_stream(stream)
                 return replace(self._finish(inner, place), common_tables=tables + inner.common_tables)
-        return replace(self._finish(Query(self._body(), place=place), place), common_tables=tables)
+        return replace(self._finish(SelectQuery(self._body(), place=place), place), common_tables=tables)
 
     def _common_tables(self) -> tuple[CommonTable, ...]:
         if not self.takes_symbol(TokenType.WITH):
             return ()
-        if self.sees("RECURSIVE"):
-            raise self._refused("WITH RECURSIVE", "only plain common table expressions are known")
         return self.listed(self._common_table)
 
     def _common_table(self) -> CommonTable:
@@ -227,7 +219,7 @@ class SelectParser(FromParser):
         self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the common table expression")
         return CommonTable(name, query)
 
-    def _relation_to_stream(self, stream: str) -> Query:
+    def _relation_to_stream(self, stream: str) -> SelectQuery:
         self.advance(2)
         inner = self.query()
         every = None
@@ -241,7 +233,7 @@ class SelectParser(FromParser):
             raise self.problem("ISTREAM, DSTREAM and RSTREAM cannot be nested", self.previous)
         return replace(inner, stream=stream, every_us=every)
 
-    def _finish(self, query: Query, place: Place) -> Query:
+    def _finish(self, query: SelectQuery, place: Place) -> SelectQuery:
         tail = self._tail()
         if query.stream is None:
             return replace(
@@ -264,26 +256,22 @@ class SelectParser(FromParser):
         place = self.place()
         branches = [self._branch()]
         while self.takes("UNION"):
-            if not self.takes("ALL"):
-                raise self._refused("UNION without ALL", "write UNION ALL, and SELECT DISTINCT where duplicates must go")
+            self.expect("ALL", where="after UNION")
             branches.append(self._branch())
-        for word in ("EXCEPT", "INTERSECT"):
-            if self.sees(word):
-                raise self._refused(word, "only UNION ALL is known")
         if len(branches) > 1:
             return UnionBody(tuple(branches), place)
         only = branches[0]
-        if only == Query(only.body) and isinstance(only.body, SelectBody):
+        if only == SelectQuery(only.body) and isinstance(only.body, SelectBody):
             return only.body
         raise self.problem("a query in parentheses stands alone only in FROM or as a branch of UNION ALL")
 
-    def _branch(self) -> Query:
+    def _branch(self) -> SelectQuery:
         place = self.place()
         if self.takes_symbol(TokenType.L_PAREN):
             query = self.query()
             self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the branch")
             return query
-        return Query(self._select(), place=place)
+        return SelectQuery(self._select(), place=place)
 
     def _select(self) -> SelectBody:
         place = self.place()
@@ -302,9 +290,6 @@ class SelectParser(FromParser):
     def _group_by(self) -> tuple[exp.Expr, ...]:
         if not self.takes_phrase("GROUP", "BY"):
             return ()
-        for word in ("ROLLUP", "CUBE", "GROUPING"):
-            if self.sees(word):
-                raise self._refused(f"GROUP BY {word}", "list the keys, and use several queries for several groupings")
         return self.listed(lambda: self.expression_of("a grouping key"))
 
     def _item_of_select(self) -> SelectItem | Star:
@@ -341,8 +326,6 @@ class SelectParser(FromParser):
             elif self.sees("WITH"):
                 self.advance()
                 tail.options += self.options()
-            elif self.sees("OFFSET") or self.sees("FETCH"):
-                raise self._refused(self.current.text.upper(), "write ORDER BY … LIMIT k")
             else:
                 return tail
 

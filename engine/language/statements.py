@@ -108,7 +108,7 @@ class NamedItem(FromItem):
 class SubqueryItem(FromItem):
     """A derived table: (SELECT …) [window] alias."""
 
-    query: Query
+    query: SelectQuery
     window: WindowClause | None
     alias: Name | None
     place: Place = field(default=Place(), compare=False)
@@ -160,7 +160,7 @@ class SelectBody:
 class UnionBody:
     """SELECT … UNION ALL SELECT …; at least two branches."""
 
-    branches: tuple[Query, ...]
+    branches: tuple[SelectQuery, ...]
     place: Place = field(default=Place(), compare=False)
 
 
@@ -169,11 +169,11 @@ class CommonTable:
     """name AS (SELECT …) of a WITH clause."""
 
     name: Name
-    query: Query
+    query: SelectQuery
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SelectQuery:
     """A whole SELECT. `emit` None means that the text says nothing; `stream` is 'i', 'd', 'r' or None.
 
     `every_us` is the EVERY of RSTREAM.
@@ -245,7 +245,7 @@ class Statement:
 class SelectStatement(Statement):
     """A bare SELECT: a temporary query, owned by whoever sent it."""
 
-    query: Query
+    query: SelectQuery
     text: str
 
 
@@ -253,7 +253,7 @@ class SelectStatement(Statement):
 class Fetch(Statement):
     """FETCH SELECT … | FETCH QUERY name: an answer once and at once, from what is held. Exactly one of `query` and `name` is set."""
 
-    query: Query | None = None
+    query: SelectQuery | None = None
     name: Name | None = None
     text: str = ""
 
@@ -271,7 +271,7 @@ class CreateDerivedStream(Statement):
     """CREATE STREAM name AS SELECT …."""
 
     name: str
-    query: Query
+    query: SelectQuery
     text: str
     if_not_exists: bool = False
 
@@ -289,7 +289,7 @@ class CreateQuery(Statement):
     """CREATE QUERY name [WITH (…)] AS SELECT …: a durable continuous query."""
 
     name: str
-    query: Query
+    query: SelectQuery
     text: str
     options: tuple[Option, ...] = ()
     if_not_exists: bool = False
@@ -347,7 +347,7 @@ class InsertSelect(Statement):
 
     name: Name
     columns: tuple[Name, ...]
-    query: Query
+    query: SelectQuery
     text: str
 
 
@@ -389,7 +389,7 @@ class Explain(Statement):
     """EXPLAIN [SEMANTICS | ANALYZE | QOS] SELECT … | name. Exactly one of `query` and `name` is set."""
 
     mode: ExplainMode
-    query: Query | None = None
+    query: SelectQuery | None = None
     name: Name | None = None
     text: str = ""
 
@@ -410,7 +410,7 @@ class Recorded(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record(Statement):
+class SetRecording(Statement):
     """START | STOP RECORDING [ARRIVALS | DECISIONS]."""
 
     what: Recorded

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.arrays import distinct
+from millstream.engine.data.arrivals import latest_arrivals
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
-from millstream.engine.data.column import null_column, with_nulls
+from millstream.engine.data.column import taken_or_null
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
@@ -31,13 +32,14 @@ class AsofJoin(Operator):
     """For each left row the latest right row of its key at or before its time."""
 
     calls_late = True
+    state_name = "asof_join"
     state_fields: tuple[str, ...] = ("_watermark", "_right_reached", "_waiting", "_versions", "_ordinals")
 
     def __init__(self, recipe: AsofJoinRecipe, inputs: Sequence[Schema]) -> None:
         super().__init__([recipe.schema])
         self._recipe = recipe
         self._inputs = tuple(inputs)
-        self._keys = KeyColumns(recipe.left_keys, recipe.right_keys, recipe.null_safe, inputs)
+        self._keys = KeyColumns(recipe, inputs)
         self._residual = None if recipe.residual is None else compile_predicate(recipe.residual)
         self._watermark = MinimumWatermark(2)
         self._right_reached = TIME_MIN
@@ -65,6 +67,7 @@ class AsofJoin(Operator):
         self._right_reached = max(self._right_reached, right_track.end)
         self._forget()
         train = self._answered(inputs[LEFT], track, parts)
+        train.arrival = latest_arrivals([t.arrival for t in inputs])
         train.ended = all(t.ended for t in inputs)
         train.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
         train.flush = any(t.flush for t in inputs) and self._watermark.all_idle
@@ -143,15 +146,8 @@ class AsofJoin(Operator):
         return found
 
     def _joined(self, rows: BufferedRows, matched: Int64Array) -> BufferedRows:
-        known = matched >= 0
-        columns = []
-        for i, f in enumerate(self._inputs[RIGHT].fields):
-            if not known.any():
-                columns.append(null_column(f.type, len(matched)))
-                continue
-            column = self._versions.columns[i].take(np.where(known, matched, int(matched.max())))
-            columns.append(column if known.all() else with_nulls(column, known))
-        return BufferedRows([*rows.columns, *columns], rows.time, rows.seq, rows.arrival, rows.ordinal)
+        columns = [taken_or_null(c, matched) for c in self._versions.columns]
+        return BufferedRows([*rows.columns, *columns], rows.time, rows.seq, rows.ordinal)
 
     def _answered(self, train: Train, track: WatermarkTrack, parts: list[tuple[BufferedRows, Int64Array]]) -> Train:
         if not parts:
@@ -169,7 +165,7 @@ class AsofJoin(Operator):
         if bound == TIME_MIN or len(self._versions) == 0:
             return
         versions = self._versions.in_order()
-        _, ids = self._keys.ids(None, versions.columns)
+        ids = self._keys.ids_of(RIGHT, versions.columns)
         order = np.lexsort((np.arange(len(versions)), ids))
         in_order = ids[order]
         last_below = np.zeros(len(versions), dtype=np.bool_)

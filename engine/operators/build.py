@@ -55,9 +55,9 @@ _OF_INPUTS: dict[type[Recipe], str] = {
 }
 _OF_ONE_INPUT: dict[type[Recipe], str] = {
     DistinctRecipe: "distinct:Distinct",
-    TopRecipe: "top:Top",
+    TopRecipe: "ordered_rows:Top",
     LagRecipe: "lag:Lag",
-    RankRecipe: "rank:Rank",
+    RankRecipe: "ordered_rows:Rank",
     RelationToStreamRecipe: "relation_to_stream:RelationToStream",
 }
 

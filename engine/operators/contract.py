@@ -14,10 +14,9 @@ whose track stands at TIME_MAX and whose `ended` is True. Each call must emit on
 
 from __future__ import annotations
 
-import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from millstream.engine.data.arrow import column_to_arrow, plain_values
 from millstream.engine.data.column import Column
@@ -25,8 +24,7 @@ from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train, original_rows
-
-SNAPSHOT_VERSION = 3  # of the classes that a state is made of, and where they stand
+from millstream.engine.state.forms import Buffer, Default, Fields, Form, Migration, StateError, register_form
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +93,11 @@ class Emitter:
         return bool(self.late or self.partly_late or self.errors or self.late_of_output)
 
 
+def _fits(fresh: Any, found: Any) -> bool:
+    """Whether a field may have this value where an operator without rows has the other."""
+    return fresh is None or found is None or type(fresh) is type(found)
+
+
 class Operator(ABC):
     """One running operator. `schemas` are the schemas of its outputs, in port order."""
 
@@ -102,6 +105,17 @@ class Operator(ABC):
     calls_late: bool = False  # rows can be late for it (K4)
     sparse: bool = False  # may put nothing on an output whose log does not want progress (queues.py, `quiet`)
     state_fields: tuple[str, ...] = ()  # the attributes that are the state; all else is made from the recipe
+    state_name: ClassVar[str] = ""  # what the state is called, wherever the class stands
+    state_version: ClassVar[int] = 1  # rises as engine/state/forms.py says; so do these two
+    state_added: ClassVar[Mapping[str, Default]] = {}
+    state_migrations: ClassVar[Mapping[int, Migration]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Let the class's state be written."""
+        super().__init_subclass__()
+        if "state_name" in cls.__dict__:
+            form = Form(cls.state_name, cls.state_version, cls, cls.state_fields, cls.state_added, cls.state_migrations, is_bare=True)
+            register_form(form)
 
     def __init__(self, schemas: Sequence[Schema]) -> None:
         self.schemas = tuple(schemas)
@@ -123,27 +137,41 @@ class Operator(ABC):
         """Return the processing time of the next clock tick this operator needs, or None."""
         return None
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return a copy of the state as msgpack-able values; {} for a stateless operator.
-
-        The fields are plain Python, NumPy and Arrow data, pickled together so that what they share stays shared. Snapshots are
-        read back only from the server's own data directory.
-        """
+    def snapshot(self) -> bytes:
+        """Return a copy of the state (engine/state), without a check; b"" for a stateless operator. What it shares stays shared."""
         if not self.state_fields:
+            return b""
+        from millstream.engine.state.encoding import encode  # loaded by whoever keeps or copies state
+
+        return encode(Fields(self.state_name, {name: getattr(self, name) for name in self.state_fields}), check=False)
+
+    def restore(self, state: Buffer) -> None:
+        """Take up what `snapshot` gave. InvalidDefinition when it is another operator's, a newer release's, or damaged."""
+        self.take_up(self.read(state))
+
+    def read(self, state: Buffer) -> dict[str, Any]:
+        """Return the fields of a snapshot, for `take_up`; the errors are those of `restore`."""
+        if not self.state_fields:
+            if state:
+                raise InvalidDefinition(f"{type(self).__name__} has no state, and there is one")
             return {}
-        fields = {name: getattr(self, name) for name in self.state_fields}
-        return {"version": SNAPSHOT_VERSION, "kind": type(self).__name__, "fields": pickle.dumps(fields, protocol=5)}
+        from millstream.engine.state.decoding import decode
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take up the state that `snapshot` gave; InvalidDefinition when it is of another version or kind of operator."""
-        if not self.state_fields:
-            return
-        if state.get("version") != SNAPSHOT_VERSION or state.get("kind") != type(self).__name__:
-            raise InvalidDefinition(
-                f"a snapshot of version {state.get('version')} of {state.get('kind')} cannot be restored into "
-                f"{type(self).__name__} (version {SNAPSHOT_VERSION})"
-            )
-        for name, value in pickle.loads(state["fields"]).items():
+        try:
+            found = decode(state, check=False)
+        except StateError as error:
+            raise InvalidDefinition(f"the state of {self.state_name} cannot be read: {error}") from error
+        if not isinstance(found, Fields) or found.name != self.state_name:
+            told = found.name if isinstance(found, Fields) else type(found).__name__
+            raise InvalidDefinition(f"the state of {told} is not one of {self.state_name}")
+        odd = [name for name, value in found.values.items() if not _fits(getattr(self, name), value)]
+        if odd:
+            raise InvalidDefinition(f"the state of {self.state_name} is damaged: {', '.join(odd)}")
+        return found.values
+
+    def take_up(self, fields: dict[str, Any]) -> None:
+        """Hold what `read` returned."""
+        for name, value in fields.items():
             setattr(self, name, value)
 
     def oldest_us(self) -> int | None:

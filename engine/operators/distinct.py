@@ -19,6 +19,7 @@ from millstream.engine.operators.contract import Emitter, Operator
 class Distinct(Operator):
     """Remembers the id of each row seen."""
 
+    state_name = "distinct"
     state_fields: tuple[str, ...] = ("_encoder", "_known", "_ends")
 
     def __init__(self, recipe: DistinctRecipe, inputs: Schema) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.data.buffered import BufferedRows, buffered, no_rows
-from millstream.engine.data.column import concat_columns
+from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
 from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.outputs import take_out_late
+from millstream.engine.state.forms import state_record
 
 COPY_BELOW = 2  # a run that has lost this many times what is left of it is copied, so that the rest is freed
 
@@ -29,6 +29,7 @@ class IntakeResult:
     ready: BufferedRows
 
 
+@state_record("intake", 1, ("_nothing", "_runs", "_made", "watermark", "ordinal"))
 class Intake:
     """Rows above W. `watermark` is W so far, `ordinal` the place on the edge of the next row."""
 
@@ -99,21 +100,8 @@ class Intake:
         full = [p for p in parts if len(p)]
         if len(full) < 2:
             return full[0] if full else self._nothing
-        return joined_rows(full).in_order()
+        return concat_rows(*full).in_order()
 
     def nbytes(self) -> int:
         """Return the bytes of the rows that wait."""
         return sum(run.nbytes() for run in self._runs)
-
-
-def joined_rows(parts: Sequence[BufferedRows]) -> BufferedRows:
-    """Return the rows of several buffers, at least one, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    return BufferedRows(
-        [concat_columns(list(columns)) for columns in zip(*(p.columns for p in parts), strict=True)],
-        np.concatenate([p.time for p in parts]),
-        np.concatenate([p.seq for p in parts]),
-        np.concatenate([p.arrival for p in parts]),
-        np.concatenate([p.ordinal for p in parts]),
-    )

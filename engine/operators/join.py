@@ -9,10 +9,12 @@ unmatched row of an outer join leaves when W passes the last time that could mat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from millstream.engine.data import limits
 from millstream.engine.data.allowance import CutAt, can_cut, claim, pause
+from millstream.engine.data.arrivals import ArrivalTimes, latest_arrivals
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.records import dataclass
@@ -83,7 +85,7 @@ class PairSet:
         context = EvaluationContext()
         mask = residual(self, context)
         for positions, reason in context.errors:
-            failed = self.train(schema, like.lo, like.hi, like.track, 0)
+            failed = self.train(schema, like.lo, like.hi, like.track, like.arrival)
             out.errors.append(EvaluationErrors(reason, failed.take(positions)))
         if mask.all():
             return
@@ -104,16 +106,16 @@ class PairSet:
             if store is not None and part.left_at is None:
                 store.matched[at] = True
 
-    def train(self, schema: Schema, lo: int, hi: int, track: WatermarkTrack, arrival_ns: int) -> Train:
+    def train(self, schema: Schema, lo: int, hi: int, track: WatermarkTrack, arrival: ArrivalTimes) -> Train:
         """Return the pairs in order: by the seq of the later row, then of the earlier, then by place on the edges."""
         later, earlier = self._seqs()
         order = self._order(later, earlier)
         width = len(self._schemas[0]) + len(self._schemas[1])
         columns = [self.column(i) for i in range(width)]
-        time, arrival = self._time(), self._arrival(arrival_ns)
+        time = self._time()
         if order is not None:
             columns = [c.take(order) for c in columns]
-            later, time, arrival = later[order], time[order], arrival[order]
+            later, time = later[order], time[order]
         rows = len(later)
         return Train(
             schema,
@@ -123,7 +125,7 @@ class PairSet:
             hi=hi,
             seq=Numbers(rows, array=later),
             time=Numbers(rows, array=time),
-            arrival=Numbers(rows, array=arrival),
+            arrival=arrival,
             track=track,
         )
 
@@ -168,21 +170,10 @@ class PairSet:
     def _time(self) -> Int64Array:
         return np.concatenate([np.maximum(*self._both("time", p)) for p in self._parts])
 
-    def _arrival(self, newest_ns: int) -> Int64Array:
-        """Return the arrival of the later row of each pair; a padded row left because of the newest item."""
-        parts = []
-        for part in self._parts:
-            if part.left_at is not None:
-                parts.append(np.full(len(part.at_left), newest_ns, dtype=np.int64))
-                continue
-            (left, right), (left_seq, right_seq) = self._both("arrival", part), self._both("seq", part)
-            parts.append(np.where(left_seq >= right_seq, left, right))
-        return np.concatenate(parts)
-
 
 LEFT, RIGHT = 0, 1
 CLAIMED_FROM = 16_384  # pairs of one key run; fewer are small
-PAIR_BYTES = 64  # two places, and seq, time and arrival twice while they are put in order
+PAIR_BYTES = 48  # two places, and seq and time twice while they are put in order
 
 
 @dataclass(slots=True)
@@ -214,6 +205,7 @@ class WindowJoin(Operator):
     """Windowed hash join of two streams: rows pair by equal keys, a bound on their distance in time, and a residual."""
 
     calls_late = True
+    state_name = "window_join"
     state_fields: tuple[str, ...] = ("_keys", "_state", "_watermark", "_ordinals")
 
     def __init__(self, recipe: JoinRecipe, inputs: Sequence[Schema]) -> None:
@@ -285,7 +277,7 @@ class WindowJoin(Operator):
         ordinal = np.arange(self._ordinals[side], self._ordinals[side] + train.rows, dtype=np.int64)
         self._ordinals[side] += train.rows
         matched = np.zeros(train.rows, dtype=np.bool_)
-        rows = RowStore(train.columns(), ids, train.seq.array(), train.time.array(), train.arrival.array(), ordinal, matched)
+        rows = RowStore(train.columns(), train.time.array(), train.seq.array(), ordinal, ids, matched)
         if not self._keep[side] and int(ids.min()) == NO_KEY:
             rows = rows.kept(ids != NO_KEY)
         return Run(rows, self._keys.size) if len(rows) else None
@@ -373,15 +365,21 @@ class WindowJoin(Operator):
     def _train_of(self, inputs: Sequence[Train], track: WatermarkTrack, pairs: PairSet, was_idle: bool) -> Train:
         lo, hi = inputs[0].lo, inputs[0].hi
         lagged = lagged_track(track, self._lag, self._lags_for_ever) if self._lag or self._lags_for_ever else track
-        arrival = max(t.newest_arrival() for t in inputs)
+        arrival = latest_arrivals([t.arrival for t in inputs])
         if pairs.rows:
             train = pairs.train(self.schemas[0], lo, hi, lagged, arrival)
         else:
-            train = empty_train(self.schemas[0], lo, hi, lagged, arrival_ns=arrival)
+            train = empty_train(self.schemas[0], lo, hi, lagged, arrival=arrival)
         train.ended = all(t.ended for t in inputs)
         train.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
         train.flush = any(t.flush for t in inputs) and self._watermark.all_idle
         return train
+
+    def take_up(self, fields: dict[str, Any]) -> None:
+        """Take up a snapshot."""
+        super().take_up(fields)
+        for side in self._state:
+            side.expired = self._keys.released
 
     def state_rows(self) -> int:
         """Return the rows kept on both sides."""

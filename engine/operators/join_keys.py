@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from millstream.engine.data.arrays import distinct
@@ -12,46 +12,48 @@ from millstream.engine.data.keys import KeyEncoder, key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.types import BIGINT, DOUBLE, DataType, Kind, decimal
-from millstream.engine.language.recipes import JoinRecipe
+from millstream.engine.language.recipes import KeyedJoinRecipe
 from millstream.engine.operators.join_state import NO_KEY
+from millstream.engine.state.forms import state_record
 
 
 class KeyColumns:
     """Ids of keys for one comparison of two sides; nothing is remembered between calls."""
 
-    def __init__(self, left: Sequence[int], right: Sequence[int], null_safe: Sequence[bool], inputs: Sequence[Schema]) -> None:
-        self._positions = (tuple(left), tuple(right))
-        self._null_safe = tuple(null_safe)
-        pairs = zip(left, right, strict=True)
-        self._types = [common_type(inputs[0].fields[a].type, inputs[1].fields[b].type) for a, b in pairs]
+    def __init__(self, recipe: KeyedJoinRecipe, inputs: Sequence[Schema]) -> None:
+        self._positions = (recipe.left_keys, recipe.right_keys)
+        self._null_safe = recipe.null_safe
+        pairs = zip(*self._positions, strict=True)
+        self._types = [common_type(inputs[0].fields[left].type, inputs[1].fields[right].type) for left, right in pairs]
 
-    def ids(self, left: Sequence[Column] | None, right: Sequence[Column]) -> tuple[Int64Array, Int64Array]:
+    def ids(self, left: Sequence[Column], right: Sequence[Column]) -> tuple[Int64Array, Int64Array]:
         """Return ids of both sides' rows, NO_KEY where a key is NULL that must not be."""
-        sides = [(columns, positions) for columns, positions in zip((left, right), self._positions, strict=True) if columns is not None]
         encoder = key_encoder(self._types)
-        found = [self._side(encoder, columns, positions) for columns, positions in sides]
-        return (found[0], found[1]) if left is not None else (np.empty(0, dtype=np.int64), found[0])
+        return self.ids_of(0, left, encoder), self.ids_of(1, right, encoder)
 
-    def _side(self, encoder: KeyEncoder, columns: Sequence[Column], positions: Sequence[int]) -> Int64Array:
+    def ids_of(self, side: int, columns: Sequence[Column], encoder: KeyEncoder | None = None) -> Int64Array:
+        """Return ids of one side's rows."""
+        return self._side(encoder or key_encoder(self._types), side, columns.__getitem__, len(columns[0]) if columns else 0)
+
+    def _side(self, encoder: KeyEncoder, side: int, column: Callable[[int], Column], rows: int) -> Int64Array:
+        positions = self._positions[side]
         if not positions:
-            return np.zeros(len(columns[0]) if columns else 0, dtype=np.int64)
-        keys = [as_type(columns[p], t) for p, t in zip(positions, self._types, strict=True)]
+            return np.zeros(rows, dtype=np.int64)
+        keys = [as_type(column(p), t) for p, t in zip(positions, self._types, strict=True)]
         known = known_keys(keys, self._null_safe)
         if known is None:
             return encoder.encode(keys)
-        ids = np.full(len(known), NO_KEY, dtype=np.int64)
+        ids = np.full(rows, NO_KEY, dtype=np.int64)
         ids[known] = encoder.encode([k.filter(known) for k in keys])
         return ids
 
 
-class JoinKeys:
+@state_record("join_keys", 1, ("_positions", "_null_safe", "_types", "_encoder", "_holders"))
+class JoinKeys(KeyColumns):
     """Encodes both sides' key columns, counts the rows that hold each id, and frees ids that no row holds."""
 
-    def __init__(self, recipe: JoinRecipe, inputs: Sequence[Schema]) -> None:
-        self._positions = (recipe.left_keys, recipe.right_keys)
-        self._null_safe = recipe.null_safe
-        pairs = zip(recipe.left_keys, recipe.right_keys, strict=True)
-        self._types = [common_type(inputs[0].fields[left].type, inputs[1].fields[right].type) for left, right in pairs]
+    def __init__(self, recipe: KeyedJoinRecipe, inputs: Sequence[Schema]) -> None:
+        super().__init__(recipe, inputs)
         self._encoder = key_encoder(self._types)
         self._holders: Int64Array = np.zeros(64, dtype=np.int64)
 
@@ -66,19 +68,9 @@ class JoinKeys:
 
     def encode(self, side: int, train: Train) -> Int64Array:
         """Return an id a row, NO_KEY where a key column is NULL that must not be."""
-        positions = self._positions[side]
-        if not positions:
-            return np.zeros(train.rows, dtype=np.int64)
-        columns = [as_type(train.column(p), t) for p, t in zip(positions, self._types, strict=True)]
-        known = known_keys(columns, self._null_safe)
-        if known is None:
-            ids = self._encoder.encode(columns)
-            self._hold(ids)
-            return ids
-        ids = np.full(train.rows, NO_KEY, dtype=np.int64)
-        found = self._encoder.encode([c.filter(known) for c in columns])
-        self._hold(found)
-        ids[known] = found
+        ids = self._side(self._encoder, side, train.column, train.rows)
+        if self._types:
+            self._hold(ids if not len(ids) or int(ids.min()) != NO_KEY else ids[ids != NO_KEY])
         return ids
 
     def _hold(self, ids: Int64Array) -> None:

@@ -8,78 +8,51 @@ many and rows few). Rows that W has passed are dropped when half of a run has ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.buffered import BoolArray, BufferedRows, concat_rows
+from millstream.engine.data.column import Column
 from millstream.engine.data.train import Int64Array
-
-BoolArray = npt.NDArray[np.bool_]
+from millstream.engine.state.forms import state_record
 
 DENSE_IDS_PER_ROW = 4  # a begin table this many times longer than the run is still cheaper than searching
 RADIX_IDS_MAX = 1 << 16  # NumPy sorts 16-bit integers by radix
 CANDIDATES_MAX = 1 << 20  # pairs looked at in one go, so that a key that pairs with everything does not fill memory
-ROW_BYTES = 41  # of a row beside its columns: id, seq, time, arrival, ordinal, and whether it is matched
+ROW_BYTES = 33  # of a row beside its columns: id, seq, time, ordinal, and whether it is matched
 NO_KEY = -1  # a row whose key is NULL pairs with nothing; kept only where unmatched rows are wanted
 
 
-class RowStore:
-    """Rows side by side: columns, seq, event time, arrival, ordinal on their edge, key id, and whether they have found a partner."""
+@state_record("join_rows", 1, ("columns", "time", "seq", "ordinal", "ids", "matched"))
+class RowStore(BufferedRows):
+    """Rows side by side, with the key id of each and whether it has found a partner."""
 
-    __slots__ = ("arrival", "columns", "ids", "matched", "ordinal", "seq", "time")
+    __slots__ = ("ids", "matched")
 
     def __init__(
         self,
         columns: Sequence[Column],
-        ids: Int64Array,
-        seq: Int64Array,
         time: Int64Array,
-        arrival: Int64Array,
+        seq: Int64Array,
         ordinal: Int64Array,
+        ids: Int64Array,
         matched: BoolArray,
     ) -> None:
-        self.columns = list(columns)
-        self.ids = ids
-        self.seq = seq
-        self.time = time
-        self.arrival = arrival
-        self.ordinal = ordinal
-        self.matched = matched
+        super().__init__(columns, time, seq, ordinal)
+        self.ids, self.matched = ids, matched
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.ids)
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """As the base."""
+        return (*super().arrays, self.ids, self.matched)
 
     def row_bytes(self) -> int:
         """Return the bytes of a row's columns on average."""
         return sum(c.nbytes() for c in self.columns) // max(1, len(self))
 
-    def kept(self, mask: BoolArray) -> RowStore:
-        """Return the rows where the mask is true."""
-        return RowStore(
-            [c.filter(mask) for c in self.columns],
-            self.ids[mask],
-            self.seq[mask],
-            self.time[mask],
-            self.arrival[mask],
-            self.ordinal[mask],
-            self.matched[mask],
-        )
 
-
-def concat_stores(stores: Sequence[RowStore]) -> RowStore:
-    """Return the rows of all stores, one after another."""
-    return RowStore(
-        [concat_columns([s.columns[i] for s in stores]) for i in range(len(stores[0].columns))],
-        np.concatenate([s.ids for s in stores]),
-        np.concatenate([s.seq for s in stores]),
-        np.concatenate([s.time for s in stores]),
-        np.concatenate([s.arrival for s in stores]),
-        np.concatenate([s.ordinal for s in stores]),
-        np.concatenate([s.matched for s in stores]),
-    )
-
-
+@state_record("join_run", 1, ("rows",))
 class Run:
     """A store with its index."""
 
@@ -102,6 +75,12 @@ class Run:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.rows)
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Run:
+        """Index the rows anew. Ids made since are not in the index, as they would not be in that of then."""
+        rows: RowStore = fields["rows"]
+        return cls(rows, max(0, int(rows.ids.max())) + 1)
 
     @property
     def index_bytes(self) -> int:
@@ -152,12 +131,24 @@ class Run:
         return repeated, self._order[place]
 
 
+def _nobody(ids: Int64Array) -> None:
+    raise AssertionError("a side that was read back has not been told whom to tell")
+
+
+@state_record("join_side", 1, ("runs",))
 class SideState:
     """All runs of one side. `expired` is told about the key ids of dropped rows."""
 
     def __init__(self, expired: Callable[[Int64Array], None]) -> None:
         self.runs: list[Run] = []
-        self._expired = expired
+        self.expired = expired
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> SideState:
+        """Return the side; who holds it says whom to tell."""
+        made = cls(_nobody)
+        made.runs = fields["runs"]
+        return made
 
     @property
     def rows(self) -> int:
@@ -172,7 +163,7 @@ class SideState:
         """Merge runs of like size; drop rows of a time before `bound` (None: nothing ever expires) where at least half of a run is."""
         while len(self.runs) > 1 and len(self.runs[-2]) < 2 * len(self.runs[-1]):
             last, before = self.runs.pop(), self.runs.pop()
-            merged = self._alive(concat_stores([before.rows, last.rows]), bound)
+            merged = self._alive(concat_rows(before.rows, last.rows), bound)
             if len(merged):
                 self.runs.append(Run(merged, id_count))
         if bound is None or not any(r.time_min < bound for r in self.runs):
@@ -182,7 +173,7 @@ class SideState:
             if run.time_min >= bound:
                 kept.append(run)
             elif run.time_max < bound:
-                self._expired(run.rows.ids)
+                self.expired(run.rows.ids)
             elif 2 * int(np.count_nonzero(run.rows.time < bound)) >= len(run):
                 kept.append(Run(self._alive(run.rows, bound), id_count))
             else:
@@ -195,7 +186,7 @@ class SideState:
         alive = rows.time >= bound
         if alive.all():
             return rows
-        self._expired(rows.ids[~alive])
+        self.expired(rows.ids[~alive])
         return rows.kept(alive)
 
     def nbytes(self) -> int:

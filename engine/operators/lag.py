@@ -24,6 +24,7 @@ class Lag(Operator):
     """Keeps rows that wait for W, and the last `offset` rows of each partition."""
 
     calls_late = True
+    state_name = "lag"
     state_fields: tuple[str, ...] = ("_intake", "_before")
 
     def __init__(self, recipe: LagRecipe, inputs: Schema) -> None:

@@ -33,6 +33,7 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.intake import Intake, IntakeResult
 from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.operators.sliding_events import EventFinder, Events, NewRows, Passage, RankClock, TimeClock
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.sliding_cells import Evaluated, sliding_cells
 from millstream.engine.windows.vectors import Vectors
 
@@ -41,6 +42,7 @@ class OrderedAggregate(Operator):
     """GROUP BY over windows that slide with each row: [RANGE t], [NOW], [ROWS n], [PARTITION BY k ROWS n]."""
 
     calls_late = True
+    state_name = "ordered_aggregate"
     state_fields: tuple[str, ...] = ("_intake", "_clock", "_cells", "_log", "_finder", "_encoder", "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -211,6 +213,7 @@ class OrderedAggregate(Operator):
         return keys + self._intake.nbytes() + self._cells.vectors.nbytes() + self._log.nbytes()
 
 
+@state_record("shown_bounds", 1, ("_bounds",))
 class ShownBounds:
     """Per group id, window_start and window_end of its last '+'."""
 

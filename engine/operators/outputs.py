@@ -9,15 +9,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from millstream.engine.data.column import Column
+from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Numbers, Slot, Train, empty_train
 from millstream.engine.data.types import TEXT, TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, concat_tracks, constant_track, jump_track, minimum_track
+from millstream.engine.state.forms import state_record
 
 Stand = tuple[int, list[int], list[bool]]
+Part = tuple[list[Column], Int64Array, Int64Array]
+"""Rows that an operator made: columns, seqs, event times."""
 
 
+@state_record("minimum_watermark", 1, ("value", "idle", "inputs"))
 class MinimumWatermark:
     """Follows the inputs' tracks. `value` is W so far; when all inputs are idle it is the greatest that they reached."""
 
@@ -101,7 +105,7 @@ def made_train(
         hi=train.hi,
         seq=Numbers(rows, array=seq),
         time=Numbers(rows, array=time),
-        arrival=Numbers(rows, array=train.arrivals_at(seq)),
+        arrival=train.arrival,
         track=train.track if track is None else track,
         ended=train.ended,
         idle=train.idle,
@@ -110,10 +114,19 @@ def made_train(
     )
 
 
+def joined_train(train: Train, schema: Schema, track: WatermarkTrack, parts: Sequence[Part]) -> Train:
+    """Return the rows of some parts, one part after the other, as `made_train` does."""
+    full = [p for p in parts if len(p[1])]
+    if not full:
+        return progress(train, schema, track)
+    columns = [concat_columns(list(c)) for c in zip(*(p[0] for p in full), strict=True)]
+    return made_train(train, schema, columns, np.concatenate([p[1] for p in full]), np.concatenate([p[2] for p in full]), track)
+
+
 def progress(train: Train, schema: Schema, track: WatermarkTrack | None = None) -> Train:
     """Return a train without rows over the interval of `train`, with its marks."""
     track = train.track if track is None else track
-    empty = empty_train(schema, train.lo, train.hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+    empty = empty_train(schema, train.lo, train.hi, track, arrival=train.arrival, ended=train.ended)
     empty.idle, empty.flush, empty.notes, empty.tally = train.idle, train.flush, train.notes, train.tally
     return empty
 

@@ -1,7 +1,8 @@
-"""ISTREAM, DSTREAM and RSTREAM of CQL over a change log.
+"""ISTREAM, DSTREAM and RSTREAM of CQL over a change log, and EMIT FINAL.
 
 The changes of one instant are taken together, and what cancels drops out: 'i' gives the rows that came, 'd' those that went, 'r' the whole
-relation after the instant, or with EVERY at multiples of a duration. An instant is over once W has passed it.
+relation after the instant, or with EVERY at multiples of a duration. An instant is over once W has passed it. 'f' gives the rows that stand
+at the end of the stream, in the order of their values: which of them came first depends on what a change log left out (K9, K15).
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
-from millstream.engine.language.recipes import RelationToStreamRecipe
+from millstream.engine.language.recipes import OrderColumn, RelationToStreamRecipe
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import made_train, progress
 from millstream.engine.windows.early import moments_after
+
+FINAL = "f"
+FINAL_WAITING_MIN = 4096  # changes that are kept before they are applied together: each time costs the whole relation
 
 
 class RelationToStream(Operator):
     """Keeps the changes of instants that are not over, and the relation itself."""
 
+    state_name = "relation_to_stream"
     state_fields: tuple[str, ...] = ("_waiting", "_relation", "_watermark", "_newest", "_applied", "_ordinal")
 
     def __init__(self, recipe: RelationToStreamRecipe, inputs: Schema) -> None:
@@ -43,6 +49,9 @@ class RelationToStream(Operator):
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Take changes in; answer for the instants that are over."""
         train = inputs[0]
+        if self._recipe.stream == FINAL:
+            out.emit(self._final(train))
+            return
         # Each instant looks at the whole relation, and a value costs more here than where values are only read.
         cut_rows(train, max(1, limits.CALL_VALUES_MAX // (4 * max(1, len(self._relation)))))
         self._watermark = max(self._watermark, train.track.start)
@@ -53,6 +62,23 @@ class RelationToStream(Operator):
             self._newest = max(self._newest, int(train.time.array().max()))
         before, self._watermark = self._watermark, max(self._watermark, track.end)
         out.emit(self._answer(train, track, before))
+
+    def _final(self, train: Train) -> Train:
+        """Take changes in, and cancel what cancels now and then; at the end answer with what stands."""
+        if train.rows:
+            self._waiting = concat_rows(self._waiting, buffered(train, self._ordinal))
+            self._ordinal += train.rows
+            self._newest = max(self._newest, int(train.time.array().max()))
+        if train.ended or len(self._waiting) >= max(FINAL_WAITING_MIN, len(self._relation)):
+            self._apply(self._waiting)
+            self._waiting = self._waiting.take(np.empty(0, dtype=np.int64))
+        if not train.ended or not len(self._relation):
+            return progress(train, self.schemas[0])
+        columns = [self._relation.columns[i] for i in self._values]
+        order = np.lexsort(order_keys(columns, [OrderColumn(i) for i in range(len(columns))])[::-1])
+        count = len(order)
+        seqs, times = np.full(count, train.hi - 1, dtype=np.int64), np.full(count, self._newest, dtype=np.int64)
+        return made_train(train, self.schemas[0], [c.take(order) for c in columns], seqs, times)
 
     def _answer(self, train: Train, track: WatermarkTrack, before: int) -> Train:
         passed = self._waiting.time < self._watermark
@@ -139,7 +165,7 @@ class RelationToStream(Operator):
 
     def wake_at_us(self) -> int | None:
         """Return when W must tick past the oldest instant that waits."""
-        return int(self._waiting.time.min()) + 1 if len(self._waiting) else None
+        return int(self._waiting.time.min()) + 1 if len(self._waiting) and self._recipe.stream != FINAL else None
 
     def state_rows(self) -> int:
         """Return the rows held."""

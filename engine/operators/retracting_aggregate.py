@@ -17,14 +17,15 @@ from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind, OrderColumn
 from millstream.engine.operators.changes import Changes, canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
+from millstream.engine.operators.ordered_rows import order_keys
 from millstream.engine.operators.outputs import made_train, progress
-from millstream.engine.operators.top import order_keys
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 
 class RetractingAggregate(Operator):
     """EMIT CHANGES after each train, or EMIT FINAL once at the end."""
 
+    state_name = "retracting_aggregate"
     state_fields: tuple[str, ...] = ("_rows", "_ordinal", "_newest")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -85,7 +86,7 @@ class RetractingAggregate(Operator):
         return [*keys, *aggregate_ranges(self._recipe.aggregates, ranges)]
 
     def _changes(self, train: Train, old: BufferedRows, new: BufferedRows) -> Train:
-        every = concat_rows(concat_rows(old, new), self._rows)
+        every = concat_rows(old, new, self._rows)
         groups = self._groups(every)
         parts = np.split(groups, [len(old), len(old) + len(new)])
         touched = distinct(parts[1])

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from millstream.engine.data.arrivals import latest_arrivals
 from millstream.engine.data.column import null_column
 from millstream.engine.data.tally import Receipts
 from millstream.engine.data.train import Slot, Train, empty_train, merge_trains
@@ -106,6 +107,7 @@ class Split(Operator):
 class Union(Operator):
     """Keeps only the watermark. Rows of equal arrival number come in order of the inputs."""
 
+    state_name = "union"
     state_fields: tuple[str, ...] = ("_watermark",)
 
     def __init__(self, recipe: UnionRecipe) -> None:
@@ -123,13 +125,14 @@ class Union(Operator):
         full = [t for t in inputs if t.rows]
         lo, hi = inputs[0].lo, inputs[0].hi
         if not full:
-            merged = empty_train(self.schemas[0], lo, hi, track, arrival_ns=max(t.newest_arrival() for t in inputs))
+            merged = empty_train(self.schemas[0], lo, hi, track)
         elif len(full) == 1:
             merged = full[0].replace_columns(self.schemas[0], [full[0].slot(i) for i in range(len(self.schemas[0]))])
         else:
             order = np.argsort(np.concatenate([t.seq.array() for t in full]), kind="stable")
             merged = merge_trains(full, self.schemas[0], order)
         merged.track = track
+        merged.arrival = latest_arrivals([t.arrival for t in inputs])
         merged.ended = all(t.ended for t in inputs)
         merged.idle = self._watermark.all_idle if self._watermark.all_idle != was_idle else None
         merged.flush = any(t.flush for t in inputs) and self._watermark.all_idle

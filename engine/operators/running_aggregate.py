@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.arrays import distinct
+from millstream.engine.data.arrivals import NO_ARRIVALS
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
 from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.keys import NoKeys, key_encoder
@@ -33,6 +34,7 @@ PANE = 0  # the one pane that holds everything
 class RunningAggregate(Operator):
     """GROUP BY over all rows so far: EMIT CHANGES, EMIT FINAL at the end of the stream, or EMIT EVERY d."""
 
+    state_name = "running_aggregate"
     state_fields: tuple[str, ...] = ("_keys", "_aggregates", "_slot", "_ordinal", "_waiting", "_watermark", "_newest", "_folded")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -217,6 +219,7 @@ class InstantAggregate(RunningAggregate):
     """
 
     calls_late = True
+    state_name = "instant_aggregate"
     state_fields: tuple[str, ...] = (*RunningAggregate.state_fields, "_intake")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -271,6 +274,6 @@ def as_train(rows: BufferedRows, schema: Schema) -> Train:
         hi=hi,
         seq=Numbers(count, array=rows.seq),
         time=Numbers(count, array=rows.time),
-        arrival=Numbers(count, array=rows.arrival),
+        arrival=NO_ARRIVALS,
         track=constant_track(lo, hi, TIME_MIN),
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.engine.data.buffered import BufferedRows, buffered, concat_rows, no_rows
-from millstream.engine.data.column import Column, concat_columns
+from millstream.engine.data.column import Column
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
@@ -20,10 +20,9 @@ from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe, WindowRecipe, WindowSpec
 from millstream.engine.operators.changes import canonical_key
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.outputs import flushed_track, made_train, progress
+from millstream.engine.operators.outputs import Part, flushed_track, joined_train
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges
-
-Part = tuple[list[Column], Int64Array, Int64Array]  # columns, seq, event time
 
 
 @dataclass(slots=True)
@@ -55,6 +54,7 @@ class ClosedSessions:
     seqs: Int64Array
 
 
+@state_record("session_rows", 1, ("_gap", "_max", "_positions", "_rows", "_next_close", "_ordinal", "_below"))
 class SessionRows:
     """The open sessions of all keys."""
 
@@ -226,15 +226,7 @@ class SessionWindow(Operator):
         """Take the rows in, put out what has closed."""
         train = inputs[0]
         closed, track = self._taken_in(train, out)
-        parts = [self._made(c) for c in closed]
-        parts = [p for p in parts if len(p[1])]
-        if not parts:
-            out.emit(progress(train, self.schemas[0], track))
-            return
-        columns = [concat_columns(list(c)) for c in zip(*(p[0] for p in parts), strict=True)]
-        out.emit(
-            made_train(train, self.schemas[0], columns, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]), track)
-        )
+        out.emit(joined_train(train, self.schemas[0], track, [self._made(c) for c in closed]))
 
     def _taken_in(self, train: Train, out: Emitter) -> tuple[list[ClosedSessions], WatermarkTrack]:
         """Return what the train closes, and W over it."""
@@ -280,6 +272,8 @@ class SessionWindow(Operator):
 class SessionAggregate(SessionWindow):
     """One row a session and key. A row that WHERE drops makes or prolongs a session but is not aggregated (K17)."""
 
+    state_name = "session_aggregate"
+
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
         assert recipe.window is not None
         super().__init__(recipe.schema, SessionRows(recipe.window, recipe.keys, inputs))
@@ -306,6 +300,7 @@ class SessionedRows(SessionWindow):
     """Each row of a closed session, with the session's bounds appended; by session, then event time, then arrival."""
 
     calls_late = True
+    state_name = "sessioned_rows"
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:
         super().__init__(recipe.schema, SessionRows(recipe.window, recipe.keys, inputs))

@@ -34,6 +34,7 @@ class FoldedSessions(Operator):
     """GROUP BY over sessions of which only states are kept, not rows."""
 
     calls_late = True
+    state_name = "folded_sessions"
     state_fields: tuple[str, ...] = ("_intake", "_states", "_encoder", "_newest")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:

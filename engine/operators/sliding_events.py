@@ -16,10 +16,12 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.early import moments_after
 from millstream.engine.windows.vectors import Vectors
 
 
+@state_record("time_clock", 1, ("width",))
 class TimeClock:
     """[RANGE t] and [NOW]: the window at instant τ is (τ − t, τ]."""
 
@@ -48,6 +50,7 @@ class TimeClock:
         return []
 
 
+@state_record("rank_clock", 1, ("width", "slide", "partition", "_encoder", "counts", "last_time"))
 class RankClock:
     """[ROWS n SLIDE m]: the window at rank r holds the ranks (r − n, r] of the partition. Ranks begin with 1."""
 
@@ -153,6 +156,7 @@ class Marks:
     closing: BoolArray | None = None
 
 
+@state_record("event_finder", 1, ("_changes", "_every", "_clock", "_log", "_whole", "newest", "_shown", "_least"))
 class EventFinder:
     """Finds the events of a train. `log` holds per partition (clock, group) of each element in order of the clock.
 

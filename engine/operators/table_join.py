@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from millstream.engine.data.column import Column, concat_columns, null_column, with_nulls
+from millstream.engine.data.column import Column, concat_columns, null_column, taken_or_null
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
@@ -15,10 +15,12 @@ from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.join_keys import KeyColumns
 from millstream.engine.operators.outputs import progress
 from millstream.engine.operators.row_operators import context_of, report_errors
+from millstream.engine.state.forms import state_record
 
 FOR_EVER = np.iinfo(np.int64).max
 
 
+@state_record("table_versions", 1, ("_schema", "_key", "columns", "begins", "ends", "changed"))
 class TableVersions:
     """All versions that some arrival number at or above the last `forget` may still see."""
 
@@ -77,6 +79,7 @@ STREAM, TABLE = 0, 1
 class TableJoin(Operator):
     """Port 0 is the stream, port 1 the table's change log. The answer's W, and its end, are the stream's."""
 
+    state_name = "table_join"
     state_fields: tuple[str, ...] = ("_table", "_ended")
 
     def __init__(self, recipe: TableJoinRecipe, inputs: Sequence[Schema]) -> None:
@@ -87,7 +90,7 @@ class TableJoin(Operator):
         self._fields = inputs[TABLE].fields[: self._width]
         table = Schema(self._fields)
         self._table = TableVersions(table, recipe.table_key, [null_column(f.type, 0) for f in self._fields])
-        self._keys = KeyColumns(recipe.left_keys, recipe.right_keys, recipe.null_safe, (inputs[STREAM], table))
+        self._keys = KeyColumns(recipe, (inputs[STREAM], table))
         self._residual = None if recipe.residual is None else compile_predicate(recipe.residual)
 
     def preload(self, port: int, rows: Train) -> None:
@@ -149,14 +152,7 @@ class TableJoin(Operator):
 
     def _train(self, train: Train, at_left: Int64Array, at_right: Int64Array) -> Train:
         left = train.take(at_left)
-        known = at_right >= 0
-        columns = []
-        for column, f in zip(self._table.columns, self._fields, strict=True):
-            if not known.any():
-                columns.append(null_column(f.type, len(at_right)))
-            else:
-                taken = column.take(np.where(known, at_right, 0))
-                columns.append(taken if known.all() else with_nulls(taken, known))
+        columns = [taken_or_null(c, at_right) for c in self._table.columns]
         slots = [*(left.slot(i) for i in range(len(train.schema))), *columns]
         return left.replace_columns(self.schemas[0], slots)
 

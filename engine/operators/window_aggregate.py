@@ -10,6 +10,7 @@ Answers come by (end, start, first arrival of the group in the window) and carry
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from millstream.engine.data.arrays import distinct
@@ -17,11 +18,12 @@ from millstream.engine.data.column import Column, Mask, concat_columns
 from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
+from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe, EmitKind
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.outputs import flushed_track, for_each_row, timestamps
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.early import EmptyWindows, empty_answer, moments
 from millstream.engine.windows.grids import WindowSlots
@@ -31,6 +33,7 @@ from millstream.engine.windows.pane_states import Batch
 SEGMENTS_MAX = 16  # panes of an ordered train that are folded one by one; with more, all at once
 
 
+@state_record("window_answer", 1)
 @dataclass(frozen=True, slots=True)
 class WindowAnswer:
     """One closed window: its groups in order, their aggregates, and the seq that closed it."""
@@ -46,6 +49,7 @@ class WindowAggregate(Operator):
     """GROUP BY over windows made of panes: tumbling, hopping, cumulating; one answer a window and group."""
 
     calls_late = True
+    state_name = "window_aggregate"
     state_fields: tuple[str, ...] = (
         "_keys",
         "_aggregates",
@@ -374,7 +378,7 @@ class WindowAggregate(Operator):
 
     def _train_of(self, train: Train, track: WatermarkTrack, answers: list[WindowAnswer]) -> Train:
         if not answers:
-            empty = empty_train(self.schemas[0], train.lo, train.hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+            empty = empty_train(self.schemas[0], train.lo, train.hi, track, arrival=train.arrival, ended=train.ended)
             empty.idle, empty.flush, empty.notes = train.idle, train.flush, train.notes
             return empty
         columns = [*answers[0].keys, *answers[0].aggregates]
@@ -383,8 +387,6 @@ class WindowAggregate(Operator):
         sizes = [len(a.ids) for a in answers]
         ends = [self._assigner.end(a.window) for a in answers]
         seqs = for_each_row([a.seq for a in answers], sizes)
-        arrived = train.rows == 0 or train.arrival.is_constant
-        arrival = Numbers(seqs.rows, start=train.arrival.start) if arrived else Numbers(seqs.rows, array=train.arrivals_at(seqs.array()))
         return Train(
             self.schemas[0],
             [*columns, timestamps([self._assigner.start(a.window) for a in answers], sizes), timestamps(ends, sizes)],
@@ -393,7 +395,7 @@ class WindowAggregate(Operator):
             hi=train.hi,
             seq=seqs,
             time=for_each_row([end - 1 for end in ends], sizes),
-            arrival=arrival,
+            arrival=train.arrival,
             track=track,
             ended=train.ended,
             idle=train.idle,
@@ -418,7 +420,7 @@ class WindowAggregate(Operator):
         """Return the bytes of all grids and of the keys."""
         return self._keys.nbytes() + int(self._panes_with.nbytes) + self._aggregates.nbytes()
 
-    def restore(self, state: dict[str, object]) -> None:
+    def take_up(self, fields: dict[str, Any]) -> None:
         """Take up a snapshot."""
-        super().restore(state)
+        super().take_up(fields)
         self._closes_us = TIME_MIN

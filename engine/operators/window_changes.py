@@ -15,18 +15,19 @@ from millstream.engine.data.keys import key_encoder
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
 from millstream.engine.data.types import TIMESTAMP
-from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack, minimum_track
+from millstream.engine.data.watermarks import TIME_MIN, minimum_track
 from millstream.engine.language.recipes import AggregateRecipe
 from millstream.engine.operators.changes import Changes
 from millstream.engine.operators.contract import Emitter
-from millstream.engine.operators.outputs import change_column, made_train, progress
-from millstream.engine.operators.session_aggregate import ClosedSessions, Part, SessionAggregate
+from millstream.engine.operators.outputs import Part, change_column, joined_train
+from millstream.engine.operators.session_aggregate import ClosedSessions, SessionAggregate
 from millstream.engine.operators.window_aggregate import WindowAggregate, WindowAnswer
 
 
 class ChangingWindowAggregate(WindowAggregate):
     """Hopping, tumbling and cumulating windows."""
 
+    state_name = "changing_windows"
     state_fields: tuple[str, ...] = (*WindowAggregate.state_fields, "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -64,7 +65,7 @@ class ChangingWindowAggregate(WindowAggregate):
             track = self._flush(train, track, [])
         self._drop_panes()
         self._forget()
-        out.emit(_train_of(train, self.schemas[0], track, changes))
+        out.emit(joined_train(train, self.schemas[0], track, changes))
 
     def _windows_of(self, rows: Train) -> set[int]:
         panes = distinct(self._assigner.panes(rows.time.array())).tolist() if rows.rows else []
@@ -107,6 +108,7 @@ class ChangingWindowAggregate(WindowAggregate):
 class ChangingSessionAggregate(SessionAggregate):
     """Sessions grow and merge, so what was shown of the open ones is compared as whole rows."""
 
+    state_name = "changing_sessions"
     state_fields: tuple[str, ...] = (*SessionAggregate.state_fields, "_shown")
 
     def __init__(self, recipe: AggregateRecipe, inputs: Schema) -> None:
@@ -117,10 +119,7 @@ class ChangingSessionAggregate(SessionAggregate):
         """Take the rows in; say what they change in open sessions and in those that close."""
         train = inputs[0]
         closed, track = self._taken_in(train, out)
-        if train.rows or closed:
-            out.emit(_train_of(train, self.schemas[0], track, self._compared(train, closed)))
-        else:
-            out.emit(progress(train, self.schemas[0], track))
+        out.emit(joined_train(train, self.schemas[0], track, self._compared(train, closed) if train.rows or closed else []))
 
     def _compared(self, train: Train, closed: list[ClosedSessions]) -> list[Part]:
         done = [self._made(c) for c in closed]
@@ -144,11 +143,3 @@ class ChangingSessionAggregate(SessionAggregate):
         columns = [c.take(at) for c in both]
         ends = columns[-1].values if len(at) else np.empty(0, dtype=np.int64)
         return [([*columns, change_column(kind)], np.full(len(at), train.hi - 1, dtype=np.int64), np.asarray(ends) - 1)]
-
-
-def _train_of(train: Train, schema: Schema, track: WatermarkTrack, parts: list[Part]) -> Train:
-    parts = [p for p in parts if len(p[1])]
-    if not parts:
-        return progress(train, schema, track)
-    columns = [concat_columns(list(c)) for c in zip(*(p[0] for p in parts), strict=True)]
-    return made_train(train, schema, columns, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts]), track)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from millstream.engine.data.arrays import run_sizes, run_starts
@@ -19,9 +20,10 @@ from millstream.engine.data.types import TIMESTAMP
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN
 from millstream.engine.language.recipes import WindowKind, WindowRecipe
 from millstream.engine.operators.contract import Emitter, Operator
-from millstream.engine.operators.intake import Intake, IntakeResult, joined_rows
+from millstream.engine.operators.intake import Intake, IntakeResult
 from millstream.engine.operators.outputs import change_column, made_train, progress
 from millstream.engine.operators.sliding_events import RankClock, TimeClock
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.assigners import assigner_for
 from millstream.engine.windows.vectors import StoredColumns, Vectors
 
@@ -79,6 +81,7 @@ class WindowRows(Operator):
 CHUNK_ROWS = 1024  # smaller chunks are joined, so that a queue fed row by row stays short
 
 
+@state_record("row_queue", 1, ("nothing", "rows"))
 class RowQueue:
     """Rows in order of event time."""
 
@@ -87,6 +90,21 @@ class RowQueue:
         self._chunks: deque[BufferedRows] = deque()
         self._small: list[BufferedRows] = []  # not joined yet
         self._rows = 0
+
+    def to_state(self) -> tuple[BufferedRows, BufferedRows]:
+        """Return what it gives when there is nothing, and the rows."""
+        held = [*self._chunks, *self._small]
+        return self._nothing, concat_rows(self._nothing, *held)
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> RowQueue:
+        """Return the queue; its rows are in one piece."""
+        made = cls(Schema(()))
+        made._nothing, rows = fields["nothing"], fields["rows"]
+        made._rows = len(rows)
+        if len(rows):
+            made._chunks.append(rows)
+        return made
 
     def __len__(self) -> int:
         """Return the rows held."""
@@ -105,7 +123,7 @@ class RowQueue:
         self._rows += len(rows)
         self._small.append(rows.copied())
         if sum(len(r) for r in self._small) >= CHUNK_ROWS or len(self._small) >= CHUNK_ROWS // 16:
-            self._chunks.append(joined_rows(self._small))
+            self._chunks.append(concat_rows(*self._small))
             self._small = []
 
     def pop(self, upto_us: int) -> BufferedRows:
@@ -118,7 +136,7 @@ class RowQueue:
             taken.append(self._cut(small, upto_us))
             self._small = list(small)
         self._rows -= sum(len(t) for t in taken)
-        return joined_rows(taken) if taken else self._nothing
+        return concat_rows(self._nothing, *taken)
 
     def _cut(self, chunks: deque[BufferedRows], upto_us: int) -> BufferedRows:
         first = chunks.popleft()
@@ -136,6 +154,7 @@ class TimeWindowLog(Operator):
     """[RANGE t], [NOW] and [UNBOUNDED]: a row leaves t after its time; at the end of the stream nothing leaves any more (K9)."""
 
     calls_late = True
+    state_name = "time_window_log"
     state_fields: tuple[str, ...] = ("_intake", "_inside", "_newest")
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:
@@ -190,6 +209,7 @@ class RowWindowLog(Operator):
     """[ROWS n]: a row leaves when the n-th row after it in its partition comes."""
 
     calls_late = True
+    state_name = "row_window_log"
     state_fields: tuple[str, ...] = ("_intake", "_clock", "_inside")
 
     def __init__(self, recipe: WindowRecipe, inputs: Schema) -> None:
@@ -197,9 +217,9 @@ class RowWindowLog(Operator):
         self._clock = RankClock(recipe.window, inputs)
         self._intake = Intake(inputs)
         self._nothing = no_rows(inputs)
-        self._stored = StoredColumns(inputs, range(len(inputs)), 5)
-        # Per partition: rank, event time, seq, arrival, ordinal, and the columns of each row inside the window.
-        self._inside = Vectors([np.int64] * 5 + self._stored.dtypes)
+        self._stored = StoredColumns(inputs, range(len(inputs)), 4)
+        # Per partition: rank, event time, seq, ordinal, and the columns of each row inside the window.
+        self._inside = Vectors([np.int64] * 4 + self._stored.dtypes)
 
     def process(self, inputs: Sequence[Train], out: Emitter) -> None:
         """Let rows in, and out those that they push out, in event-time order, as W passes."""
@@ -217,13 +237,13 @@ class RowWindowLog(Operator):
         ranks = self._clock.clocks(ready, partition)
         order = np.argsort(partition, kind="stable")
         self._inside.reserve_ids(self._clock.partitions)
-        values = [ranks, ready.time, ready.seq, ready.arrival, ready.ordinal, *self._stored.stored(ready.columns, len(ready))]
+        values = [ranks, ready.time, ready.seq, ready.ordinal, *self._stored.stored(ready.columns, len(ready))]
         self._inside.append(partition[order], [v[order] for v in values])
         pushed_by = np.flatnonzero(ranks > self._clock.width)
         owner = partition[pushed_by]
         at = self._inside.above(owner, ranks[pushed_by] - self._clock.width - 1)
         columns = self._inside.columns
-        gone = BufferedRows(self._stored.gathered(self._inside, at), *(columns[i][at] for i in range(1, 5)))
+        gone = BufferedRows(self._stored.gathered(self._inside, at), *(columns[i][at] for i in range(1, 4)))
         in_order = np.sort(owner)
         starts = run_starts(in_order)
         self._inside.drop_front(in_order[starts], run_sizes(starts, len(in_order)))

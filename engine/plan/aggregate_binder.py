@@ -6,13 +6,14 @@ from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any
 
-from millstream.engine.aggregates.table import aggregate_of, is_aggregate, resolve_aggregate
+from millstream.engine.aggregates.table import aggregate_of, arguments_max, is_aggregate, resolve_aggregate
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BIGINT, TEXT, TIMESTAMP, Kind
 from millstream.engine.expressions import build
-from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used, transform
+from millstream.engine.expressions.bounds import may_fail
+from millstream.engine.expressions.ir import Case, ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.expressions.signature import Signature
 from millstream.engine.language.recipes import AggregateCall, EmitKind, EmitSpec, WindowSpec
 from millstream.engine.plan.catalog import TimeOffset
@@ -216,6 +217,9 @@ class AggregateBinder(ExpressionBinder):
                 raise TypeProblem(f"{name.upper()}(*) is not defined", hint="only COUNT takes *")
             nodes = []
         nodes, flip = self._ordered(name, nodes, order)
+        most = arguments_max(name)
+        if len(nodes) > most:
+            raise TypeProblem(f"{name.upper()} takes {'1 argument' if most == 1 else f'at most {most} arguments'}, not {len(nodes)}")
         arguments = [self.source.bind(n) for n in nodes[:1]]
         options = tuple(self._option(name, n) for n in nodes[1:])
         if flip:
@@ -282,7 +286,7 @@ class AggregateBinder(ExpressionBinder):
 
         items = []
         for pending in self.pending:
-            arguments = tuple(position(a, "value") for a in pending.arguments)
+            arguments = tuple(position(_where_it_passes(a, pending.filter), "value") for a in pending.arguments)
             condition = position(pending.filter, "condition") if pending.filter is not None else None
             items.append(AggregateCall(pending.function, arguments, pending.signature.result, condition, pending.distinct, pending.options))
         change = change_position(node.attributes)
@@ -343,7 +347,7 @@ class AggregateBinder(ExpressionBinder):
 
 
 class HavingBinder:
-    """HAVING may name the columns of the select list too; those of the input come first."""
+    """HAVING may name the columns of the select list too; those of the input come first, and inside an aggregate there are no others."""
 
     def __init__(self, binder: AggregateBinder, aliases: dict[str, exp.Expr]) -> None:
         self.binder = binder
@@ -357,7 +361,7 @@ class HavingBinder:
         return self.binder.condition(replaced, "HAVING")
 
     def _replace_alias(self, node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+        if not isinstance(node, exp.Column) or node.args.get("table") is not None or _in_aggregate(node):
             return node
         name = node.name if node.this.args.get("quoted") else node.name.lower()
         if name not in self.aliases:
@@ -367,6 +371,21 @@ class HavingBinder:
         except EngineError:
             return self.aliases[name].copy()
         return node
+
+
+def _where_it_passes(argument: Expression, condition: Expression | None) -> Expression:
+    """Return what is evaluated for an aggregate with FILTER: nothing where the row does not pass, so that nothing fails there (K8)."""
+    if condition is None or not may_fail(argument) or (isinstance(argument, Case) and argument.branches[0][0] == condition):
+        return argument
+    return build.case([(condition, argument)], None)
+
+
+def _in_aggregate(node: exp.Expr) -> bool:
+    """Whether the node stands in the arguments, the FILTER or the WITHIN GROUP of an aggregate."""
+    parent = node.parent
+    while parent is not None and not (isinstance(parent, exp.Filter | exp.WithinGroup) or _is_aggregate_call(parent)):
+        parent = parent.parent
+    return parent is not None
 
 
 def projected(node: Node, expression: Expression, name: str) -> Attribute:

@@ -21,7 +21,7 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Expression
 from millstream.engine.expressions.signature import common_type_of_all
 from millstream.engine.language.recipes import EmitKind, EmitSpec
-from millstream.engine.language.statements import Name, NamedItem, Option, Place, Query, SelectBody, SelectItem, Star, UnionBody
+from millstream.engine.language.statements import Name, NamedItem, Option, Place, SelectBody, SelectItem, SelectQuery, Star, UnionBody
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.from_binder import Environment
 from millstream.engine.plan.logical import (
@@ -40,7 +40,7 @@ from sqlglot import exp
 CONFIDENCE_FACTOR = 1.96  # of the normal distribution, two-sided 95 %
 
 
-def wants_scaling(query: Query, overrides: tuple[Option, ...]) -> Option | None:
+def wants_scaling(query: SelectQuery, overrides: tuple[Option, ...]) -> Option | None:
     """Return the option that asks for it, None when nobody does."""
     found = None
     for option in (*query.options, *overrides):
@@ -49,7 +49,7 @@ def wants_scaling(query: Query, overrides: tuple[Option, ...]) -> Option | None:
     return found if found is not None and found.value is True else None
 
 
-def scaled_up(query: Query, option: Option) -> Query:
+def scaled_up(query: SelectQuery, option: Option) -> SelectQuery:
     """Return the query with the two columns beside each COUNT and SUM."""
     body = query.body
     plain = isinstance(body, SelectBody) and isinstance(body.source, NamedItem) and not body.distinct
@@ -123,7 +123,7 @@ NESTED_QUERIES_MAX = 256
 QUERY_STEPS = 150  # of limits.WORK_MAX, for each SELECT: what is made for it alone
 
 
-def bind_query(query: Query, catalog: Catalog, overrides: tuple[Option, ...] = (), *, finite: bool = False) -> LogicalQuery:
+def bind_query(query: SelectQuery, catalog: Catalog, overrides: tuple[Option, ...] = (), *, finite: bool = False) -> LogicalQuery:
     """Return the logical plan of a whole query. `overrides` are options from outside the text; they win over its own.
 
     `finite`: the inputs are sets of rows that stand now, and there is one answer (join_binder.py).
@@ -139,7 +139,7 @@ class _Binder:
         self.finite = finite
         self.nested_queries = 0
 
-    def query(self, query: Query, overrides: tuple[Option, ...]) -> LogicalQuery:
+    def query(self, query: SelectQuery, overrides: tuple[Option, ...]) -> LogicalQuery:
         scaling = wants_scaling(query, overrides)
         if scaling is not None:
             query = scaled_up(query, scaling)
@@ -152,8 +152,11 @@ class _Binder:
         options = query_options(query.options, overrides, node, settled_emit, self.catalog)
         return LogicalQuery(node, settled_emit, options)
 
-    def nested(self, query: Query, environment: Environment) -> Node:
-        """Bind a derived table or common table: EMIT, options and ISTREAM belong to the outermost query."""
+    def nested(self, query: SelectQuery, environment: Environment, emit: EmitSpec | None = None) -> Node:
+        """Bind a derived table or common table: EMIT, options and ISTREAM belong to the outermost query.
+
+        `emit` is the outermost query's, where nothing between them decides when answers leave.
+        """
         self.nested_queries += 1
         if self.nested_queries > NESTED_QUERIES_MAX:
             raise Unsupported(
@@ -169,9 +172,9 @@ class _Binder:
             raise Unsupported(
                 "ISTREAM, DSTREAM and RSTREAM cannot stand inside another query", line=query.place.line, column=query.place.column
             )
-        return self._bind(query, environment, EmitSpec() if self.finite else None)
+        return self._bind(query, environment, emit if emit is not None or not self.finite else EmitSpec())
 
-    def _bind(self, query: Query, environment: Environment, emit: EmitSpec | None) -> Node:
+    def _bind(self, query: SelectQuery, environment: Environment, emit: EmitSpec | None) -> Node:
         spend(QUERY_STEPS)
         for table in query.common_tables:
             environment = replace(environment, tables=(*environment.tables, (table, environment)))
@@ -186,7 +189,7 @@ class _Binder:
                 problem.line, problem.column = body.place.line, body.place.column
             raise
 
-    def _union(self, query: Query, body: UnionBody, environment: Environment, emit: EmitSpec | None) -> Node:
+    def _union(self, query: SelectQuery, body: UnionBody, environment: Environment, emit: EmitSpec | None) -> Node:
         if query.order_by or query.limit is not None:
             place = query.order_by[0].place if query.order_by else body.place
             raise Unsupported("ORDER BY … LIMIT over UNION ALL is not supported", line=place.line, column=place.column, token="ORDER BY")
@@ -198,7 +201,7 @@ class _Binder:
         return united(branches, body.place)
 
 
-def _once(query: Query) -> EmitSpec:
+def _once(query: SelectQuery) -> EmitSpec:
     """Return the emission of a one-time answer, which may only say that empty windows are wanted."""
     place = query.emit_place or query.place
     if query.stream is not None:

@@ -11,10 +11,11 @@ from dataclasses import field
 from typing import Any
 
 from millstream.engine.data.errors import InUse, InvalidDefinition, NameTaken, UnknownName
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema, StreamDefinition, TableDefinition
 from millstream.engine.expressions.user_functions import UserFunction
-from millstream.engine.language.names import did_you_mean, shown, validate_name
+from millstream.engine.language.names import shown, validate_name
 from millstream.engine.language.statements import ClassDefinition
 
 DEFAULT_CLASS_NAME = "default"
@@ -72,6 +73,9 @@ class Catalog:
     def relation(self, name: str) -> Relation:
         """Return what may stand in FROM under this name, or raise UnknownName with the nearest one."""
         found = self._relations.get(name)
+        if found is None and name in self._queries:
+            hint = f"FETCH SELECT … FROM {name} reads its answers so far; to go on from them, CREATE STREAM other AS SELECT … and read that"
+            raise UnknownName(f"{name} is a query, and a continuous query reads streams", hint=hint, token=name)
         if found is None:
             raise UnknownName(f"there is no stream or table {name}", hint=did_you_mean(name, self._relations), token=name)
         return found

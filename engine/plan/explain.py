@@ -20,6 +20,7 @@ from millstream.engine.plan.logical import (
     Distinct,
     Filter,
     Join,
+    KeyedJoin,
     Node,
     RelationToStream,
     TableJoin,
@@ -33,7 +34,7 @@ from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.plan_writer import to_plan_object
 from millstream.engine.plan.state import operator_name, state_lines
 from millstream.engine.plan.text import attribute_names, emit_text, expression_text, window_text
-from millstream.engine.plan.windows import FORMED_FIRST
+from millstream.engine.plan.windows import FORMED_FIRST, US_PER_WEEK
 
 Rule = tuple[str, str]
 
@@ -76,6 +77,8 @@ def _window_rules(spec: WindowSpec) -> Iterator[Rule]:
         yield "K1", f"windows are half-open [start, end), {size} long, a new one every {slide}, aligned to {aligned}{offset}"
         if spec.zone and spec.range_us >= US_PER_DAY:
             yield "K1", "a window of whole days follows local days, which may have 23 or 25 hours"
+        elif spec.slide_us % US_PER_WEEK == 0 and spec.kind is WindowKind.HOPPING and spec.slide_us:
+            yield "K1", "without TIME ZONE, weeks count from the epoch and begin on Thursday; TIME ZONE 'UTC' makes them begin on Monday"
         if spec.slide_us > spec.range_us:
             yield "K4", "a row in the gap between two windows is processed, not late"
         yield "K4", "a row is late only when every window it belongs to has closed; a window closes when the watermark reaches its end"
@@ -112,7 +115,7 @@ def _joins(nodes: list[Node]) -> Iterator[Rule]:
             )
         if isinstance(node, TableJoin):
             yield "K18", "the table's version at the left row's place in arrival order"
-        if isinstance(node, Join | AsofJoin | TableJoin) and node.keys:
+        if isinstance(node, KeyedJoin) and node.keys:
             safe = any(key.null_safe for key in node.keys)
             yield "K6", "IS NOT DISTINCT FROM lets NULL match NULL" if safe else "a NULL key matches nothing"
 
@@ -158,7 +161,9 @@ def _values(nodes: list[Node]) -> Iterator[Rule]:
 def _emission(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
     emit = planned.logical.emit
     aggregated = any(isinstance(n, Aggregate) for n in nodes)
-    if isinstance(planned.bound.root, RelationToStream):
+    if isinstance(planned.bound.root, RelationToStream) and planned.bound.root.stream == "f":
+        yield "K9", "EMIT FINAL of a change log answers once, at the end of the stream, with the rows that stand"
+    elif isinstance(planned.bound.root, RelationToStream):
         yield "K9", "at the end of the stream nothing expires"
     elif emit.kind is EmitKind.CHANGES:
         yield "K9", "EMIT CHANGES: rows come as '+' and '-'; their sum at any watermark is the answer"
@@ -346,7 +351,7 @@ def _rank(node: Any) -> str:
 
 def _relation_to_stream(node: Any) -> str:
     every = f" every {duration_text(node.every_us)}" if node.every_us is not None else ""
-    return {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM"}[node.stream] + every
+    return {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM", "f": "What stands at the end"}[node.stream] + every
 
 
 _DESCRIPTIONS: dict[type[Node], Callable[[Any], str]] = {

@@ -13,13 +13,14 @@ from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any
 
-from millstream.engine.aggregates.table import is_aggregate
+from millstream.engine.aggregates.table import aggregate_names, is_aggregate
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, SyntaxProblem, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.types import BOOLEAN, DECIMAL_PRECISION_MAX, DOUBLE, INTERVAL, NULL, TEXT, TIMESTAMP, Kind, decimal
 from millstream.engine.expressions import build
 from millstream.engine.expressions.chain import ChainBuilder
-from millstream.engine.expressions.functions import REFUSED
+from millstream.engine.expressions.functions import callable_names, is_function
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, walk
 from millstream.engine.expressions.user_functions import UserFunction, call_user_function
 from millstream.engine.language.column_types import TIMESTAMP_DIGITS_MAX, parameters_of_node, type_of_node
@@ -42,6 +43,10 @@ class FunctionsInForce:
         if found is not None:
             self.called[name] = found
         return found
+
+    def names(self) -> list[str]:
+        """Return the names of all functions."""
+        return [function.name for function in self._catalog.functions()]
 
 
 _IN_FORCE: ContextVar[FunctionsInForce | None] = ContextVar("users' functions in force", default=None)
@@ -94,12 +99,16 @@ _CHAINED: tuple[tuple[type[exp.Expr], ...], ...] = (
     (exp.BitwiseOr,),
     (exp.BitwiseXor,),
 )
+_NEEDS_OVER = ("lag", "row_number", "rank", "dense_rank")
 _TRIMS = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.AtTimeZone: ("AT TIME ZONE", "timestamps are instants; give the zone to TO_CHAR, DATE_TRUNC, DATE_PART or the window"),
     exp.Subquery: ("a subquery in an expression", "put it in FROM and join it"),
     exp.Tuple: ("a list in parentheses", "compare the columns one by one"),
     exp.Collate: ("COLLATE", "text compares by code point"),
+    exp.Array: ("a list in an expression", "test a value with x IN (1, 2); lists come from ARRAY_AGG, TOP and APPROX_TOP_K"),
+    exp.BitwiseLeftShift: ("<<", "multiply by a power of two: x * 8"),
+    exp.BitwiseRightShift: (">>", "divide by a power of two: x / 8"),
 }
 
 
@@ -276,9 +285,10 @@ class ExpressionBinder:
                 return build.call("-", [self.scope.attribute(end).reference(end), Literal(INTERVAL, 1)])
         try:
             position = self.scope.find(name, qualifier)
-        except UnknownName:
-            if name in REFUSED and qualifier is None:  # CURRENT_TIMESTAMP and the like stand without parentheses
-                raise Unsupported(f"{name.upper()} is not supported", hint=REFUSED[name]) from None
+        except UnknownName as problem:
+            found = None if problem.hint is not None else _instead_of_column(qualifier or name)
+            if found is not None:  # among them CURRENT_TIMESTAMP and the like, which stand without parentheses
+                raise Unsupported(f"{(qualifier or name).upper()} is not supported", hint=found) from None
             raise
         return self.reference(position)
 
@@ -393,10 +403,12 @@ class ExpressionBinder:
             raise Unsupported(
                 f"{name.upper()} outside FROM is not supported", hint=f"write FROM {name.upper()}(TABLE stream, …), or [RANGE …]"
             )
+        own = called_function(name)
+        if own is None and not is_function(name):
+            raise _unknown_function(name)
         for argument in node.expressions:
             if isinstance(argument, (exp.Star, exp.Distinct, exp.Order, exp.Alias)):
                 raise TypeProblem(f"{name.upper()} is not an aggregate and takes plain arguments")
-        own = called_function(name)
         if own is not None:
             return call_user_function(own, [self.bind(argument) for argument in node.expressions])
         return self.call(name, list(node.expressions))
@@ -411,6 +423,26 @@ class ExpressionBinder:
     def over(self, node: exp.Window) -> Expression:
         """Bind `function OVER (…)`; only the select list takes it."""
         raise Unsupported("OVER can stand only in the select list", hint="compute it in a derived table")
+
+
+def _unknown_function(name: str) -> UnknownName:
+    """Return the error, with what to write for another system's function, or the nearest of all names that may be called."""
+    from millstream.engine.language.foreign_words import WordPlace
+    from millstream.engine.language.refusals import hint  # only what is refused needs it
+
+    in_force = _IN_FORCE.get()
+    own = () if in_force is None else in_force.names()
+    mend = hint(WordPlace.FUNCTION, name) or did_you_mean(name.upper(), [n.upper() for n in (*callable_names(), *aggregate_names(), *own)])
+    if name in _NEEDS_OVER:
+        mend = f"write {name.upper()}(…) OVER (PARTITION BY k)"
+    return UnknownName(f"there is no function {name.upper()}{' without OVER' if name in _NEEDS_OVER else ''}", hint=mend)
+
+
+def _instead_of_column(name: str) -> str | None:
+    from millstream.engine.language.foreign_words import WordPlace
+    from millstream.engine.language.refusals import hint
+
+    return hint(WordPlace.COLUMN, name)
 
 
 def _spend_on_copies(expression: Expression | None, copies: int) -> None:

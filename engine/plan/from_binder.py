@@ -18,8 +18,8 @@ from millstream.engine.expressions import build
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import Call, ColumnRef, Expression, columns_used
 from millstream.engine.language.limits import JOINED_MAX
-from millstream.engine.language.recipes import JoinKind, WindowKind
-from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, Query, SubqueryItem
+from millstream.engine.language.recipes import EmitSpec, JoinKind, WindowKind
+from millstream.engine.language.statements import CommonTable, FromItem, JoinItem, Name, NamedItem, SelectQuery, SubqueryItem
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.join_binder import JoinRequest, Side, as_scan, make_join
@@ -147,21 +147,27 @@ def _check_joined(source: FromItem) -> None:
             raise Unsupported(f"FROM joins more than {JOINED_MAX} streams and tables", hint="CREATE STREAM name AS SELECT … for some")
 
 
-QueryBinder = Callable[[Query, Environment], Node]
+QueryBinder = Callable[[SelectQuery, Environment, EmitSpec | None], Node]
 
 
 class FromBinder:
-    """Binds FROM and WHERE in one environment. `bind_query` binds a nested query."""
+    """Binds FROM and WHERE in one environment. `bind_query` binds a nested query.
 
-    def __init__(self, environment: Environment, bind_query: QueryBinder) -> None:
+    `emit` is the emission of a SELECT that only picks and computes: what it reads, if that is one nested query, answers as it says (K9).
+    """
+
+    def __init__(self, environment: Environment, bind_query: QueryBinder, emit: EmitSpec | None = None) -> None:
         self.environment = environment
         self.bind_query = bind_query
+        self.emit = emit
 
     def bind(self, source: FromItem, where: exp.Expr | None) -> BoundFrom:
         """Bind the items and WHERE."""
         _check_joined(source)
         if isinstance(source, JoinItem):
             self._check_aliases(source)
+        if not isinstance(source, NamedItem | SubqueryItem) or source.window is not None:
+            self.emit = None
         items = [self._side(item, where if item is source else None) for item in _commas(source)]
         if self.environment.finite:
             items = [replace(side, node=as_scan(side.node)) for side in items]
@@ -222,12 +228,12 @@ class FromBinder:
         common = self.environment.common_table(item.name.text)
         if common is not None:
             table, environment = common
-            node = self.bind_query(table.query, environment)
+            node = self.bind_query(table.query, environment, self.emit)
             return replace(node, attributes=_as_derived(node.attributes, qualifier))
         return bind_named(item, self.environment)
 
     def _subquery(self, item: SubqueryItem) -> Node:
-        node = self.bind_query(item.query, self.environment)
+        node = self.bind_query(item.query, self.environment, self.emit)
         # Without an alias nobody can call it by name; a name that says where it stands keeps its columns apart all the same.
         alias = item.alias.text if item.alias else f"derived_{item.place.line}_{item.place.column}"
         return replace(node, attributes=_as_derived(node.attributes, alias))

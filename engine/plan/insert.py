@@ -9,19 +9,20 @@ import numpy as np
 import pyarrow as pa
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.errors import EngineError, TypeProblem, UnknownName
-from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition
+from millstream.engine.data.nearest import did_you_mean
+from millstream.engine.data.schema import Field, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.data.types import TEXT, DataType, Kind
 from millstream.engine.expressions import build
 from millstream.engine.expressions.ir import Literal
-from millstream.engine.expressions.values import parse_value
-from millstream.engine.ingest.checks import Reasons, finish
-from millstream.engine.language.names import did_you_mean
+from millstream.engine.expressions.values import format_value, parse_value
+from millstream.engine.ingest.checks import Reasons, finish, unit_needed
 from millstream.engine.language.statements import InsertValues
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.rules.constant_folding import fold
 from millstream.engine.plan.scope import Scope, located
 from sqlglot import exp
 
+_NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DECIMAL)
 _READ_FROM_TEXT = (Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL, Kind.DECIMAL)
 
 
@@ -32,8 +33,8 @@ def bind_rows(statement: InsertValues, definition: StreamDefinition | TableDefin
     """
     fields = definition.schema.fields
     places = _places(statement, definition)
-    zone = definition.time.zone if isinstance(definition, StreamDefinition) else None
-    rows = [_row(row, number, places, fields, zone) for number, row in enumerate(statement.rows, start=1)]
+    rule = definition.time if isinstance(definition, StreamDefinition) else TimeRule()
+    rows = [_row(row, number, places, fields, rule) for number, row in enumerate(statement.rows, start=1)]
     columns = [_column(f.type, [row[i] for row in rows]) for i, f in enumerate(fields)]
     checked = finish(columns, len(rows), definition, Reasons(len(rows)), lambda i: str(rows[i]))
     if checked.rejected:
@@ -60,26 +61,28 @@ def _places(statement: InsertValues, definition: StreamDefinition | TableDefinit
     return places
 
 
-def _row(row: Sequence[exp.Expr], number: int, places: list[int], fields: Sequence[Field], zone: str | None) -> list[Any]:
+def _row(row: Sequence[exp.Expr], number: int, places: list[int], fields: Sequence[Field], rule: TimeRule) -> list[Any]:
     if len(row) != len(places):
         raise located(TypeProblem(f"row {number} has {len(row)} values for {len(places)} columns"), row[0])
     values: list[Any] = [None] * len(fields)
     for node, place in zip(row, places, strict=True):
         try:
-            values[place] = _value(node, fields[place].type, zone)
+            values[place] = _value(node, fields[place].type, rule)
         except EngineError as problem:
             problem.message = f"row {number}, column {fields[place].name}: {problem.message}"
             raise located(problem, node) from None
     return values
 
 
-def _value(node: exp.Expr, type_: DataType, zone: str | None) -> Any:
+def _value(node: exp.Expr, type_: DataType, rule: TimeRule) -> Any:
     bound = fold(ExpressionBinder(Scope(())).bind(node))
     if isinstance(bound, Literal) and bound.type == TEXT and bound.value is not None and type_.kind in _READ_FROM_TEXT:
         try:
-            return parse_value(bound.value, type_, zone)
+            return parse_value(bound.value, type_, rule.zone, exact=type_.kind is Kind.TIMESTAMP and not rule.unit_round)
         except ValueError as problem:
             raise TypeProblem(str(problem)) from None
+    if type_.kind is Kind.TIMESTAMP and isinstance(bound, Literal) and bound.value is not None and bound.type.kind in _NUMBERS:
+        raise TypeProblem(unit_needed(format_value(bound.value, bound.type)))
     if bound.type == TEXT and type_ != TEXT:
         raise TypeProblem(f"a TEXT is no {type_}", hint="leave the quotes out, or CAST it")
     value = fold(build.cast(bound, type_))

@@ -191,33 +191,32 @@ class Binary(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join(Binary):
-    """Stream–stream join: lower_us <= right.time - left.time <= upper_us, keys equal, residual true over left's then right's attributes."""
+class KeyedJoin(Binary):
+    """A join: rows meet whose keys are equal and for which the residual over left's then right's attributes is true."""
 
     kind: JoinKind
     keys: tuple[JoinKey, ...]
+    residual: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join(KeyedJoin):
+    """Stream–stream join: lower_us <= right.time - left.time <= upper_us."""
+
     lower_us: int | None
     upper_us: int | None
-    residual: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableJoin(Binary):
+class TableJoin(KeyedJoin):
     """Stream–table join: the table's version at the left row's place in arrival order (K18). `kind` is INNER or LEFT."""
 
-    kind: JoinKind
-    keys: tuple[JoinKey, ...]
-    residual: Expression | None = None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsofJoin(Binary):
+class AsofJoin(KeyedJoin):
     """As-of join: the last right row of the key with time <= the left's (K18; `strict`: <). `kind` is INNER or LEFT."""
 
-    kind: JoinKind
-    keys: tuple[JoinKey, ...]
     strict: bool = False
-    residual: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +270,7 @@ class Lag(Unary):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelationToStream(Unary):
-    """ISTREAM ('i'), DSTREAM ('d') or RSTREAM ('r', every `every_us` when given) of the input taken as a relation that changes."""
+    """ISTREAM ('i'), DSTREAM ('d'), RSTREAM ('r', every `every_us` if given) or EMIT FINAL ('f') of an input that changes."""
 
     stream: str
     every_us: int | None = None

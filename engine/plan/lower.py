@@ -43,6 +43,7 @@ from millstream.engine.plan.logical import (
     Distinct,
     Filter,
     Join,
+    KeyedJoin,
     Lag,
     LogicalQuery,
     Node,
@@ -85,7 +86,7 @@ class KeyedSides:
         return None if condition is None else moved(condition, self.left_width, len(self.left.attributes) - self.left_width)
 
 
-def keyed(node: Join | TableJoin | AsofJoin) -> KeyedSides:
+def keyed(node: KeyedJoin) -> KeyedSides:
     """Return the inputs of the join with all its keys as columns."""
     left, left_keys = _extended(node.left, [key.left for key in node.keys], "left_key")
     right, right_keys = _extended(node.right, [key.right for key in node.keys], "right_key")
@@ -142,9 +143,7 @@ class _Lowering:
             Split: self._split,
             Window: self._window,
             Aggregate: self._aggregate,
-            Join: self._join,
-            TableJoin: self._table_join,
-            AsofJoin: self._asof_join,
+            **dict.fromkeys((Join, TableJoin, AsofJoin), self._join),
             Union: self._union,
             Distinct: self._distinct,
             Top: self._top,
@@ -282,47 +281,29 @@ class _Lowering:
     def _relation_to_stream(self, node: RelationToStream) -> InputRef:
         change = next(i for i, a in enumerate(node.input.attributes) if a.role.value == "op")
         recipe = RelationToStreamRecipe(node.schema, node.stream, change, node.every_us)
-        self._instants = True
+        self._instants = node.stream != "f"
         return self._made(recipe, node, self.lower(node.input))
 
     # -- joins ----------------------------------------------------------------------------------------------------------------
 
-    def _join(self, node: Join) -> InputRef:
-        sides = keyed(node)
-        schema = Schema(sides.left.schema.fields + sides.right.schema.fields)
-        residual = sides.residual(node.residual)
-        recipe = JoinRecipe(schema, node.kind, sides.left_keys, sides.right_keys, _safe(node), node.lower_us, node.upper_us, residual)
-        return self._without_keys(recipe, node, sides)
-
-    def _table_join(self, node: TableJoin) -> InputRef:
-        assert isinstance(node.right, TableScan)
-        sides = keyed(node)
-        schema = Schema(sides.left.schema.fields + sides.right.schema.fields)
-        residual = sides.residual(node.residual)
-        key = node.right.key
-        recipe = TableJoinRecipe(schema, node.kind, sides.left_keys, sides.right_keys, _safe(node), key, residual)
-        return self._without_keys(recipe, node, sides)
-
-    def _asof_join(self, node: AsofJoin) -> InputRef:
-        sides = keyed(node)
-        schema = Schema(sides.left.schema.fields + sides.right.schema.fields)
-        residual = sides.residual(node.residual)
-        recipe = AsofJoinRecipe(schema, node.kind, sides.left_keys, sides.right_keys, _safe(node), node.strict, residual)
-        return self._without_keys(recipe, node, sides)
-
-    def _without_keys(self, recipe: Recipe, node: Join | TableJoin | AsofJoin, sides: KeyedSides) -> InputRef:
+    def _join(self, node: KeyedJoin) -> InputRef:
         """Make the join; drop key columns that were computed for it. The schema takes the logical node's names and nullability."""
+        sides = keyed(node)
+        full = [*sides.left.schema.fields, *sides.right.schema.fields]
         kept = sides.kept
-        full = list(recipe.schema.fields)
         for position, outer in zip(kept, node.schema.fields, strict=True):
             full[position] = outer
-        recipe = replace(recipe, schema=Schema(tuple(full)))
+        safe = tuple(key.null_safe for key in node.keys)
+        common = Schema(tuple(full)), node.kind, sides.left_keys, sides.right_keys, safe, sides.residual(node.residual)
+        if isinstance(node, Join):
+            recipe: Recipe = JoinRecipe(*common, node.lower_us, node.upper_us)
+        elif isinstance(node, AsofJoin):
+            recipe = AsofJoinRecipe(*common, node.strict)
+        else:
+            assert isinstance(node.right, TableScan)
+            recipe = TableJoinRecipe(*common, node.right.key)
         made = self._made(recipe, node, self.lower(sides.left), self.lower(sides.right))
         if len(kept) == len(full):
             return made
         columns = tuple(ColumnRef(full[i].type, i, full[i].name) for i in kept)
         return self._picked(PhysicalNode(ProjectRecipe(node.schema, columns), (made,)))
-
-
-def _safe(node: Join | TableJoin | AsofJoin) -> tuple[bool, ...]:
-    return tuple(key.null_safe for key in node.keys)

@@ -16,14 +16,14 @@ from typing import Any
 
 from millstream.engine.data.effort import bounded_effort, spend
 from millstream.engine.data.errors import UnknownName, Unsupported
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.expressions.ir import Expression, depth_of
 from millstream.engine.expressions.user_functions import UserFunction
 from millstream.engine.language.limits import KEYS_MAX, PLAN_DEPTH_MAX, PLAN_NODES_MAX, WORK_MAX
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_query
 from millstream.engine.language.recipes import DistinctRecipe
-from millstream.engine.language.statements import Option, Query, SelectStatement
+from millstream.engine.language.statements import Option, SelectQuery, SelectStatement
 from millstream.engine.plan.binder import bind_query
 from millstream.engine.plan.catalog import Catalog, DerivedStream, TimeOffset
 from millstream.engine.plan.expression_binder import functions_of
@@ -41,6 +41,9 @@ from millstream.engine.plan.rules import (
     selection_reordering,
 )
 from millstream.engine.plan.state import unbounded_state
+
+Source = str | SelectQuery | SelectStatement | Mapping[str, Any]
+"""A query's text, its parsed form, or a plan object."""
 
 SPLIT = "split it: CREATE STREAM name AS SELECT … for a part"
 
@@ -194,7 +197,7 @@ def derived_stream(name: str, planned: PlannedQuery) -> DerivedStream:
 
 
 def plan_select(
-    source: str | Query | SelectStatement | Mapping[str, Any],
+    source: Source,
     catalog: Catalog,
     *,
     options: PlanOptions | None = None,
@@ -213,9 +216,7 @@ def plan_select(
         raise too_deep() from None
 
 
-def _planned(
-    source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions, text: str | None
-) -> PlannedQuery:
+def _planned(source: Source, catalog: Catalog, options: PlanOptions, text: str | None) -> PlannedQuery:
     with functions_of(catalog) as functions:
         bound, shown = _bound(source, catalog, options)
     root, applied = optimise(bound.root, off=options.rules_off)
@@ -231,7 +232,7 @@ def _planned(
     return PlannedQuery(replace(physical, notes=notes), logical, applied, text or shown, bound, streams, tables, notes, called)
 
 
-def _bound(source: str | Query | SelectStatement | Mapping[str, Any], catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:
+def _bound(source: Source, catalog: Catalog, options: PlanOptions) -> tuple[LogicalQuery, str]:
     if isinstance(source, Mapping):
         return bind_plan_object(source, catalog, options.overrides), ""
     if isinstance(source, SelectStatement):

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import TEXT
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.parse import parse_duration_text, parse_emit, parse_expression, parse_order, parse_window
 from millstream.engine.language.recipes import EmitSpec, JoinKind, OrderColumn
 from millstream.engine.language.statements import Name, NamedItem, Place

@@ -21,6 +21,7 @@ from millstream.engine.plan.logical import (
     Filter,
     Join,
     JoinKey,
+    KeyedJoin,
     Lag,
     LogicalQuery,
     Node,
@@ -53,7 +54,10 @@ def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
     root = query.root
     emit: EmitSpec | None = None
     stream: str | None = None
-    if isinstance(root, RelationToStream):
+    if isinstance(root, RelationToStream) and root.stream == "f":
+        emit, root = query.emit, root.input
+        plan["emit"] = emit_text(emit)
+    elif isinstance(root, RelationToStream):
         plan["stream"] = stream = root.stream
         if root.every_us is not None:
             plan["every"] = duration_text(root.every_us)
@@ -117,9 +121,7 @@ class _Writer:
             Union: lambda node, outer: {"op": "union", "inputs": [self.write(b, outer) for b in node.branches]},
             Window: self._window,
             Aggregate: self._aggregate,
-            Join: self._join,
-            TableJoin: self._table_join,
-            AsofJoin: self._asof_join,
+            **dict.fromkeys((Join, TableJoin, AsofJoin), self._join),
             Distinct: lambda node, outer: {"op": "distinct", "input": self.write(node.input, outer)},
             Top: self._top,
             Lag: self._lag,
@@ -234,10 +236,14 @@ class _Writer:
 
     # -- joins ----------------------------------------------------------------------------------------------------------------
 
-    def _join(self, node: Join, outer: bool) -> Plan:
-        plan: Plan = {"op": "join", "kind": node.kind.value}
-        _put_on(plan, node.keys, node.residual, node)
-        plan["within"] = _within(node)
+    def _join(self, node: KeyedJoin, outer: bool) -> Plan:
+        asof = ("left asof" if node.kind is JoinKind.LEFT else "asof") if isinstance(node, AsofJoin) else None
+        plan: Plan = {"op": "join", "kind": asof or node.kind.value}
+        if isinstance(node, AsofJoin) and node.strict:
+            plan["strict"] = True
+        _put_on(plan, node.keys, node.residual, node.left.attributes, node.right.attributes)
+        if isinstance(node, Join):
+            plan["within"] = _within(node)
         plan["inputs"] = [self.write(node.left, False), self.write(node.right, False)]
         return plan
 
@@ -249,24 +255,10 @@ class _Writer:
         width = len(left.input.attributes)
         residual = None if node.residual is None else moved(node.residual, width + 2, -2)
         plan: Plan = {"op": "join", "kind": node.kind.value}
-        _put_on_sides(plan, node.keys[:-1], residual, left.input.attributes, right.input.attributes)
+        _put_on(plan, node.keys[:-1], residual, left.input.attributes, right.input.attributes)
         plan["windows"] = [window_text(w.spec, w.input.attributes) for w in (left, right)]
         plan["within"] = _within(node)
         plan["inputs"] = [self.write(left.input, False), self.write(right.input, False)]
-        return plan
-
-    def _table_join(self, node: TableJoin, outer: bool) -> Plan:
-        plan: Plan = {"op": "join", "kind": node.kind.value}
-        _put_on(plan, node.keys, node.residual, node)
-        plan["inputs"] = [self.write(node.left, False), self.write(node.right, False)]
-        return plan
-
-    def _asof_join(self, node: AsofJoin, outer: bool) -> Plan:
-        plan: Plan = {"op": "join", "kind": "left asof" if node.kind is JoinKind.LEFT else "asof"}
-        if node.strict:
-            plan["strict"] = True
-        _put_on(plan, node.keys, node.residual, node)
-        plan["inputs"] = [self.write(node.left, False), self.write(node.right, False)]
         return plan
 
 
@@ -289,11 +281,7 @@ def _within(node: Join) -> Any:
     return [None if end is None else duration_text(end) for end in (node.lower_us, node.upper_us)]
 
 
-def _put_on(plan: Plan, keys: tuple[JoinKey, ...], residual: Expression | None, node: Join | TableJoin | AsofJoin) -> None:
-    _put_on_sides(plan, keys, residual, node.left.attributes, node.right.attributes)
-
-
-def _put_on_sides(plan: Plan, keys: tuple[JoinKey, ...], residual: Expression | None, left: Attributes, right: Attributes) -> None:
+def _put_on(plan: Plan, keys: tuple[JoinKey, ...], residual: Expression | None, left: Attributes, right: Attributes) -> None:
     conditions: list[Expression] = []
     for key in keys:
         name = "is_not_distinct_from" if key.null_safe else "="
@@ -337,4 +325,4 @@ def _alias(node: Node) -> str | None:
     if isinstance(node, Filter | Split | Distinct | Top | Lag | Rank | Window):
         inherited = {a.qualifier for a in node.inputs[0].attributes}
         return None if qualifier in inherited else qualifier
-    return qualifier if not isinstance(node, Join | TableJoin | AsofJoin) else None
+    return qualifier if not isinstance(node, KeyedJoin) else None

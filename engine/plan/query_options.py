@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from millstream.engine.data.durations import parse_duration
 from millstream.engine.data.errors import EngineError, InvalidDefinition, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.schema import StreamDefinition
 from millstream.engine.data.types import BOOLEAN, DOUBLE, INT
 from millstream.engine.expressions import build
@@ -20,7 +21,7 @@ from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expressi
 from millstream.engine.expressions.ir import Call, walk
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.expressions.values import parse_timestamp
-from millstream.engine.language.names import did_you_mean, shown
+from millstream.engine.language.names import shown
 from millstream.engine.language.parse import parse_expression
 from millstream.engine.language.recipes import (
     AggregateRecipe,

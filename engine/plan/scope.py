@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, UnknownName
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import Place
 from millstream.engine.plan.logical import Attribute, Attributes, Role
 from sqlglot import exp

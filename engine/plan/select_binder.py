@@ -9,7 +9,7 @@ from millstream.engine.data.errors import EngineError, TypeProblem, Unsupported
 from millstream.engine.data.types import TEXT, Kind
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.language.recipes import EmitKind, EmitSpec, WindowKind, WindowSpec
-from millstream.engine.language.statements import OrderItem, Place, Query, SelectBody, SelectItem, Star
+from millstream.engine.language.statements import OrderItem, Place, SelectBody, SelectItem, SelectQuery, Star
 from millstream.engine.plan.aggregate_binder import AggregateBinder, HavingBinder, contains_aggregate
 from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.from_binder import BoundFrom, Environment, FromBinder, QueryBinder
@@ -57,7 +57,9 @@ STAR_STEPS = 20  # of limits.WORK_MAX, for each column that a star stands for: i
 class SelectBinder:
     """Binds one SELECT. `query` holds the clauses around the body; `emit` is None where the text says nothing."""
 
-    def __init__(self, query: Query, body: SelectBody, environment: Environment, bind_query: QueryBinder, emit: EmitSpec | None) -> None:
+    def __init__(
+        self, query: SelectQuery, body: SelectBody, environment: Environment, bind_query: QueryBinder, emit: EmitSpec | None
+    ) -> None:
         self.query = query
         self.body = body
         self.environment = environment
@@ -67,10 +69,11 @@ class SelectBinder:
 
     def bind(self) -> Node:
         """Return the plan; its attributes are the answer's columns, perhaps followed by the kind of a change."""
-        source = FromBinder(self.environment, self.bind_query).bind(self.body.source, self.body.where)
+        grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
+        below = None if grouped or self.emit is None or self.emit.kind is EmitKind.CHANGES else self.emit
+        source = FromBinder(self.environment, self.bind_query, below).bind(self.body.source, self.body.where)
         if isinstance(source.node, Window) and source.node.spec.kind not in PER_WINDOW:
             self.moving = source.node.spec, source.node.input.attributes
-        grouped = bool(self.body.group_by) or self.body.having is not None or self._has_aggregate()
         if grouped:
             return self._grouped(source)
         if self.body.distinct and isinstance(source.node, Window) and source.node.spec.kind is not WindowKind.SESSION:

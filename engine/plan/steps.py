@@ -64,7 +64,11 @@ def aggregated(binder: AggregateBinder, node: Node, conditions: list[Expression]
     EMIT EMPTY answers for the windows of all rows, also of those that WHERE drops (K6, K17): there it is a FILTER of each aggregate.
     """
     if not emit.empty:
-        return binder.build(filtered(node, conditions), spec, emit)
+        made = binder.build(filtered(node, conditions), spec, emit)
+        if made.retracts is not None and emit.kind is EmitKind.EVERY:
+            message = "EMIT EVERY of an aggregate over another without a window is not supported"
+            raise Unsupported(message, hint="write EMIT CHANGES or EMIT FINAL, or give the inner aggregate a window")
+        return made
     for i, pending in enumerate(binder.pending):
         parts = [*conditions, *([pending.filter] if pending.filter is not None else [])]
         binder.pending[i] = replace(pending, filter=conjunction(parts))
@@ -209,7 +213,11 @@ def settled(
     if stream is not None:
         return _relation_to_stream(node, emit, stream, every_us, place)
     if change_position(node.attributes) is not None:
-        return node, EmitSpec(EmitKind.CHANGES)
+        if emit is None or emit.kind is EmitKind.CHANGES:
+            return node, EmitSpec(EmitKind.CHANGES)
+        if emit.kind is EmitKind.EVERY or emit.empty:
+            _check_takes(node, emit, place)
+        return _relation(node, "f", None), emit
     if emit is None:
         return node, EmitSpec()
     if emit.kind is EmitKind.CHANGES:
@@ -246,5 +254,10 @@ def _relation_to_stream(node: Node, emit: EmitSpec | None, stream: str, every_us
             return node, EmitSpec()  # every row comes once and never goes
         message = f"{STREAM_WORDS[stream]} of rows that never leave is not supported"
         raise Unsupported(message, hint="write a window after the stream's name", **at)  # type: ignore[arg-type]
+    return _relation(node, stream, every_us), EmitSpec()
+
+
+def _relation(node: Node, stream: str, every_us: int | None) -> RelationToStream:
+    change = change_position(node.attributes)
     attributes = tuple(a for i, a in enumerate(node.attributes) if i != change)
-    return RelationToStream(attributes=attributes, input=node, stream=stream, every_us=every_us), EmitSpec()
+    return RelationToStream(attributes=attributes, input=node, stream=stream, every_us=every_us)

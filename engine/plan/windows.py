@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from millstream.engine.data.calendar import US_PER_DAY
 from millstream.engine.data.errors import InvalidDefinition, TypeProblem, UnknownName, Unsupported
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT, TIMESTAMP
 from millstream.engine.expressions import build
+from millstream.engine.expressions.bounds import may_fail
 from millstream.engine.expressions.build import text_constant
 from millstream.engine.expressions.ir import ColumnRef, Expression, Literal, columns_used, transform
 from millstream.engine.language.column_types import checked_zone
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.recipes import WindowKind, WindowSpec
 from millstream.engine.language.statements import Place, WindowClause
 from millstream.engine.plan.catalog import TimeOffset
@@ -26,6 +28,8 @@ from millstream.engine.plan.expression_binder import ExpressionBinder
 from millstream.engine.plan.logical import Aggregate, Attribute, Attributes, Filter, Node, Project, Role, Window, check_append_only
 from millstream.engine.plan.scope import Scope
 from sqlglot import exp
+
+US_PER_WEEK = 7 * US_PER_DAY
 
 # The extent depends on which rows there are, so that WHERE and joins must not come first (K17).
 FORMED_FIRST = (WindowKind.ROWS, WindowKind.SESSION)
@@ -100,7 +104,10 @@ def _project(node: Project) -> Fused:
         if isinstance(expression, ColumnRef) and expression.position not in below.mapping:
             continue  # a bound of the window passed through
         mapping[position] = len(expressions)
-        expressions.append(_remapped(expression, below.mapping))
+        remapped = _remapped(expression, below.mapping)
+        if below.live is not None and may_fail(remapped):  # what WHERE drops is not evaluated, so that nothing fails there (K8)
+            remapped = build.case([(ColumnRef(BOOLEAN, below.live, "live"), remapped)], None)
+        expressions.append(remapped)
         attributes.append(attribute)
 
     def carried(position: int) -> int:
@@ -145,7 +152,7 @@ def window_spec(clause: WindowClause, attributes: Attributes) -> WindowSpec:
         range_us=clause.range_us,
         slide_us=clause.slide_us,
         offset_us=offset,
-        zone=None if zone == "UTC" else zone,
+        zone=None if zone == "UTC" and _same_in_utc(clause, offset) else zone,
         slide_within=clause.slide_within,
         rows=clause.rows,
         rows_slide=clause.rows_slide,
@@ -155,6 +162,13 @@ def window_spec(clause: WindowClause, attributes: Attributes) -> WindowSpec:
         from_us=_landmark(clause),
         state_rows_max=clause.state_rows_max,
     )
+
+
+def _same_in_utc(clause: WindowClause, offset: int) -> bool:
+    """Whether a window under the calendar of UTC is the one without a zone: each is a part of a day, or of days that no week bounds."""
+    parts = clause.range_us == clause.slide_us and clause.range_us > 0 and US_PER_DAY % clause.range_us == 0
+    days = clause.range_us % US_PER_DAY == 0 and clause.slide_us % US_PER_DAY == 0 and clause.slide_us % US_PER_WEEK != 0
+    return offset == 0 and (parts or days)
 
 
 def _partition_key(key: exp.Expr, attributes: Attributes) -> int:

@@ -15,14 +15,12 @@ from millstream.engine.data.tally import Part, Tally, shares_of
 from millstream.engine.data.train import Train
 from millstream.engine.language.recipes import (
     AggregateRecipe,
-    AsofJoinRecipe,
-    JoinRecipe,
+    KeyedJoinRecipe,
     ProjectRecipe,
     Recipe,
     SelectRecipe,
     SinkRecipe,
     SplitRecipe,
-    TableJoinRecipe,
     TopRecipe,
     UnionRecipe,
     WindowKind,
@@ -152,13 +150,12 @@ class SharedKeeper:
                 del self._layers[number]
 
 
-_JOINS = (JoinRecipe, AsofJoinRecipe, TableJoinRecipe)
 _CARRIED_BY_TRAINS = (SelectRecipe, ProjectRecipe, SplitRecipe, SinkRecipe)
 
 
 def lineages_of(recipe: Recipe, inputs: Sequence[int]) -> int:
     """Return how many lineages an operator's output has, given those of its inputs; none where nothing can be shed."""
-    return sum(inputs) if isinstance(recipe, _JOINS) else max(inputs, default=0)
+    return sum(inputs) if isinstance(recipe, KeyedJoinRecipe) else max(inputs, default=0)
 
 
 def keeper_for(recipe: Recipe, logic: Operator, inputs: Sequence[int]) -> Keeper | None:
@@ -178,4 +175,4 @@ def keeper_for(recipe: Recipe, logic: Operator, inputs: Sequence[int]) -> Keeper
         return LimitKeeper(WindowBounds(start, end), (start, end))
     if isinstance(recipe, UnionRecipe):
         return PassOn()
-    return PassOn(list(inputs) if isinstance(recipe, _JOINS) else None)
+    return PassOn(list(inputs) if isinstance(recipe, KeyedJoinRecipe) else None)

@@ -14,7 +14,7 @@ from millstream.engine.flow.shedding import ShedKey
 from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.operators.window_aggregate import WindowAggregate
 from millstream.engine.runtime.branches import Branches
-from millstream.engine.sharing.registry import Port, Shared, Subscription, Wire
+from millstream.engine.sharing.registry import Port, Shared, SharedOutput, Wire
 from millstream.engine.sharing.splicing import awaken, put_in_force
 
 
@@ -36,7 +36,7 @@ class Blueprint:
     streams: frozenset[str]
     base_streams: frozenset[str]
     used: list[RunningOperator] = field(default_factory=list)
-    subscriptions: list[Subscription] = field(default_factory=list)
+    subscriptions: list[SharedOutput] = field(default_factory=list)
     offers: list[Shared] = field(default_factory=list)
     awaken: list[OutputLog] = field(default_factory=list)
     with_state: list[Shared] = field(default_factory=list)

@@ -335,6 +335,6 @@ def edge_count(cursor: Cursor, sums: Sequence[int]) -> EdgeCount:
 def emission_of(operator: OperatorId, train: Train, finished_ns: int) -> Emission:
     """Return the results that left, with the distinct arrivals that caused them."""
     if train.arrival.is_constant:
-        return Emission(operator, train.rows, finished_ns, (train.arrival.start,), (train.rows,))
-    arrivals, counts = np.unique(train.arrival.array(), return_counts=True)
+        return Emission(operator, train.rows, finished_ns, (train.arrival.start_ns,), (train.rows,))
+    arrivals, counts = np.unique(train.arrival.at(train.seq.array()), return_counts=True)
     return Emission(operator, train.rows, finished_ns, tuple(arrivals.tolist()), tuple(counts.tolist()))

@@ -10,7 +10,7 @@ Of a query that gives changes the copy answers with the rows that stand: all tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from millstream.engine.data.errors import InvalidDefinition, Unsupported
@@ -18,14 +18,25 @@ from millstream.engine.data.graph import EdgeId, LogId, OperatorId
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train, empty_train
+from millstream.engine.data.types import DataType
 from millstream.engine.data.watermarks import TIME_MAX, jump_track
 from millstream.engine.flow.queues import Cursor, LogNode, OutputLog
 from millstream.engine.flow.running import ALL_ROWS, RunningOperator, emitted
-from millstream.engine.language.recipes import AggregateRecipe, EmitKind, Recipe, SinkRecipe, WindowRecipe
+from millstream.engine.language.recipes import (
+    AggregateRecipe,
+    AsofJoinRecipe,
+    EmitKind,
+    JoinRecipe,
+    Recipe,
+    SinkRecipe,
+    TableJoinRecipe,
+    WindowRecipe,
+)
 from millstream.engine.operators.build import build_operator, kind_of
-from millstream.engine.operators.contract import SNAPSHOT_VERSION, Emitter, Operator
+from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.running_aggregate import RunningAggregate
 from millstream.engine.runtime.blueprint import Blueprint
+from millstream.engine.state.forms import Buffer, state_record
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 Deliver = Callable[[Train], None]
@@ -55,17 +66,23 @@ class _Output:
 class _Piece:
     id: OperatorId
     recipe: Recipe
-    state: dict[str, Any]
+    state: bytes
     inputs: tuple[_Input, ...]
     outputs: tuple[_Output, ...]
     shared: bool
 
 
+@state_record("operator_state", 1)
 @dataclass(frozen=True, slots=True)
 class OperatorState:
-    """A running operator's snapshot, and where W stands on each of its outputs and whether that is idle."""
+    """What a running operator was asked and what it held, and where W stands on each of its outputs and whether that is idle.
 
-    snapshot: dict[str, Any]
+    `recipe`, and the types of its inputs' columns, say what the state belongs to; of an operator without state they are None and ().
+    """
+
+    recipe: Recipe | None
+    inputs: tuple[tuple[DataType, ...], ...]
+    snapshot: Buffer
     outputs: tuple[tuple[int, bool], ...]
 
 
@@ -119,7 +136,7 @@ class Fork:
             logs[output.log].producer = producer
         for operator in operators:
             _run(operator)
-        states = {o.id: OperatorState(o.logic.snapshot(), tuple((log.watermark_us, log.idle) for log in o.outputs)) for o in operators}
+        states = {o.id: _state_of(o) for o in operators}
         return [[states[id_] for id_ in part] for part in self._parts], given
 
     def _built(self, deliver: Callable[[_Piece], Deliver | None]) -> tuple[dict[LogId, OutputLog], list[RunningOperator]]:
@@ -180,14 +197,29 @@ def take(blueprints: Sequence[Blueprint], at: int) -> Fork:
 
 def restore(blueprint: Blueprint, states: Sequence[OperatorState]) -> None:
     """Let operators that were attached anew take up what `advance` gave. InvalidDefinition when the plan is another one."""
-    kinds = [type(o.logic).__name__ if o.logic.state_fields else None for o in blueprint.operators]
-    versions = {s.snapshot["version"] for s in states if s.snapshot}
-    if kinds != [s.snapshot.get("kind") for s in states] or versions - {SNAPSHOT_VERSION}:
+    if [_belongs_to(o) for o in blueprint.operators] != [(s.recipe, s.inputs, len(s.outputs)) for s in states]:
         raise InvalidDefinition("the plan has other operators than the one whose state was kept")
-    for operator, state in zip(blueprint.operators, states, strict=True):
-        operator.logic.restore(state.snapshot)
+    found = [operator.logic.read(state.snapshot) for operator, state in zip(blueprint.operators, states, strict=True)]
+    for operator, fields, state in zip(blueprint.operators, found, states, strict=True):
+        operator.logic.take_up(fields)
         for log, (watermark_us, idle) in zip(operator.outputs, state.outputs, strict=True):
             log.watermark_us, log.idle = watermark_us, idle
+
+
+def _state_of(operator: RunningOperator) -> OperatorState:
+    recipe, inputs, _ = _belongs_to(operator)
+    return OperatorState(recipe, inputs, operator.logic.snapshot(), tuple((log.watermark_us, log.idle) for log in operator.outputs))
+
+
+def _belongs_to(operator: RunningOperator) -> tuple[Recipe | None, tuple[tuple[DataType, ...], ...], int]:
+    """Return what an operator's state depends on: its recipe, save for a condition that it asks of each row, and the types it reads."""
+    outputs = len(operator.outputs)
+    if not operator.logic.state_fields:
+        return None, (), outputs
+    recipe = operator.recipe
+    if isinstance(recipe, JoinRecipe | TableJoinRecipe | AsofJoinRecipe):
+        recipe = replace(recipe, residual=None)
+    return recipe, tuple(tuple(field.type for field in cursor.log.schema.fields) for cursor in operator.inputs), outputs
 
 
 def _piece(operator: RunningOperator) -> _Piece:

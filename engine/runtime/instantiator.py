@@ -21,7 +21,7 @@ from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuer
 from millstream.engine.receipts.build import keeper_for, lineages_of
 from millstream.engine.runtime.blueprint import Blueprint
 from millstream.engine.sharing.merge import SYNOPSIS_RECIPE, Merging, leaves, moved, without_picks
-from millstream.engine.sharing.registry import Key, Port, Registry, Shared, Subscription, Wire
+from millstream.engine.sharing.registry import Key, Port, Registry, Shared, SharedOutput, Wire
 from millstream.engine.synopses.answers import OutputColumns
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
@@ -77,7 +77,7 @@ class Instantiator:
         self._merging = None if registry is None else Merging(registry, with_state=with_state)
         self._used: list[RunningOperator] = []
         self._offers: list[Shared] = []
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: list[SharedOutput] = []
         self._with_state: list[Shared] = []
         self._private: set[LogId] = set()
         self._operators: list[RunningOperator] = []
@@ -220,7 +220,7 @@ class Instantiator:
                 self._operators.append(running)
                 self._used.append(running)
         log.producer = running
-        self._subscriptions.append(Subscription(running, recipe, shown, log, None if found is not None else 0, self._history))
+        self._subscriptions.append(SharedOutput(running, recipe, shown, log, None if found is not None else 0, self._history))
         self._private.add(log.id)
         return ports
 

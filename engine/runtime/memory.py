@@ -100,9 +100,12 @@ class Memory:
 
     def _held_at_most(self, query: RunningQuery) -> int:
         """Return no less than a query holds: what it shares is counted whole, so that no shares among hundreds need to be found."""
-        operators = query.blueprint.operators
-        waiting = sum(cursor.waiting_bytes for operator in operators for cursor in operator.inputs)
-        return query.results_bytes() + waiting + sum(operator.state_bytes + operator.unseen_bytes for operator in operators)
+        held = query.results_bytes()
+        for operator in query.blueprint.operators:
+            held += operator.state_bytes + operator.unseen_bytes
+            for cursor in operator.inputs:
+                held += cursor.waiting_bytes
+        return held
 
     def _part(self, operator: RunningOperator, query: RunningQuery) -> int:
         held = operator.state_bytes + operator.unseen_bytes if operator.logic.stateful and operator.outputs else 0
@@ -134,7 +137,7 @@ class Memory:
         if len(served) > 1 and NEAR_FACTOR * self.total_bytes < min(map(self.bound_of, served)):
             return  # all queries together hold far less than any of these may; `look` counts again what is not asked here
         for query in served:
-            if len(served) == 1 or self._held_at_most(query) > self.bound_of(query):
+            if self._held_at_most(query) > self.bound_of(query):
                 self._judge(query, operator.id)
 
     def _ask(self, operator: RunningOperator) -> None:

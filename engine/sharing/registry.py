@@ -48,7 +48,7 @@ class Wire:
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class SharedOutput:
     """An output of a shared aggregate that one query asked for. `port` is its number, None until it is in force.
 
     With `history` it begins with the windows that it sees whole, panes that are held included.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from millstream.engine.data.records import dataclass
 from millstream.engine.flow.queues import OutputLog
 from millstream.engine.flow.running import RunningOperator
-from millstream.engine.sharing.registry import Subscription
+from millstream.engine.sharing.registry import SharedOutput
 from millstream.engine.synopses.answers import LateRule
 from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
@@ -72,7 +72,7 @@ def awaken(log: OutputLog) -> None:
         log.watermark_us = max(log.watermark_us, min(c.watermark_us for c in producer.inputs))
 
 
-def put_in_force(subscription: Subscription, at: int, newest_us: int | None) -> None:
+def put_in_force(subscription: SharedOutput, at: int, newest_us: int | None) -> None:
     """Open an output of a shared aggregate for a query that sees rows from `at` on."""
     running, log = subscription.running, subscription.log
     logic = running.logic
@@ -93,7 +93,7 @@ def put_in_force(subscription: Subscription, at: int, newest_us: int | None) -> 
     logic.set_loud(subscription.port, not log.quiet)
 
 
-def take_out_of_force(subscription: Subscription) -> None:
+def take_out_of_force(subscription: SharedOutput) -> None:
     """Close an output; its number is free for the next query."""
     logic = subscription.running.logic
     assert isinstance(logic, SharedAggregate)

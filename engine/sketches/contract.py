@@ -15,10 +15,12 @@ import numpy.typing as npt
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType
+from millstream.engine.state.forms import state_record
 
 Int64Array = npt.NDArray[np.int64]
 
 
+@state_record("values", 1)
 @dataclass(frozen=True, slots=True)
 class Values:
     """Values that count, in order of arrival. `codes` is whatever the kind's `encode` made of them, an array as long as the others."""
@@ -32,8 +34,16 @@ class Values:
         return Values(self.codes[start:stop], self.times[start:stop], self.ordinals[start:stop])
 
 
+def parts_of(array: npt.NDArray[Any], sizes: Int64Array) -> list[npt.NDArray[Any]]:
+    """Return an array cut into parts of these sizes. ValueError when they are not the whole."""
+    ends = np.cumsum(sizes)
+    if len(array) != (int(ends[-1]) if len(ends) else 0) or bool((sizes < 0).any()):
+        raise ValueError("the parts of an array are not the whole")
+    return [array[start:stop] for start, stop in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
+
+
 class Synopsis(ABC):
-    """The summary of one group in one pane."""
+    """The summary of one group in one pane. Each is held at one place only, so that many are written as one table."""
 
     __slots__ = ()
 

@@ -23,7 +23,8 @@ from millstream.engine.data.arrow import plain_values
 from millstream.engine.data.column import Column
 from millstream.engine.data.keys import key_bits
 from millstream.engine.data.types import DataType, Kind
-from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
+from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values, parts_of
+from millstream.engine.state.forms import state_record
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -85,6 +86,7 @@ HASHES_MAX = 4096
 _RANGE = 2.0**64
 
 
+@state_record("least_hashes", 1, ("sizes", "hashes"))
 class LeastHashes(Synopsis):
     """The least hashes of the different values seen, at most HASHES_MAX + 1, sorted; the last one only says that there are more."""
 
@@ -92,6 +94,20 @@ class LeastHashes(Synopsis):
 
     def __init__(self) -> None:
         self.hashes: Hashes = np.empty(0, dtype=np.uint64)
+
+    @classmethod
+    def to_table(cls, all_: Sequence[LeastHashes]) -> tuple[Any, ...]:
+        """Return how many hashes each has, and these one after another."""
+        return np.array([len(one.hashes) for one in all_], dtype=np.int64), np.concatenate([one.hashes for one in all_])
+
+    @classmethod
+    def from_table(cls, fields: dict[str, Any]) -> list[LeastHashes]:
+        """Return them again."""
+        made = []
+        for hashes in parts_of(fields["hashes"], fields["sizes"]):
+            made.append(cls())
+            made[-1].hashes = hashes.copy()
+        return made
 
     def add(self, values: Values) -> None:
         """Take in hashes; those above the greatest kept cannot matter once there are enough."""
@@ -112,6 +128,7 @@ class LeastHashes(Synopsis):
         return int(self.hashes.nbytes)
 
 
+@state_record("distinct_count", 1, ())
 class DistinctCount(SynopsisKind):
     """Counts different values of any type."""
 

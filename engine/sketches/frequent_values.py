@@ -21,6 +21,7 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.keys import bits_as_values, key_bits
 from millstream.engine.data.types import DataType, Kind
 from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
+from millstream.engine.state.forms import state_record
 
 COUNTERS_MIN = 1024
 COUNTERS_PER_PLACE = 8  # for each of the k places asked for
@@ -31,6 +32,7 @@ Counter = tuple[int, int, int]  # rows, event time and ordinal of the first
 Counters = dict[Any, Counter]
 
 
+@state_record("frequency_counters", 1, ("counters_max", "sizes", "values", "counters", "waiting_sizes", "waiting"))
 class FrequencyCounters(Synopsis):
     """Counters, and fewer than BLOCK values that have not been counted yet."""
 
@@ -42,6 +44,33 @@ class FrequencyCounters(Synopsis):
         self.waiting: list[Values] = []
         self.waiting_rows = 0
 
+    @classmethod
+    def to_table(cls, all_: Sequence[FrequencyCounters]) -> tuple[Any, ...]:
+        """Return the bounds, the counters one after another with how many each has, and likewise the values that wait."""
+        waiting = [part for one in all_ for part in one.waiting]
+        return (
+            [one.counters_max for one in all_],
+            np.array([len(one.counters) for one in all_], dtype=np.int64),
+            [value for one in all_ for value in one.counters],
+            [counter for one in all_ for counter in one.counters.values()],
+            np.array([one.waiting_rows for one in all_], dtype=np.int64),
+            joined_values(waiting) if waiting else None,
+        )
+
+    @classmethod
+    def from_table(cls, fields: dict[str, Any]) -> list[FrequencyCounters]:
+        """Return them again; what waits in one part does not show in an answer."""
+        made, at, start = [], 0, 0
+        sizes = zip(fields["counters_max"], fields["sizes"].tolist(), fields["waiting_sizes"].tolist(), strict=True)
+        for most, size, waiting in sizes:
+            one = cls(most)
+            one.counters = dict(zip(fields["values"][at : at + size], fields["counters"][at : at + size], strict=True))
+            if waiting:
+                one.waiting, one.waiting_rows = [copied_values(fields["waiting"].part(start, start + waiting))], waiting
+            at, start = at + size, start + waiting
+            made.append(one)
+        return made
+
     def add(self, values: Values) -> None:
         """Take in values; count each full block."""
         start, rows = 0, len(values.codes)
@@ -52,13 +81,22 @@ class FrequencyCounters(Synopsis):
             shrink(self.counters, self.counters_max)
             self.waiting, self.waiting_rows, start = [], 0, stop
         if start < rows:
-            kept = values.part(start, rows)
-            self.waiting.append(Values(kept.codes.copy(), kept.times.copy(), kept.ordinals.copy()))  # not a view that holds all rows
+            self.waiting.append(copied_values(values.part(start, rows)))  # not a view that holds all rows
             self.waiting_rows += rows - start
 
     def nbytes(self) -> int:
         """Return about the bytes of counters and waiting values."""
         return _COUNTER_BYTES * len(self.counters) + 24 * self.waiting_rows
+
+
+def joined_values(parts: Sequence[Values]) -> Values:
+    """Return values one after another."""
+    return Values(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("codes", "times", "ordinals")))
+
+
+def copied_values(values: Values) -> Values:
+    """Return values in memory of their own."""
+    return Values(values.codes.copy(), values.times.copy(), values.ordinals.copy())
 
 
 def count_into(counters: Counters, parts: Sequence[Values]) -> None:
@@ -105,6 +143,7 @@ def shrink(counters: Counters, most: int) -> None:
     counters.update(left)
 
 
+@state_record("frequent_values", 1, ("_places", "_argument", "_counters"))
 class FrequentValues(SynopsisKind):
     """The k most frequent values of any type that has an order."""
 

@@ -17,13 +17,15 @@ import numpy.typing as npt
 from millstream.engine.aggregates.ranked import exact_rank, interpolated
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import DataType
-from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
+from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values, parts_of
+from millstream.engine.state.forms import state_record
 
 VALUES_MAX = 1024
 LEVELS_PLANNED = 20  # runs that a thousand million values need; each is VALUES_MAX long
 Floats = npt.NDArray[np.float64]
 
 
+@state_record("sorted_runs", 1, ("counts", "block_sizes", "blocks", "levels", "run_sizes", "runs", "halves"))
 class SortedRuns(Synopsis):
     """A block of fewer than VALUES_MAX values as they came, and at most one run a level."""
 
@@ -34,6 +36,37 @@ class SortedRuns(Synopsis):
         self.runs: list[Floats | None] = []
         self.halves: list[int] = []  # per level which half goes on next: 0 the even places, 1 the odd ones
         self.count = 0
+
+    @classmethod
+    def to_table(cls, all_: Sequence[SortedRuns]) -> tuple[Any, ...]:
+        """Return the counts, the blocks, and the runs of all levels one after another, each with its size; -1 for a level without one."""
+        runs = [run for one in all_ for run in one.runs]
+        held = [run for run in runs if run is not None]
+        return (
+            [one.count for one in all_],
+            np.array([len(one.block) for one in all_], dtype=np.int64),
+            np.concatenate([one.block for one in all_]),
+            np.array([len(one.runs) for one in all_], dtype=np.int64),
+            np.array([-1 if run is None else len(run) for run in runs], dtype=np.int64),
+            np.concatenate(held) if held else np.empty(0, dtype=np.float64),
+            [half for one in all_ for half in one.halves],
+        )
+
+    @classmethod
+    def from_table(cls, fields: dict[str, Any]) -> list[SortedRuns]:
+        """Return them again."""
+        sizes, ends = fields["run_sizes"], np.cumsum(fields["levels"]).tolist()
+        held = iter(parts_of(fields["runs"], sizes[sizes >= 0]))
+        runs = [None if size < 0 else next(held).copy() for size in sizes.tolist()]
+        made = []
+        starts = [0, *ends[:-1]]
+        blocks = parts_of(fields["blocks"], fields["block_sizes"])
+        for count, block, start, stop in zip(fields["counts"], blocks, starts, ends, strict=True):
+            one = cls()
+            one.count, one.block = count, block.copy()
+            one.runs, one.halves = runs[start:stop], fields["halves"][start:stop]
+            made.append(one)
+        return made
 
     def add(self, values: Values) -> None:
         """Take in values; a full block becomes a run."""
@@ -75,6 +108,7 @@ class SortedRuns(Synopsis):
         return int(self.block.nbytes) + sum(int(r.nbytes) for r in self.runs if r is not None)
 
 
+@state_record("percentile", 1, ("_fraction",))
 class Percentile(SynopsisKind):
     """The p-quantile of DOUBLEs."""
 

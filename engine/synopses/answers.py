@@ -18,11 +18,12 @@ import numpy.typing as npt
 from millstream.engine.data.column import Column, concat_columns
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
-from millstream.engine.data.train import Int64Array, Numbers, Train, empty_train
+from millstream.engine.data.train import Int64Array, Train, empty_train
 from millstream.engine.data.watermarks import TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateRecipe
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.outputs import for_each_row, timestamps
+from millstream.engine.state.forms import state_record
 from millstream.engine.synopses.frames import Due, Frame
 from millstream.engine.synopses.pane_layers import Layer, VisiblePanes
 from millstream.engine.windows.pane_values import Accumulator
@@ -44,7 +45,7 @@ def late_frames(rule: LateRule, due: Iterable[Frame], train: Train, track: Water
     if not tasks:
         return []
     ends, which = np.unique(np.array([f.next_end_us for f in tasks], dtype=np.int64), return_inverse=True)
-    arrivals = train.arrivals_at(track.first_reaching(ends))[which].tolist()
+    arrivals = train.arrival.at(track.first_reaching(ends))[which].tolist()
     late = [f for f, arrived in zip(tasks, arrivals, strict=True) if rule.age_ns(arrived) >= step_us * NS_PER_US]
     return tasks if late and rule.all_due else late
 
@@ -84,6 +85,7 @@ def border_crossings(track: WatermarkTrack, step_us: int) -> list[tuple[int, int
     return list(zip(seqs[places].tolist(), reached[places].tolist(), strict=True))
 
 
+@state_record("output_columns", 1)
 @dataclass(frozen=True, slots=True)
 class OutputColumns:
     """What an output shows: its schema, and which of (keys, aggregates, window_start, window_end), None for all."""
@@ -92,6 +94,7 @@ class OutputColumns:
     columns: tuple[int, ...] | None = None
 
 
+@state_record("member", 1)
 @dataclass(slots=True, eq=False)
 class Member:
     """One output: what its query asks, the frame of its window, the accumulators behind its columns.
@@ -126,14 +129,13 @@ def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: l
         lo = min(member.frame.from_seq, hi)
         track = track.split_at(lo)[1]
     if not answers:
-        empty = empty_train(schema, lo, hi, track, arrival_ns=train.newest_arrival(), ended=train.ended)
+        empty = empty_train(schema, lo, hi, track, arrival=train.arrival, ended=train.ended)
         empty.idle, empty.notes = train.idle, train.notes
         return empty
     sizes = [a.rows for a in answers]
     gaps = member.frame.empty
     seqs = for_each_row([a.seq for a in answers], sizes)
     rows = seqs.rows
-    constant = train.rows == 0 or train.arrival.is_constant
     return Train(
         schema,
         _columns(member, answers, sizes),
@@ -142,7 +144,7 @@ def answer_train(train: Train, track: WatermarkTrack, member: Member, answers: l
         hi=hi,
         seq=seqs,
         time=for_each_row([a.due.end_us - 1 for a in answers], sizes),
-        arrival=Numbers(rows, start=train.arrival.start) if constant else Numbers(rows, array=train.arrivals_at(seqs.array())),
+        arrival=train.arrival,
         track=track,
         ended=train.ended,
         idle=train.idle,

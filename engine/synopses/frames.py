@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from millstream.engine.data.records import dataclass
@@ -22,12 +22,14 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateCall, WindowKind, WindowSpec
+from millstream.engine.state.forms import state_record
 from millstream.engine.synopses.pane_layers import Layer, VisiblePanes
 from millstream.engine.windows.assigners import Assigner, assigner_for
 from millstream.engine.windows.early import EmptyWindows
 from millstream.engine.windows.pane_aggregates import Part, parts_of
 
 
+@state_record("held_span", 1, ("_inputs", "_rows_after_us", "_parts_after_us"))
 class HeldSpan:
     """Event times in µs after which nothing is missing; None where nothing is missing at all."""
 
@@ -93,6 +95,29 @@ class Due(NamedTuple):
     window: int
 
 
+@state_record(
+    "frame",
+    1,
+    (
+        "window",
+        "from_seq",
+        "layer",
+        "newest_before_us",
+        "only_whole",
+        "ports",
+        "closed",
+        "active",
+        "period_us",
+        "offset_us",
+        "why",
+        "wanted",
+        "ready",
+        "empty",
+        "newest_us",
+        "late_runs",
+        "skipped",
+    ),
+)
 @dataclass(slots=True, eq=False)
 class Frame:
     """Windows of one shape from one layer on. `closed` is the last window known to be closed, None while W stands at the beginning.
@@ -128,6 +153,15 @@ class Frame:
 
     def __post_init__(self) -> None:
         self.period_us, self.offset_us = self.window.slide_us, self.window.offset_us
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Frame:
+        """Return the frame; its windows follow from the period in force."""
+        window = replace(fields["window"], slide_us=fields["period_us"], offset_us=fields["offset_us"])
+        made = cls(fields["window"], assigner_for(window), fields["from_seq"], fields["layer"])
+        for name, value in fields.items():
+            setattr(made, name, value)
+        return made
 
     def regrid(self) -> None:
         """Put the wanted period in force (K16): once the next window has closed, so that no two answers lie further apart than asked."""
@@ -267,6 +301,7 @@ def _key_of(frame: Frame) -> _Key:
     return frame.window, frame.from_seq, frame.only_whole, frame.newest_before_us if frame.only_whole else None, frame.empty is not None
 
 
+@state_record("frames", 1, ("all",))
 class Frames:
     """All frames of a synopsis, with their next ends and the times they keep panes from as columns."""
 
@@ -279,6 +314,14 @@ class Frames:
         self.step_us = 0  # greatest common step of all windows
         self.longest_us = 0
         self.panes_alone = 0  # panes that the most finely cut window would have by itself
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Frames:
+        """Return the frames; the columns are read from them."""
+        made = cls()
+        for frame in fields["all"]:
+            made.add(frame)
+        return made
 
     def find(
         self, window: WindowSpec, from_seq: int, newest_before_us: int | None = None, *, only_whole: bool = False, empty: bool = False

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MIN
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.assigners import Hopping
 from millstream.engine.windows.grids import PANES_MANY, PaneSlots, PaneTable
 
 LAYER_BITS = 70  # pane numbers fit below, with their sign
 
 
+@state_record(
+    "layered_pane_table", 1, ("slots", "slot_count", "capacity", "groups", "grids", "versions", "_free", "_newest", "layer", "opened")
+)
 class LayeredPaneTable(PaneTable):
     """Panes of several layers in one table: the pane numbers of `layer` are told from those of others."""
 
@@ -37,6 +42,7 @@ class LayeredPaneTable(PaneTable):
         return super().open(key)
 
 
+@state_record("layer", 1, ("number", "from_seq", "step_us", "newest_before_us"))
 @dataclass(slots=True)
 class Layer:
     """Panes of one step for rows from `from_seq` on; `newest_before_us` is the greatest event time before. `grid` numbers them."""
@@ -46,6 +52,11 @@ class Layer:
     step_us: int
     grid: Hopping
     newest_before_us: int | None = None
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Layer:
+        """Return the layer; its grid follows from its step."""
+        return new_layer(fields["number"], fields["from_seq"], fields["step_us"], fields["newest_before_us"])
 
 
 def new_layer(number: int, from_seq: int, step_us: int, newest_before_us: int | None = None) -> Layer:

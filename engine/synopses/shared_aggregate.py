@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
+from typing import Any
 
 import numpy as np
 from millstream.engine.data.column import Column
@@ -21,6 +22,7 @@ from millstream.engine.data.watermarks import WatermarkTrack, minimum_track
 from millstream.engine.language.recipes import AggregateCall, AggregateRecipe, EmitKind, WindowKind, WindowSpec
 from millstream.engine.operators.contract import Emitter
 from millstream.engine.operators.window_aggregate import WindowAggregate
+from millstream.engine.state.forms import state_record
 from millstream.engine.synopses.answers import (
     Answer,
     LateRule,
@@ -43,6 +45,7 @@ PANES_FEW = 64  # so many panes a window are always worth sharing
 PANES_FACTOR_MAX = 4  # beyond that, a common step may not multiply the panes of the longest window by more
 
 
+@state_record("kept_accumulator", 1)
 @dataclass(slots=True)
 class _Kept:
     """An accumulator and how many outputs read it."""
@@ -55,6 +58,7 @@ class SharedAggregate(WindowAggregate):
     """GROUP BY over windows made of panes, for all queries that group the same rows by the same keys; an output a query."""
 
     sparse = True
+    state_name = "shared_aggregate"
     state_fields = (
         "_keys",
         "_aggregates",
@@ -496,9 +500,9 @@ class SharedAggregate(WindowAggregate):
             self._wake_us = (min(ends, default=None),)
         return self._wake_us[0]
 
-    def restore(self, state: dict[str, object]) -> None:
+    def take_up(self, fields: dict[str, Any]) -> None:
         """Take up a snapshot."""
-        super().restore(state)
+        super().take_up(fields)
         table = self._aggregates.table
         assert isinstance(table, LayeredPaneTable)
         self._table = table

@@ -13,6 +13,7 @@ from millstream.engine.data.column import Column, null_column
 from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MAX, TIME_MIN, WatermarkTrack
 from millstream.engine.language.recipes import AggregateCall
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.assigners import Assigner
 
 EARLY_ANSWERS_MAX = 10_000  # in one go; a gap in time that would give more gives its last ones
@@ -59,6 +60,7 @@ def empty_answer(calls: Sequence[AggregateCall]) -> list[Column]:
     return [Column(c.type, zero) if aggregate_of(c.function).zero_if_empty else null_column(c.type, 1) for c in calls]
 
 
+@state_record("empty_windows", 1, ("next_window", "in_a_row", "notes"))
 class EmptyWindows:
     """Which windows without rows have been answered. `next_window` is the first that has not been looked at."""
 

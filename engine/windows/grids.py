@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.key_maps import array_bytes
+from millstream.engine.state.forms import state_record
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -39,6 +40,7 @@ class Block(NamedTuple):
     values: npt.NDArray[Any]
 
 
+@state_record("grid", 1, ("fill", "slots", "groups", "used", "array"))
 class Grid:
     """One value per pane slot and group. `flat` is the same memory in one dimension: cell = slot * capacity + group."""
 
@@ -50,14 +52,21 @@ class Grid:
         self.array = self._new(slots, capacity, dtype)
         self.flat = self.array.reshape(-1)
 
-    def __getstate__(self) -> tuple[Any, npt.NDArray[Any]]:
-        """A copy through pickle has one memory for both members, too."""
-        return self._fill, self.array
+    def to_state(self) -> tuple[Any, ...]:
+        """Return the fill, both sizes, which slots hold anything, and these, up to the last group that any of them has."""
+        held = self.array != np.array(self._fill, dtype=self.array.dtype)
+        used = np.flatnonzero(held.any(axis=1))
+        groups = np.flatnonzero(held.any(axis=0))
+        width = int(groups[-1]) + 1 if len(groups) else 0
+        return self._fill, len(held), held.shape[1], used, self.array[used, :width]
 
-    def __setstate__(self, state: tuple[Any, npt.NDArray[Any]]) -> None:
-        self._fill, self.array = state
-        self.blocks = {}
-        self.flat = self.array.reshape(-1)
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Grid:
+        """Return the grid, which has its fill where nothing is told."""
+        array = fields["array"]
+        made = cls(fields["slots"], fields["groups"], array.dtype, fields["fill"])
+        made.array[fields["used"], : array.shape[1]] = array
+        return made
 
     def _new(self, slots: int, capacity: int, dtype: Any) -> npt.NDArray[Any]:
         array = np.empty((slots, capacity), dtype=dtype)
@@ -76,6 +85,7 @@ class Grid:
         self.array[slot] = self._fill
 
 
+@state_record("pane_table", 1, ("slots", "slot_count", "capacity", "groups", "grids", "versions", "_free", "_newest"))
 class PaneTable:
     """Slots of the live panes. `slots` maps a pane's number to its row.
 
@@ -136,7 +146,7 @@ class PaneTable:
 
     def nbytes(self) -> int:
         """Return the bytes of all grids."""
-        return sum([array_bytes(g.array) for g in self.grids])
+        return sum([array_bytes(g.array) if g.array.dtype.hasobject else g.array.nbytes for g in self.grids])
 
 
 class WindowSlots(list[int]):

@@ -19,12 +19,11 @@ from millstream.engine.data.train import Train
 from millstream.engine.data.types import DataType
 from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.sketches.kinds import SKETCHED
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.pane_states import Batch, Int64Array, PaneStates, Request, RowCounts, UpperHalves, ValueCounts, pane_states
 from millstream.engine.windows.pane_values import Accumulator, Collected, PaneFrequencies, Sketched, ValueTallies, by_frequency
 from millstream.engine.windows.sliding_cells import StatePart, argument_type, counts_part, state_parts
-
-PREPARED = frozenset(("_folding", "_beside", "_ready"))
 
 Part = StatePart | tuple[str, int | None, int | None] | AggregateCall
 
@@ -40,6 +39,7 @@ def parts_of(call: AggregateCall, inputs: Schema) -> tuple[Part, ...]:
     return tuple(part for part in parts if part != StatePart(COUNTS, None, None))
 
 
+@state_record("folded", 1, ("type", "_call", "_argument", "_states", "_counts"))
 class Folded(Accumulator):
     """An aggregate that is read off states. These are folded elsewhere, as others may read them too."""
 
@@ -99,6 +99,7 @@ class FullPane:
         return True
 
 
+@state_record("aggregates", 1, ("table", "rows", "_inputs", "_states", "_tallies", "_accumulators"))
 class Aggregates:
     """The accumulators of one operator. `update` folds a batch into all of them, `combine` answers for one window."""
 
@@ -118,15 +119,16 @@ class Aggregates:
         own = [accumulator for accumulator in self._accumulators if accumulator.folds]
         self._beside: list[ValueTallies | Accumulator] = [*self._tallies.values(), *own]  # what holds more than grids
         self._folding: list[PaneStates | ValueTallies | Accumulator] = [*kept, *self._beside]
+        self._whole = self._whole_columns()
         self._ready: dict[int, FullPane] = {}  # by slot
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What was prepared is not state."""
-        return {name: value for name, value in vars(self).items() if name not in PREPARED}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._prepare()
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Aggregates:
+        """Return the accumulators; what was prepared is no state."""
+        made = cls.__new__(cls)
+        vars(made).update(fields)
+        made._prepare()
+        return made
 
     def update(self, batch: Batch) -> Int64Array:
         """Fold rows in; return the flat cells that had no row before."""
@@ -149,26 +151,29 @@ class Aggregates:
         memory = self.rows.counts.flat
         self._ready = {known: ready for known, ready in self._ready.items() if ready.memory is memory}
         lo, hi = slot * self.table.capacity, (slot + 1) * self.table.capacity
-        made = self._ready[slot] = FullPane(memory, lo, hi, self._columns(lo, hi))
+        columns = None
+        if self._whole is not None:
+            columns = [(at, counts, [one.folder(lo, hi) for one in states]) for at, counts, states in self._whole]
+        made = self._ready[slot] = FullPane(memory, lo, hi, columns)
         return made
 
-    def _columns(self, lo: int, hi: int) -> list[tuple[int, ValueCounts, Sequence[Fold]]] | None:
-        """Return what is folded into cells lo to hi by column; None where that is more than whole columns."""
-        asked: dict[int, ValueCounts] = {}
-        folds: dict[int, list[Fold]] = {}
+    def _whole_columns(self) -> list[tuple[int, ValueCounts, list[PaneStates]]] | None:
+        """Return by column whom to ask whether all of its rows count, and the states of its values; None where some want more."""
+        counts: dict[int, ValueCounts] = {}
+        states: dict[int, list[PaneStates]] = {}
         for one in self._folding:
-            if isinstance(one, ValueCounts):
-                if one.column is None or self._inputs.fields[one.column].type.is_arrow:
-                    return None
-                asked[one.column] = one
-                continue
-            found = one.folder(lo, hi) if isinstance(one, PaneStates) else None
-            if found is None:
+            if not isinstance(one, PaneStates):
                 return None
-            folds.setdefault(found[0], []).append(found[1])
-        if not folds.keys() <= asked.keys():
+            column = one.column
+            if column is None or self._inputs.fields[column].type.is_arrow:
+                return None
+            if isinstance(one, ValueCounts):
+                counts[column] = one
+            else:
+                states.setdefault(column, []).append(one)
+        if not states.keys() <= counts.keys():
             return None
-        return [(position, counts, folds.get(position, ())) for position, counts in asked.items()]
+        return [(position, one, states.get(position, [])) for position, one in counts.items()]
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> list[Column]:
         """Return a column per aggregate for groups `ids` over panes in order of time."""

@@ -17,6 +17,7 @@ from millstream.engine.aggregates.sums import COUNTS, HALF_BITS, UPPER_HALVES, W
 from millstream.engine.data.arrays import distinct
 from millstream.engine.data.column import Column, Mask, counted_rows
 from millstream.engine.data.train import Train
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import Grid, PaneTable, Passed, combined
 from millstream.engine.windows.sliding_cells import StatePart
 
@@ -117,6 +118,7 @@ class Batch:
         return [(slot, at, groups[at]) for slot, at in places]
 
 
+@state_record("row_counts", 1, ("counts", "first", "_table", "_filled"))
 class RowCounts:
     """Rows per pane and group, and the ordinal of the first: present in every table, as they say which groups a window has."""
 
@@ -209,6 +211,7 @@ def _by_first(first: Int64Array) -> Int64Array:
     return order if ids is None else ids[order]
 
 
+@state_record("pane_states", 1, ("_part", "_grid"))
 class PaneStates:
     """The states of one part over all panes."""
 
@@ -231,14 +234,18 @@ class PaneStates:
         part = self._part
         part.kind.fold(self._grid.flat[batch.lo : batch.hi], batch.rows_of(part.position, part.filter, takes_nulls=part.takes_nulls))
 
-    def folder(self, lo: int, hi: int) -> tuple[int, Fold] | None:
-        """Return a column and what folds its values into cells lo to hi, to which `update` comes down where no row is left out.
-
-        None where it never comes down to that. Good until the table grows.
-        """
+    @property
+    def column(self) -> int | None:
+        """The column of whose values alone `update` makes states where no row is left out; None where it never comes down to that."""
         part = self._part
-        fold = None if part.filter is not None or part.takes_nulls else part.kind.folder(self._grid.flat[lo:hi])
-        return None if fold is None or part.position is None else (part.position, fold)
+        is_plain = part.filter is None and not part.takes_nulls and part.kind.folder(self._grid.flat[:0]) is not None
+        return part.position if is_plain else None
+
+    def folder(self, lo: int, hi: int) -> Fold:
+        """Return what folds values of `column` into cells lo to hi. Good until the table grows."""
+        fold = self._part.kind.folder(self._grid.flat[lo:hi])
+        assert fold is not None
+        return fold
 
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Any:
         """Return the states of groups over panes in order of time."""
@@ -259,6 +266,7 @@ class PaneStates:
         return [passed.upto(count)[ids] for count, ids in requests]
 
 
+@state_record("value_counts", 1, ("_part", "_table", "_rows", "_grid"))
 class ValueCounts(PaneStates):
     """Rows that count for one (argument, FILTER): kept only once some row did not, until then the row counts serve."""
 
@@ -308,6 +316,7 @@ class ValueCounts(PaneStates):
             counts += np.bincount(cells, minlength=len(counts))
 
 
+@state_record("upper_halves", 1, ("_part", "_table", "_wrapped", "_halves", "_bound"))
 class UpperHalves(PaneStates):
     """Sums of the upper halves of integers, kept only once the whole sums beside them might leave int64."""
 
@@ -315,6 +324,15 @@ class UpperHalves(PaneStates):
         self._part, self._table, self._wrapped = part, table, wrapped
         self._halves: Grid | None = None
         self._bound = 0
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> UpperHalves:
+        """Return the sums, if there are any yet."""
+        made = cls(fields["_part"], fields["_table"], fields["_wrapped"])
+        made._bound = fields["_bound"]
+        if fields["_halves"] is not None:
+            made._halves = made._grid = fields["_halves"]
+        return made
 
     @property
     def grids(self) -> list[Grid]:
@@ -326,10 +344,14 @@ class UpperHalves(PaneStates):
         rows = batch.rows_of(self._part.position, self._part.filter)
         self._fold(batch.lo, batch.hi, rows.cells, rows.argument.values)
 
-    def folder(self, lo: int, hi: int) -> tuple[int, Fold] | None:
+    @property
+    def column(self) -> int | None:
         """As the base."""
-        assert self._part.position is not None
-        return None if self._part.filter is not None else (self._part.position, partial(self._fold, lo, hi))
+        return self._part.position if self._part.filter is None else None
+
+    def folder(self, lo: int, hi: int) -> Fold:
+        """As the base."""
+        return partial(self._fold, lo, hi)
 
     def _fold(self, lo: int, hi: int, cells: Int64Array, values: npt.NDArray[Any]) -> None:
         if self._halves is None:

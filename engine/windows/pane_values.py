@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from millstream.engine.data.types import DataType
 from millstream.engine.language.recipes import AggregateCall
 from millstream.engine.sketches.contract import Synopsis, SynopsisKind, Values
 from millstream.engine.sketches.kinds import SKETCHED, synopsis_kind
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.grids import PaneTable
 from millstream.engine.windows.pane_states import Batch, Request
 from millstream.engine.windows.ranges import Ranges, evaluate
@@ -74,6 +76,7 @@ def by_frequency(call: AggregateCall) -> bool:
     return call.distinct and aggregate.states is not None and not (aggregate.takes_nulls or aggregate.ignores_distinct)
 
 
+@state_record("pane_values", 1, ("tally", "waiting", "waiting_rows"))
 class PaneValues:
     """The values of one pane: a tally, and rows that wait to be counted."""
 
@@ -104,6 +107,7 @@ class PaneValues:
         return self.tally.nbytes() + 16 * self.waiting_rows
 
 
+@state_record("value_tallies", 1, ("_position", "_filter", "codes", "_table", "_panes"))
 class ValueTallies:
     """The values of one (argument, FILTER) over all panes, kept once for all aggregates that are read off them."""
 
@@ -113,6 +117,13 @@ class ValueTallies:
         self._table = table
         self._panes: dict[int, PaneValues] = {}
         self._passed: tuple[tuple[int, ...], dict[int, CodeCounts]] = (), {}  # what the last pass found, until rows come
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> ValueTallies:
+        """Return the tallies; no pass has been made."""
+        made = cls.__new__(cls)
+        vars(made).update(fields, _passed=((), {}))
+        return made
 
     def update(self, batch: Batch) -> None:
         """Keep the values that count."""
@@ -157,6 +168,7 @@ class ValueTallies:
         return self.codes.nbytes() + sum(pane.nbytes() for pane in self._panes.values())
 
 
+@state_record("pane_frequencies", 1, ("type", "_call", "_distinct", "_tallies"))
 class PaneFrequencies(Accumulator):
     """One such aggregate over all panes; the values are the tallies'."""
 
@@ -191,6 +203,7 @@ class PaneFrequencies(Accumulator):
         return aggregate.of_ranks(self._call, Ranked(column, None if self._distinct else counts, starts, stops))
 
 
+@state_record("kept_values", 1)
 @dataclass(slots=True)
 class Kept:
     """Values that came in one batch for one pane: group ids, event times, the values in order of arrival."""
@@ -200,6 +213,7 @@ class Kept:
     column: Column
 
 
+@state_record("collected", 1, ("type", "_call", "_position", "_filter", "_keep_nulls", "_nothing", "_table", "_values"))
 class Collected(Accumulator):
     """Any aggregate that `ranges.py` can evaluate, over all values. In a window values stand by event time, ties by arrival (K13)."""
 
@@ -244,6 +258,7 @@ class Collected(Accumulator):
         return sum(v.ids.nbytes + v.times.nbytes + v.column.nbytes() for values in self._values.values() for v in values)
 
 
+@state_record("sketched", 1, ("type", "_kind", "_position", "_filter", "_table", "_panes", "_waiting", "_waiting_rows"))
 class Sketched(Accumulator):
     """One APPROX_ aggregate over all panes. Rows wait until there are enough of them to be worth a sort by group."""
 

@@ -15,6 +15,7 @@ from millstream.engine.data.key_maps import array_bytes
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.language.recipes import AggregateCall
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.sliding_cells import CellStates
 
 Int64Array = npt.NDArray[np.int64]
@@ -22,6 +23,7 @@ Mask = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
 
+@state_record("timers", 1, ("_runs",))
 class Timers:
     """Ids that ask to be looked at once W has reached a time: each comes back once. Sorted runs, merged when they are of like size."""
 
@@ -77,6 +79,11 @@ class ClosedStates:
     seqs: Int64Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
+@state_record(
+    "session_states",
+    1,
+    ("cells", "_gap", "_is_open", "_timed", "_first_time", "_last_time", "_first", "_live", "_states", "_timers", "_count"),
+)
 class SessionStates:
     """The open session of each key, as states. Arrays are indexed by key id."""
 

@@ -32,6 +32,7 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import NULL, DataType
 from millstream.engine.language.recipes import AggregateCall
+from millstream.engine.state.forms import state_record
 from millstream.engine.windows.ranges import Ranges, aggregate_ranges, reduce_ranges
 from millstream.engine.windows.vectors import StoredColumns, Vectors
 
@@ -39,6 +40,7 @@ Int64Array = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
 
+@state_record("state_part", 1)
 @dataclass(frozen=True, slots=True)
 class StatePart:
     """What of its input an operator keeps a state of: the kind, the argument's column (None for COUNT(*)), the mask column of a FILTER."""
@@ -72,6 +74,7 @@ def counts_part(call: AggregateCall) -> StatePart | None:
     return StatePart(COUNTS, call.arguments[0] if call.arguments else None, call.filter)
 
 
+@state_record("cell_states", 1, ("parts", "_inputs", "_calls", "_places"))
 class CellStates:
     """What is kept of each cell: `parts` says of what, an array of states for each."""
 
@@ -189,6 +192,7 @@ class SlidingCells(ABC):
         return (low, beyond, full) if full.all() else (low[full], beyond[full], full)
 
 
+@state_record("folded_cells", 1, ("width", "vectors", "_states", "_open"))
 class FoldedCells(SlidingCells):
     """Cells of states that merge: a window is put together of the cells in it."""
 
@@ -198,6 +202,14 @@ class FoldedCells(SlidingCells):
         # Of each kind the cell's own state (later: to the block's end), and the one from the block's beginning on.
         super().__init__(width, [kind.dtype for kind in self._kinds for _ in range(2)])
         self._open: Int64Array = np.zeros(1, dtype=np.int64)  # cells at each vector's end whose block is not over
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> FoldedCells:
+        """Return the cells, with the kinds that their states name."""
+        made = cls.__new__(cls)
+        vars(made).update(fields)
+        made._kinds = [_FIRST, *(part.kind for part in made._states.parts)]
+        return made
 
     def add(self, rows: BufferedRows, groups: Int64Array, clocks: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Fold the rows of each group and clock, and each block from its beginning."""
@@ -296,6 +308,7 @@ class FoldedCells(SlidingCells):
         return empty
 
 
+@state_record("value_cells", 1, ("width", "vectors", "_calls", "_stored"))
 class ValueCells(SlidingCells):
     """Every row's values of the columns that the aggregates read: value and validity side by side, texts as Python's."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from millstream.engine.data.column import Column
 from millstream.engine.data.keys import bits_as_values, key_bits, key_encoder
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import DataType, Kind
+from millstream.engine.state.forms import state_record
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -29,6 +31,7 @@ def _none() -> Int64Array:
     return np.empty(0, dtype=np.int64)
 
 
+@state_record("code_counts", 1)
 @dataclass(frozen=True, slots=True)
 class CodeCounts:
     """Three arrays of one length: group, code of the value, count."""
@@ -108,6 +111,7 @@ class ValueCodes(ABC):
         return 0
 
 
+@state_record("fixed_codes", 1, ("_type",))
 class FixedCodes(ValueCodes):
     """Codes of fixed-width values."""
 
@@ -134,6 +138,7 @@ def _turned(bits: Int64Array) -> Int64Array:
     return turned
 
 
+@state_record("numbered_codes", 1, ("_type", "_encoder", "_known", "_worth"))
 class NumberedCodes(ValueCodes):
     """Numbers of values that are looked up in a table."""
 
@@ -144,6 +149,13 @@ class NumberedCodes(ValueCodes):
         self._worth = _NUMBERED_MIN
         self._order: Int64Array | None = None  # codes in the order of their values
         self._ranks: Int64Array = np.zeros(0, dtype=np.int64)
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> NumberedCodes:
+        """Return the codes; their order is found when it is asked for."""
+        made = cls(fields["_type"])
+        vars(made).update(fields)
+        return made
 
     def encode(self, column: Column) -> Int64Array:
         """Return the numbers, new ones for new values."""

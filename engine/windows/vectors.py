@@ -18,6 +18,7 @@ from millstream.engine.data.arrow import arrow_type, plain_values
 from millstream.engine.data.column import Column, numpy_dtype
 from millstream.engine.data.key_maps import array_bytes
 from millstream.engine.data.schema import Schema
+from millstream.engine.state.forms import state_record
 
 Int64Array = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
@@ -27,6 +28,7 @@ ROOM_MIN = 2
 SHRINK_BELOW = 16  # an arena this many times larger than what lives in it is rewritten
 
 
+@state_record("vectors", 1, ("columns", "start", "size", "room", "used", "live"))
 class Vectors:
     """Many growing vectors, one an id, in common arenas.
 
@@ -40,6 +42,19 @@ class Vectors:
         self._room: Int64Array = np.zeros(1, dtype=np.int64)
         self._used = 0
         self.live = 0  # elements in all vectors
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Return the arena as far as it is used, and where the vectors are in it."""
+        used = max(ARENA_MIN, self._used)
+        return [c[:used] for c in self.columns], self.start, self.size, self._room, self._used, self.live
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Vectors:
+        """Return the vectors; the next one that has no room finds the arena full."""
+        made = cls(())
+        made.columns, made.start, made.size = fields["columns"], fields["start"], fields["size"]
+        made._room, made._used, made.live = fields["room"], fields["used"], fields["live"]
+        return made
 
     def reserve_ids(self, count: int) -> None:
         """Make ids below `count` known."""
@@ -134,6 +149,7 @@ class Vectors:
         return sum(array_bytes(c) for c in self.columns)
 
 
+@state_record("stored_columns", 1, ("positions", "_types", "_first"))
 class StoredColumns:
     """How the columns at `positions` of a schema lie in an arena, from its column `first` on."""
 
@@ -141,7 +157,11 @@ class StoredColumns:
         self.positions = tuple(positions)
         self._types = [inputs.fields[p].type for p in positions]
         self._first = first
-        self.dtypes: list[Any] = [d for t in self._types for d in (np.object_ if t.is_arrow else numpy_dtype(t), np.bool_)]
+
+    @property
+    def dtypes(self) -> list[Any]:
+        """The types of the arena's columns, two for each of the schema's."""
+        return [d for t in self._types for d in (np.object_ if t.is_arrow else numpy_dtype(t), np.bool_)]
 
     def stored(self, columns: Sequence[Column], rows: int) -> list[Array]:
         """Return the arrays to append."""

@@ -22,7 +22,7 @@ _QUOTED = re.compile(rb'"((?:[^"]|"")*+)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CsvRecord:
     """One record found by `tokenize`: its bytes in [start, end), line end included, and its fields; or what is wrong with it.
 
     A field is bytes, or None when it is empty and unquoted (NULL).
@@ -85,7 +85,7 @@ def _quotes_are_regular(codes: Any, places: Any, delimiter: int) -> bool:
     return bool(fine.all())
 
 
-def tokenize(data: bytes, delimiter: int, final: bool) -> Iterator[Record]:
+def tokenize(data: bytes, delimiter: int, final: bool) -> Iterator[CsvRecord]:
     """Yield the complete records of any CSV text one by one, bad ones with their problem. Blank lines are passed over."""
     comma = bytes((delimiter,))
     plain = re.compile(rb"[^\n" + re.escape(comma) + rb"]*")
@@ -99,7 +99,7 @@ def tokenize(data: bytes, delimiter: int, final: bool) -> Iterator[Record]:
         position = record.end
 
 
-def _record_at(data: bytes, start: int, comma: bytes, plain: re.Pattern[bytes], final: bool) -> Record | None:
+def _record_at(data: bytes, start: int, comma: bytes, plain: re.Pattern[bytes], final: bool) -> CsvRecord | None:
     """Read the record that begins at `start`; None when it is not complete yet."""
     fields: list[bytes | None] = []
     position, problem = start, None
@@ -147,19 +147,19 @@ def _unquoted(data: bytes, start: int, stop: int) -> bytes | None:
     return data[start:stop] or None
 
 
-def _made(start: int, end: int, fields: list[bytes | None], problem: str | None) -> Record:
+def _made(start: int, end: int, fields: list[bytes | None], problem: str | None) -> CsvRecord:
     blank = len(fields) == 1 and fields[0] is None
-    return Record(start, end, () if blank else tuple(fields), problem)
+    return CsvRecord(start, end, () if blank else tuple(fields), problem)
 
 
-def _unclosed(data: bytes, start: int, final: bool) -> Record | None:
+def _unclosed(data: bytes, start: int, final: bool) -> CsvRecord | None:
     """A quote without end: wait for more text, or give up the line and go on at the next one."""
     if not final and len(data) - start < RECORD_BYTES_MAX:
         return None
     return _first_line(data, start)
 
 
-def _first_line(data: bytes, start: int) -> Record:
+def _first_line(data: bytes, start: int) -> CsvRecord:
     """Give up only the line on which the quote opened, as what follows is most likely sound."""
     stop = data.find(b"\n", start)
-    return Record(start, len(data) if stop < 0 else stop + 1, (), "a quote is never closed")
+    return CsvRecord(start, len(data) if stop < 0 else stop + 1, (), "a quote is never closed")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from millstream.scheduler.selectors.rank_order import oldest_of_best
 from millstream.scheduler.simulation.express import ExpressLane
 from millstream.scheduler.view import View
 
@@ -55,5 +56,5 @@ class OracleSelector:
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the unit of the greatest rate."""
-        unit = int(self._ranks.argmax())
+        unit = oldest_of_best(self._ranks, view.units.head_ns)
         return [unit] if self._ranks[unit] > -np.inf else []

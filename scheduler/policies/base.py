@@ -6,8 +6,7 @@ from typing import ClassVar
 
 
 class RankingBase:
-    """Rank that changes only with estimates, ties by unit. A policy overrides what differs."""
+    """Rank that changes only with estimates. A policy overrides what differs."""
 
     moves_with_time: ClassVar[bool] = False
     moves_with_queue: ClassVar[bool] = False
-    oldest_first: ClassVar[bool] = False

@@ -15,7 +15,6 @@ points of the envelope form a segment and have its slope.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn
@@ -28,8 +27,6 @@ from millstream.scheduler.view import View
 
 class Chain(RankingBase):
     """Bytes per ns along the envelope."""
-
-    oldest_first: ClassVar[bool] = True
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:
         """Return the slope of each entry's segment."""

@@ -38,11 +38,11 @@ class RateDeadlineHybrid(RankingBase):
         rate = view.output_per_tuple / view.cost_to_end_ns
         timely = (now_ns + cost <= deadline) & view.available
         late = view.available & ~timely
-        order = np.lexsort((np.where(timely, deadline, -rate), ~timely))
+        order = np.lexsort((view.head_ns, np.where(timely, deadline, -rate), ~timely))
         ranks = np.empty(len(order))
         ranks[order] = -1.0 - np.arange(len(order))
         if late.any():
-            head = int(np.where(late, rate, -np.inf).argmax())
+            head = int(order[late[order].argmax()])
             if not timely.any() or now_ns + cost[head] < deadline[timely].min():
                 ranks[head] = 0.0
         return ranks

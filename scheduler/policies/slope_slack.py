@@ -7,7 +7,8 @@
     utility(b)  gradient of the query's QoS graph at eol: utility lost per second that b is not run
     slack(b)    from eol to the next critical point of the graph, infinite when there is none
 
-The greatest utility first, equal ones by the least slack; what is at or past its last useful point has no utility and goes last.
+The greatest utility first, equal ones by the least slack, then by the oldest head; what is at or past its last useful point has no
+utility and goes last.
 The mean age is taken from the oldest and the newest tuple. Moves with time: yes.
 """
 
@@ -36,9 +37,9 @@ class SlopeSlack(RankingBase):
     moves_with_queue: ClassVar[bool] = True
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:
-        """Return numbers that order as (utility descending, slack ascending, unit)."""
+        """Return numbers that order as (utility descending, slack ascending, head, unit)."""
         utility, slack = self.urgency(view, now_ns)
-        order = np.lexsort((slack, -utility))
+        order = np.lexsort((view.head_ns, slack, -utility))
         ranks = np.empty(len(order))
         ranks[order] = -np.arange(len(order), dtype=np.float64)
         return ranks

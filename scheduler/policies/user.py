@@ -21,7 +21,6 @@ from millstream.scheduler.view import View
 class UserRanking:
     """Asks the user's `rank` for one unit after the other. Slow beside the built-in ones, which rank all units at once."""
 
-    oldest_first = False
     moves_with_queue = True
 
     def __init__(self, ranking: UnitRanking, name: str) -> None:

@@ -1,7 +1,7 @@
 """Calendar queue: for ranks that depend on how many tuples wait, and on nothing else that moves (Sharaf 2007, 4.4.1).
 
 Buckets stand for classes of priorities and are looked at from the greatest on: sixteen to a doubling of the rank, 64 doublings; what is
-smaller still shares the last. Inside a bucket a heap of (−rank, unit) keeps the order, so that it picks what a heap or a scan picks.
+smaller still shares the last. Inside a bucket a heap of (−rank, head, unit) keeps the order, so that it picks what a heap or a scan picks.
 
 What a decision costs follows the units whose queues moved. Their ranks are computed together, each at the number of tuples that waits
 now. Where a queue moves by a tuple at a time that would be one call for each, so the ranks of a unit at 1, 2, 3 … tuples are computed
@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from millstream.scheduler.contracts import QueueRanking
 from millstream.scheduler.view import View
+
+_Entry = tuple[float, int, int]
 
 _PER_DOUBLING = 16
 _DOUBLINGS = 64
@@ -36,9 +38,9 @@ class CalendarSelector:
         self.moves = 0
         self._ranks: list[list[float]] = []
         self._alone: list[dict[int, float]] = []
-        self._listed: list[float] = []
+        self._listed: list[_Entry | None] = []
         self._place: list[int] = []
-        self._buckets: list[list[tuple[float, int]]] = []
+        self._buckets: list[list[_Entry]] = []
         self._live: list[int] = []
         self._filled = 0
         self._top = 0
@@ -51,7 +53,7 @@ class CalendarSelector:
         self._top = math.frexp(float(ones.max(initial=0.0)))[1]
         self._ranks = [[] for _ in range(count)]
         self._alone = [{} for _ in range(count)]
-        self._listed = [-1.0] * count
+        self._listed = [None] * count
         self._place = [-1] * count
         self._buckets = [[] for _ in range(_LAST + 1)]
         self._live = [0] * (_LAST + 1)
@@ -68,15 +70,16 @@ class CalendarSelector:
 
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
         """Move these units to the bucket of their present rank."""
-        available, rows_at, ranks, alone, places = view.units.available_at, view.units.rows_at, self._ranks, self._alone, self._place
+        available, rows_at, heads = view.units.available_at, view.units.rows_at, view.units.head_at
+        ranks, alone, places = self._ranks, self._alone, self._place
         unknown: list[int] = []
         for unit in units:
             if available[unit]:
                 rows, known = rows_at[unit] or 1, ranks[unit]
                 if rows <= len(known):
-                    self._enter(unit, known[rows - 1])
+                    self._enter((-known[rows - 1], heads[unit], unit))
                 elif (rank := alone[unit].get(rows)) is not None:
-                    self._enter(unit, rank)
+                    self._enter((-rank, heads[unit], unit))
                 else:
                     unknown.append(unit)
             elif places[unit] >= 0:
@@ -86,7 +89,7 @@ class CalendarSelector:
 
     def _rank_unknown(self, view: View, units: list[int]) -> None:
         """Enter units at lengths of their queues of which no rank is known, and learn what will be asked for next."""
-        rows_at, ranks, alone = view.units.rows_at, self._ranks, self._alone
+        rows_at, heads, ranks, alone = view.units.rows_at, view.units.head_at, self._ranks, self._alone
         to_learn: dict[int, int] = {}  # and up to how many tuples
         once: list[int] = []
         for unit in units:
@@ -101,13 +104,13 @@ class CalendarSelector:
         if to_learn:
             self._learn(view, to_learn)
             for unit in to_learn:
-                self._enter(unit, ranks[unit][(rows_at[unit] or 1) - 1])
+                self._enter((-ranks[unit][(rows_at[unit] or 1) - 1], heads[unit], unit))
         if once:
             self.evaluations += len(once)
             index = np.array(once, dtype=np.int64)
             for unit, rank in zip(once, self.ranking.rank_at(view.only(index), view.units.rows[index]).tolist(), strict=True):
                 alone[unit][rows_at[unit]] = rank
-                self._enter(unit, rank)
+                self._enter((-rank, heads[unit], unit))
 
     def _learn(self, view: View, last_of: dict[int, int]) -> None:
         """Compute the ranks of units up to so many tuples, all together."""
@@ -121,29 +124,30 @@ class CalendarSelector:
             self._ranks[unit] += ranks[start : start + len(one)]
             start += len(one)
 
-    def _enter(self, unit: int, rank: float) -> None:
-        if self._listed[unit] == rank:
+    def _enter(self, entry: _Entry) -> None:
+        unit = entry[2]
+        if self._listed[unit] == entry:
             return
         if self._place[unit] >= 0:
             self._leave(unit)
-        place = self._bucket(rank)
-        heapq.heappush(self._buckets[place], (-rank, unit))
+        place = self._bucket(-entry[0])
+        heapq.heappush(self._buckets[place], entry)
         self._live[place] += 1
         if self._live[place] == 1:
             self._filled |= 1 << place
-        self._listed[unit], self._place[unit] = rank, place
+        self._listed[unit], self._place[unit] = entry, place
         self.moves += 1
 
     def _leave(self, unit: int) -> None:
         place = self._place[unit]
-        self._listed[unit], self._place[unit] = -1.0, -1
+        self._listed[unit], self._place[unit] = None, -1
         left = self._live[place] = self._live[place] - 1
         bucket = self._buckets[place]
         if not left:
             bucket.clear()
             self._filled &= ~(1 << place)
         elif len(bucket) > 2 * left + _FIRST_ROWS:
-            bucket[:] = {entry for entry in bucket if self._listed[entry[1]] == -entry[0]}
+            bucket[:] = {entry for entry in bucket if self._listed[entry[2]] == entry}
             heapq.heapify(bucket)
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
@@ -152,8 +156,9 @@ class CalendarSelector:
         picked: list[int] = []
         while self._filled and len(picked) < count:
             bucket = self._buckets[self._filled.bit_length() - 1]
-            rank, unit = bucket[0]
-            if listed[unit] != -rank:
+            entry = bucket[0]
+            unit = entry[2]
+            if listed[unit] != entry:
                 heapq.heappop(bucket)
             elif not available[unit]:
                 # Locked since it was entered; it is heard of again when it is let go.

@@ -1,7 +1,7 @@
 """Turns of classes by quota (Pham 2013, III-A), inside the class the unit of the greatest rank, leaves only when nothing waits further in.
 
 The operators that read a stream are the paper's source operators. What an order cost is told to `charge` when it comes back. A rank that
-only estimates change is computed when they do, and the units' places in its order are looked up after that.
+only estimates change is computed when they do, and looked up after that.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from millstream.engine.data.graph import ClassId
 from millstream.engine.data.work import WorkOrder, WorkReceipt
-from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.contracts import FloatColumn, Ranking
 from millstream.scheduler.network import NetworkModel, shares_in_use
 from millstream.scheduler.policies.class_quota import ClassQuotas
+from millstream.scheduler.selectors.rank_order import oldest_of_best
 from millstream.scheduler.selectors.scan import best_of
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
@@ -27,11 +28,11 @@ class ClassTurnsSelector:
         self.quotas = quotas
         self.evaluations = 0
         self.moves = 0
-        self._still = not (ranking.moves_with_time or ranking.moves_with_queue or ranking.oldest_first)
+        self._still = not (ranking.moves_with_time or ranking.moves_with_queue)
         self._classes: list[ClassId] = []
         self._number: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # of each unit's class in that list
         self._is_inner: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self._place: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._ranks: FloatColumn = np.zeros(0)
         self._cost_ns: list[float] = []
         self._version = -1
         self._original: dict[ClassId, float] = {}
@@ -46,9 +47,7 @@ class ClassTurnsSelector:
         self._is_inner = leaf == 0.0
         self._cost_ns = view.cost_to_end_ns.tolist()
         if self._still:
-            count = view.units.count
-            self._place = np.empty(count, dtype=np.int64)
-            self._place[np.lexsort((np.arange(count), -self.ranking.rank(view, now_ns)))] = np.arange(count)
+            self._ranks = self.ranking.rank(view, now_ns)
         if self._version != network.version:
             self._version = network.version
             shares = shares_in_use(network)
@@ -85,17 +84,17 @@ class ClassTurnsSelector:
         own = candidates if len(waiting) == 1 else candidates[numbers == waiting[turn]]
         inner = own[self._is_inner[own]]
         own = inner if len(inner) else own
-        picked = self._best(own, count) if self._still else best_of(self.ranking, view, own, now_ns, count)
+        picked = self._best(own, view, count) if self._still else best_of(self.ranking, view, own, now_ns, count)
         self.evaluations += len(own)
         self.moves += 1
         return picked if len(picked) == 1 else self._affordable(view, picked, self.quotas.credit_ns[turn])
 
-    def _best(self, units: NDArray[np.int64], count: int) -> list[int]:
+    def _best(self, units: NDArray[np.int64], view: View, count: int) -> list[int]:
         """Return up to `count` of these units, the best first."""
-        places = self._place[units]
+        ranks, heads = self._ranks[units], view.units.head_ns[units]
         if count == 1:
-            return [int(units[places.argmin()])]
-        best: list[int] = units[places.argsort()[:count]].tolist()
+            return [int(units[oldest_of_best(ranks, heads)])]
+        best: list[int] = units[np.lexsort((units, heads, -ranks))[:count]].tolist()
         return best
 
     def _affordable(self, view: View, picked: list[int], credit_ns: float) -> list[int]:

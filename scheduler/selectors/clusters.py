@@ -5,9 +5,10 @@ The fixed parts Φ range from Φ_min to Φ_max, Δ = Φ_max / Φ_min. With m clu
     logarithmic   cluster i covers [Φ_min ε^i, Φ_min ε^(i+1)),  ε = Δ^(1/m), pseudo-priority Φ_min ε^i
     uniform       cluster i covers the i-th of m equal parts of [Φ_min, Φ_max], pseudo-priority its lower end
 
-The rank of a cluster is its pseudo-priority times the wait of its oldest tuple. The best is found by Fagin's algorithm over two
-sorted lists of clusters, by pseudo-priority and by oldest head. All units of the cluster that hold that tuple run together
-(clustered processing): one decision serves them all.
+The rank of a cluster is its pseudo-priority times the wait of its oldest tuple. A tuple at the head of several clusters stands for the
+one of the greatest pseudo-priority alone (3.3.2.3, example 2); the others are passed over until it has been served there. The best is
+found by Fagin's algorithm over two sorted lists of what is left, by pseudo-priority and by oldest head, read in turn one entry at a
+time. All units of the cluster that hold that tuple run together (clustered processing): one decision serves them all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from millstream.scheduler.contracts import FactoredRanking, FloatColumn
@@ -89,10 +91,14 @@ class ClustersSelector:
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the units of the best cluster that hold its oldest tuple: all of them, whatever `count` says."""
-        heads = [(head_ns, cluster) for cluster in range(len(self._queues)) if (head_ns := self._clean(view, cluster)) is not None]
-        if not heads:
+        best_of: dict[int, int] = {}  # by head, clusters from the greatest pseudo-priority on
+        for cluster in range(len(self._queues) - 1, -1, -1):
+            head_ns = self._clean(view, cluster)
+            if head_ns is not None:
+                best_of.setdefault(head_ns, cluster)
+        if not best_of:
             return []
-        oldest, cluster = self._best(heads, now_ns)
+        oldest, cluster = self._best(list(best_of.items()), now_ns)
         queue = self._queues[cluster]
         picked: list[int] = []
         while queue and queue[0][0] == oldest:
@@ -104,20 +110,23 @@ class ClustersSelector:
             self.moves += 1
         return picked
 
-    def _best(self, heads: list[tuple[int, int]], now_ns: int) -> tuple[int, int]:
-        """Read the two lists in step until nothing unread can be better. Returns head and cluster."""
-        by_priority = heads[::-1]  # clusters are numbered by rising pseudo-priority
-        by_head = sorted(heads)
+    def _best(self, by_priority: list[tuple[int, int]], now_ns: int) -> tuple[int, int]:
+        """Read the two lists in turn until nothing unread can be better. Returns head and cluster; of equal ranks the oldest head."""
         best, best_rank = by_priority[0], -1.0
         seen: set[int] = set()
-        for (first_head, first), (second_head, second) in zip(by_priority, by_head, strict=True):
-            for head_ns, cluster in ((first_head, first), (second_head, second)):
-                if cluster not in seen:
-                    seen.add(cluster)
-                    self.evaluations += 1
-                    rank = self.pseudo[cluster] * max(0, now_ns - head_ns)
-                    if rank > best_rank:
-                        best, best_rank = (head_ns, cluster), rank
-            if best_rank >= self.pseudo[first] * max(0, now_ns - second_head):
+        bound, wait = math.inf, math.inf
+        lists = zip(by_priority, sorted(by_priority), strict=True)
+        for place, (head_ns, cluster) in enumerate(chain.from_iterable(lists)):
+            if cluster not in seen:
+                seen.add(cluster)
+                self.evaluations += 1
+                rank = self.pseudo[cluster] * max(0, now_ns - head_ns)
+                if (rank, -head_ns) > (best_rank, -best[0]):
+                    best, best_rank = (head_ns, cluster), rank
+            if place % 2:
+                wait = max(0, now_ns - head_ns)
+            else:
+                bound = self.pseudo[cluster]
+            if best_rank >= bound * wait:
                 break
         return best

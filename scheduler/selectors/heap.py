@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -28,7 +29,7 @@ class SingleRanking(Protocol):
 class HeapSelector:
     """A heap of (−rank, head, unit) whose outdated entries are dropped when they come up.
 
-    `head` is 0 unless the ranking decides ties by the oldest tuple.
+    Where nothing but an estimate changes a rank, `head` is 0 for a unit whose rank no other has: its entry is made once.
     """
 
     def __init__(self, ranking: Ranking) -> None:
@@ -40,8 +41,7 @@ class HeapSelector:
         self._present: list[_Entry | None] = []
         self._ranks: FloatColumn = np.zeros(0)
         self._rank_at: memoryview[float] = memoryview(self._ranks)  # type: ignore[arg-type]
-        self._keyed = ranking.moves_with_queue or ranking.oldest_first
-        self._entries: list[_Entry] = []
+        self._entries: list[_Entry | None] = []
 
     def reset(self, view: View, now_ns: int) -> None:
         """Rank everything anew and heap what is available."""
@@ -50,41 +50,35 @@ class HeapSelector:
         self.evaluations += view.units.count
         self._present = [None] * view.units.count
         self._heap = []
-        # Where nothing but an estimate changes a key, the entries are made once.
-        self._entries = [] if self._keyed else [(-rank, 0, unit) for unit, rank in enumerate(self._ranks.tolist())]
+        self._entries = self._lasting_entries()
         for unit in np.flatnonzero(view.units.available).tolist():
             entry = self._present[unit] = self._entry(view, unit)
             self._heap.append(entry)
         heapq.heapify(self._heap)
 
+    def _lasting_entries(self) -> list[_Entry | None]:
+        """Return the entries of units whose rank stays and is theirs alone."""
+        if self.ranking.moves_with_queue:
+            return [None] * len(self._ranks)
+        ranks: list[float] = self._ranks.tolist()
+        times = Counter(ranks)
+        return [(-rank, 0, unit) if times[rank] == 1 else None for unit, rank in enumerate(ranks)]
+
     def _entry(self, view: View, unit: int) -> _Entry:
-        if not self._keyed:
-            return self._entries[unit]
-        return (-self._rank_at[unit], view.units.head_at[unit] if self.ranking.oldest_first else 0, unit)
+        return self._entries[unit] or (-self._rank_at[unit], view.units.head_at[unit], unit)
 
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
         """Put in what became available, again where its key moved."""
-        if not self._keyed:
-            self._enter(view, units)
-            return
         if self.ranking.moves_with_queue and units:
             self._rank_again(view, units, now_ns)
-        available, present, heap = view.units.available_at, self._present, self._heap
-        ranks, heads, oldest_first = self._rank_at, view.units.head_at, self.ranking.oldest_first
+        available, present, heap, entries = view.units.available_at, self._present, self._heap, self._entries
+        ranks, heads = self._rank_at, view.units.head_at
         for unit in units:
             if not available[unit]:
                 continue
-            entry = (-ranks[unit], heads[unit] if oldest_first else 0, unit)
+            entry = entries[unit] or (-ranks[unit], heads[unit], unit)
             if present[unit] != entry:
                 present[unit] = entry
-                heapq.heappush(heap, entry)
-                self.moves += 1
-
-    def _enter(self, view: View, units: Sequence[int]) -> None:
-        available, present, entries, heap = view.units.available_at, self._present, self._entries, self._heap
-        for unit in units:
-            if available[unit] and present[unit] is None:
-                entry = present[unit] = entries[unit]
                 heapq.heappush(heap, entry)
                 self.moves += 1
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.selectors.rank_order import oldest_of_best
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
 
 class ScanSelector:
-    """Ranks the available units and takes the greatest; equal ranks by oldest head where the ranking says so, then by unit."""
+    """Ranks the available units and takes the greatest; equal ranks by the oldest head, then by unit."""
 
     def __init__(self, ranking: Ranking) -> None:
         self.ranking = ranking
@@ -37,9 +38,8 @@ def best_of(ranking: Ranking, view: View, candidates: NDArray[np.int64], now_ns:
     """Rank these units and return up to `count`, the best first."""
     part = view if len(candidates) == view.units.count else view.only(candidates)
     ranks = ranking.rank(part, now_ns)
-    if count == 1 and not ranking.oldest_first:
-        return [int(candidates[ranks.argmax()])]
-    keys = (candidates, part.head_ns, -ranks) if ranking.oldest_first else (candidates, -ranks)
-    best = np.lexsort(keys)[:count]
+    if count == 1:
+        return [int(candidates[oldest_of_best(ranks, part.head_ns)])]
+    best = np.lexsort((candidates, part.head_ns, -ranks))[:count]
     picked: list[int] = candidates[best].tolist()
     return picked

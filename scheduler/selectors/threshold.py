@@ -15,7 +15,7 @@ from millstream.scheduler.view import View
 
 
 class ThresholdSelector:
-    """Picks what a scan picks, with fewer ranks computed. Equal ranks go to the lower unit."""
+    """Picks what a scan picks, with fewer ranks computed. Equal ranks go by the oldest head, then by unit."""
 
     def __init__(self, ranking: FactoredRanking) -> None:
         self.ranking = ranking
@@ -61,23 +61,23 @@ class ThresholdSelector:
             self._drop(unit)
         return picked
 
-    def _rank(self, unit: int, now_ns: int) -> float:
+    def _rank(self, unit: int, now_ns: int) -> tuple[float, int]:
         listed = self._listed[unit]
         assert listed is not None
         self.evaluations += 1
-        return listed[0] * max(0, now_ns - listed[1])
+        return listed[0] * max(0, now_ns - listed[1]), listed[1]
 
     def _best(self, now_ns: int) -> int:
-        best, best_rank = -1, -1.0
+        best, best_rank, best_head = -1, -1.0, 0
         seen: set[int] = set()
         for (negative, by_fixed), (head_ns, by_head) in zip(self._by_fixed, self._by_head, strict=True):
             for unit in (by_fixed, by_head):
                 if unit not in seen:
                     seen.add(unit)
-                    rank = self._rank(unit, now_ns)
-                    if rank > best_rank or (rank == best_rank and unit < best):
-                        best, best_rank = unit, rank
-            # Strictly above, so that a lower unit of the same rank further down is not missed.
+                    rank, head = self._rank(unit, now_ns)
+                    if rank > best_rank or (rank == best_rank and (head, unit) < (best_head, best)):
+                        best, best_rank, best_head = unit, rank, head
+            # Strictly above, so that an older head of the same rank further down is not missed.
             if best_rank > -negative * max(0, now_ns - head_ns):
                 break
         return best

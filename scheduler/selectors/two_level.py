@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.selectors.rank_order import oldest_of_best
 from millstream.scheduler.view import View
 
 
@@ -46,8 +47,9 @@ class TwoLevelSelector:
         picked: list[int] = []
         for first, last in pairwise(starts[: count + 1]):
             self.evaluations += last - first
-            best = first if last - first == 1 else first + int(self.ranking.rank(view.only(candidates[first:last]), now_ns).argmax())
-            picked.append(int(candidates[best]))
+            own = candidates[first:last]
+            best = 0 if last - first == 1 else oldest_of_best(self.ranking.rank(view.only(own), now_ns), view.units.head_ns[own])
+            picked.append(int(own[best]))
         self._cursor = int(self._query_of[picked[-1]]) + 1
         self.moves += len(picked)
         return picked

@@ -124,9 +124,11 @@ def quick_selector(selector: Selector, ranking: Ranking | None, *, single: bool)
 
     `single` says that tuples come to one unit a query only, so that turns of queries are turns of these units.
     """
-    if type(selector) is TurnsSelector or (type(selector) is TwoLevelSelector and single):
+    if type(selector) is TurnsSelector:
+        return MarkedTurnsSelector(selector.arrangement)
+    if type(selector) is TwoLevelSelector and single:
         return MarkedTurnsSelector()
-    if ranking is None or ranking.oldest_first:
+    if ranking is None:
         return selector
     if type(selector) in (HeapSelector, ScanSelector):
         if isinstance(ranking, FixedPart):

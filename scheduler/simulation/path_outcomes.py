@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 from millstream.engine.data.graph import LogId, OperatorId, OperatorNode
-from millstream.scheduler.simulation.hashing import MASK, mix_many, salt
+from millstream.scheduler.hashing import MASK, mix_many, salt
 from numpy.typing import NDArray
 
 BoolMatrix = NDArray[np.bool_]

@@ -11,6 +11,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from millstream.scheduler.contracts import FloatColumn, Ranking
+from millstream.scheduler.selectors.rank_order import RankOrder
+from millstream.scheduler.selectors.turns import Arrangement
 from millstream.scheduler.view import View
 
 _NEVER = np.inf
@@ -67,7 +69,7 @@ class FactoredSelector:
         self._lay_out(view, sorted(known))
 
     def _lay_out(self, view: View, units: list[int]) -> None:
-        """Keep columns for these units, in unit order, so that the first of equal ranks is the least unit."""
+        """Keep columns for these units, in unit order, so that the first of equal heads is the least unit."""
         self._units = units
         self._count = len(units)
         for place, unit in enumerate(units):
@@ -113,7 +115,9 @@ class FactoredSelector:
                 self._now[()] = now_ns
                 _subtract(self._now, self._heads, ranks)
                 _multiply(ranks, self._fixed, ranks)
-                unit = self._units[ranks.argmax()]
+                best = int(ranks.argmax())
+                tied = (ranks == ranks[best]).nonzero()[0]
+                unit = self._units[best if len(tied) < 2 else tied[self._heads[tied].argmin()]]
             # Locked since it was heard of: then all that is known is looked at again.
             return [unit] if self._available_at[unit] else self._pick_again(view, now_ns, 1)
         return self._pick_again(view, now_ns, count)
@@ -123,113 +127,93 @@ class FactoredSelector:
         if not self._available:
             return []
         ranks = (now_ns - self._heads) * self._fixed
-        best = np.argsort(-ranks, kind="stable")[: min(count, self._available)]
+        best = np.lexsort((self._heads, -ranks))[: min(count, self._available)]
         return [self._units[place] for place in best.tolist()]
 
 
 class MarkedTurnsSelector:
     """What turns pick, from a row of bytes instead of a search of the units' columns.
 
-    Keeps a cursor, and a byte a unit: 1 where the unit was available when it was last heard of.
+    Keeps a cursor, and a byte a unit in the order of the turns: 1 where the unit was available when it was last heard of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arrangement: Arrangement | None = None) -> None:
+        self.arrangement = arrangement
         self.cursor = 0
         self.evaluations = 0
         self.moves = 0
         self._marks = bytearray()
+        self._units: Sequence[int] = []
+        self._place: Sequence[int] = []
         self._available_at: memoryview[int] = memoryview(b"")
 
     def reset(self, view: View, now_ns: int) -> None:
         """Take the marks anew; keep the cursor where it still points at a unit."""
-        self.cursor = self.cursor % view.units.count if view.units.count else 0
-        self._marks = bytearray(view.units.available.tobytes())
+        count = view.units.count
+        self.cursor = self.cursor % count if count else 0
+        order = np.arange(count) if self.arrangement is None else self.arrangement(view)
+        self._units, self._place = order.tolist(), order.argsort().tolist()
+        self._marks = bytearray(view.units.available[order].tobytes())
         self._available_at = memoryview(view.units.available)  # type: ignore[arg-type]
 
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
         """Mark what became available, unmark what no longer is."""
-        marks, available = self._marks, self._available_at
+        marks, place, available = self._marks, self._place, self._available_at
         for unit in units:
-            marks[unit] = available[unit]
+            marks[place[unit]] = available[unit]
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the next available units in turn."""
-        marks, available = self._marks, self._available_at
+        marks, units, available = self._marks, self._units, self._available_at
         picked: list[int] = []
-        cursor = self.cursor
-        for first, last in ((cursor, len(marks)), (0, cursor)):
-            unit = first - 1
+        cursor = last = self.cursor
+        for start, end in ((cursor, len(marks)), (0, cursor)):
+            place = start - 1
             while len(picked) < count:
-                unit = marks.find(1, unit + 1, last)
-                if unit < 0:
+                place = marks.find(1, place + 1, end)
+                if place < 0:
                     break
-                if available[unit]:
-                    picked.append(unit)
+                if available[units[place]]:
+                    picked.append(units[place])
+                    last = place
                 else:
                     # Locked since it was marked; it is heard of again when it is let go.
-                    marks[unit] = 0
+                    marks[place] = 0
         if picked:
             self.moves += len(picked)
-            self.cursor = (picked[-1] + 1) % len(marks)
+            self.cursor = (last + 1) % len(marks)
         return picked
 
 
 class OrderSelector:
-    """For ranks that only estimates change: all units are sorted once, and a pick looks for the first mark of an available unit.
+    """For ranks that only estimates change: all units are sorted once, and a pick looks for the first available one (`rank_order.py`).
 
-    Picks the units that a heap picks (greatest rank first, equal ranks by unit) and costs a search of a row of bytes instead of a push and
-    a pop. Sorting anew costs more than a heap's reset only where estimates change at almost every decision. Keeps a byte a unit, in the
-    order of the ranks: 1 where the unit was available when it was last heard of.
+    Picks the units that a heap picks and costs a search of a row of bytes instead of a push and a pop. Sorting anew costs more than a
+    heap's reset only where estimates change at almost every decision.
     """
 
     def __init__(self, ranking: Ranking) -> None:
         self.ranking = ranking
         self.evaluations = 0
         self.moves = 0
-        self._units: list[int] = []
-        self._place: list[int] = []
-        self._marks = bytearray()
-        self._available_at: memoryview[int] = memoryview(b"")
+        self._order = RankOrder(np.zeros(0))
 
     def reset(self, view: View, now_ns: int) -> None:
         """Rank everything anew and sort."""
-        count = view.units.count
-        ranks = self.ranking.rank(view, now_ns)
-        self.evaluations += count
-        order = np.lexsort((np.arange(count), -ranks))
-        place = np.empty(count, dtype=np.int64)
-        place[order] = np.arange(count)
-        self._units, self._place = order.tolist(), place.tolist()
-        self._available_at = memoryview(view.units.available)  # type: ignore[arg-type]
-        self._marks = bytearray(view.units.available[order].tobytes())
+        self._order = RankOrder(self.ranking.rank(view, now_ns))
+        self.evaluations += view.units.count
+        self._order.follow(view, range(view.units.count))
 
     def changed(self, view: View, units: Sequence[int], now_ns: int) -> None:
-        """Mark what became available, unmark what no longer is."""
-        available, place, marks = self._available_at, self._place, self._marks
-        for unit in units:
-            marks[place[unit]] = available[unit]
+        """List what is available, and by its head."""
+        self._order.follow(view, units)
         self.moves += len(units)
 
     def pick(self, view: View, now_ns: int, count: int) -> list[int]:
         """Return the best available units."""
-        marks, available = self._marks, self._available_at
+        order, available = self._order, view.units.available_at
         if count == 1:
-            place = marks.find(1)
-            if place < 0:
-                return []
-            unit = self._units[place]
-            if available[unit]:
-                return [unit]
-        picked: list[int] = []
-        place = -1
-        while len(picked) < count:
-            place = marks.find(1, place + 1)
-            if place < 0:
-                break
-            unit = self._units[place]
-            if available[unit]:
-                picked.append(unit)
-            else:
-                # Locked since it was marked; it is heard of again when it is let go.
-                marks[place] = 0
-        return picked
+            while (unit := order.first()) >= 0 and not available[unit]:
+                order.drop(unit)  # locked since it was listed; it is heard of again when it is let go
+            return [unit] if unit >= 0 else []
+        return [unit for unit in order.listed() if available[unit]][:count]

@@ -7,7 +7,6 @@ seen all that arrived before.
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.data.records import dataclass
 from millstream.engine.runtime import fork
 from millstream.engine.runtime.fork import OperatorState
+from millstream.engine.state.forms import StateError, state_record
 from millstream.server.errors import StoreError
 from millstream.server.journal.checkpoint_files import checkpoint_path, read_body, write_body
 from millstream.server.journal.disk import Disk
+from millstream.server.journal.known import way_out
 
 if TYPE_CHECKING:
     from millstream.engine.flow.sources import Source
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
     from millstream.server.host.queries import Query
 
 
+@state_record("query_state", 1)
 @dataclass(slots=True)
-class QueryState:
+class QueryCheckpoint:
     """What a query held: its operators' states in the order of its plan, and how many result rows it had given."""
 
     rows: int
     operators: list[OperatorState]
 
 
+@state_record("checkpoint", 1)
 @dataclass(slots=True)
 class Checkpoint:
     """What stands at the arrival number `at`. Streams and tables by their numbers in the catalogue, queries by their keys (`Query.key`)."""
@@ -40,7 +43,7 @@ class Checkpoint:
     at: int
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     tables: dict[int, list[Any]] = field(default_factory=dict)
-    queries: dict[str, QueryState] = field(default_factory=dict)
+    queries: dict[str, QueryCheckpoint] = field(default_factory=dict)
 
 
 def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: Any) -> Checkpoint | None:
@@ -62,7 +65,7 @@ def take(host: EngineHost, queries: list[Query], numbers: dict[str, int], roll: 
         roll(at)
     states, delivered = copied.advance()
     for query, operators in zip(running, states, strict=True):
-        made.queries[query.key] = QueryState(rows[query.name] + delivered.get(query.name, 0), operators)
+        made.queries[query.key] = QueryCheckpoint(rows[query.name] + delivered.get(query.name, 0), operators)
     return made
 
 
@@ -77,26 +80,32 @@ def _source_state(source: Source) -> dict[str, Any]:
 
 
 def write(disk: Disk, directory: Path, identity: bytes, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint on disk, whole or not at all."""
-    write_body(disk, directory, identity, checkpoint.at, pickle.dumps(checkpoint, protocol=5))
+    """Put a checkpoint on disk, whole or not at all. OSError when the disk refuses."""
+    write_body(disk, directory, identity, checkpoint.at, body_of(checkpoint))
+
+
+def body_of(checkpoint: Checkpoint) -> bytes:
+    """Return the body of a checkpoint's file. It has no check of its own, as the file has one."""
+    from millstream.engine.state.encoding import encode  # loaded by the first checkpoint that is written, or read
+
+    return encode(checkpoint, check=False)
 
 
 def read(disk: Disk, directory: Path, identity: bytes, at: int) -> Checkpoint | None:
-    """Return the checkpoint at an arrival number, None when there is none. StoreError when it is damaged or of another version.
+    """Return the checkpoint at an arrival number, None when there is none. StoreError when it is damaged or a newer release's.
 
-    Of one that another release wrote, streams and tables at least: what queries held is theirs alone.
+    What queries held is left as it is written: each query's is read when that takes it up.
     """
     body = read_body(disk, directory, identity, at)
     if body is None:
         return None
-    try:
-        found: Checkpoint = pickle.loads(body)
-    except Exception as error:  # a class that this release does not have, or not so; what that raises is not a closed list
-        from millstream.server.durability.first_checkpoints import take_over  # it builds on this file
+    from millstream.engine.state.decoding import decode
 
-        taken = take_over(body)
-        if taken is None:
-            path = checkpoint_path(directory, at)
-            raise StoreError(f"{path}: another release wrote the checkpoint ({error})", hint="start the release that wrote it") from error
-        found = pickle.loads(taken)
+    try:
+        found = decode(body, check=False)
+    except StateError as error:
+        path = checkpoint_path(directory, at)
+        raise StoreError(f"{path}: the checkpoint cannot be read: {error}", hint="start the release that wrote it") from error
+    if not isinstance(found, Checkpoint):
+        raise StoreError(f"{checkpoint_path(directory, at)}: this is the state of something else", hint=way_out(directory))
     return found

@@ -1,7 +1,8 @@
 """Checkpoints of version 0.1.0: where streams stood and what tables held are taken over, what queries held is not.
 
-They are pickles that name classes by the places these had then. Only what columns are made of is loaded; anything else that a file names
-becomes an empty stand-in, so that no file can have code run.
+They are pickles that name classes by the places these had then, and the only place where rows of tables are that the journal has let go
+of; so they are read once, when a directory of 0.1.0 is converted or salvaged, and nowhere else. Only what columns are made of is loaded;
+anything else that a file names becomes an empty stand-in, so that no file can have code run. Nothing is written like that any more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from millstream.engine.data.column import Column
 from millstream.engine.data.types import DataType, Kind
-from millstream.server.durability.checkpoints import Checkpoint
+from millstream.server.durability.checkpoints import Checkpoint, body_of
 
 _OURS = {"Column": Column, "DataType": DataType, "Kind": Kind}
 _FOREIGN = {
@@ -55,4 +56,4 @@ def take_over(body: bytes) -> bytes | None:
         made = Checkpoint(int(found.at), sources, tables)
     except Exception:  # what unpickling may raise is not a closed list; the caller says that it is not used
         return None
-    return pickle.dumps(made, protocol=5) if whole else None
+    return body_of(made) if whole else None

@@ -14,7 +14,7 @@ from millstream.engine.data.schema import Schema, StreamDefinition
 from millstream.server.durability import checkpoints
 from millstream.server.errors import StorageError
 from millstream.server.host.contract import HeldBlock, HeldRows
-from millstream.server.journal.checkpoint_files import checkpoint_path, forget_before
+from millstream.server.journal.checkpoint_files import checkpoint_path, forget_before, forget_others
 from millstream.server.journal.disk import Disk
 from millstream.server.journal.journal import Journal, Waits
 from millstream.server.journal.known import NEW_FOLDER, OLD_FOLDER
@@ -53,6 +53,8 @@ class Journaling:
         self.disk = disk
         _convert(host, directory, disk)
         self.journal = Journal(directory, disk, host.store, fsync_s=bounds.fsync_s, report=host.observer.reported)
+        for path in forget_others(disk, directory, self.journal.segments[0].stands_at):
+            host.observer.reported("checkpoint_ignored", f"{path}: another build wrote it; what the journal has is replayed instead")
         self.numbers: dict[str, int] = {}
         self._began_us = host.runtime.now_us()
         self.journal.start()

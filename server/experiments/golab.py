@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from millstream.engine.data.arrivals import NO_ARRIVALS
 from millstream.engine.data.column import Column
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema
@@ -205,7 +206,7 @@ def _headers(schema: Schema, values: int, rate: int, draw: np.random.Generator) 
     for _ in range(7):
         rows = Numbers(rate, start=0)
         column = Column(BIGINT, draw.integers(0, values, rate))
-        yield Train(schema, [column], rows=rate, lo=0, hi=rate, seq=rows, time=rows, arrival=rows, track=constant_track(0, rate, 0))
+        yield Train(schema, [column], rows=rate, lo=0, hi=rate, seq=rows, time=rows, arrival=NO_ARRIVALS, track=constant_track(0, rate, 0))
 
 
 class Machine:

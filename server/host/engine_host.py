@@ -16,12 +16,12 @@ import numpy as np
 from millstream.engine.data.column import Column
 from millstream.engine.data.errors import BoundReached, InvalidDefinition, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
 from millstream.engine.flow.accounts import StreamAccount
 from millstream.engine.flow.frontier import edge_frontier
 from millstream.engine.flow.sources import Ingested, MergedPart
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.language.statements import ClassDefinition, Recorded, Statement
 from millstream.engine.operators.contract import EvaluationErrors
 from millstream.engine.plan.catalog import Catalog

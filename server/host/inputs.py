@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from millstream.engine.data.column import Column, concat_columns
@@ -14,11 +13,13 @@ from millstream.engine.data.event_time import event_times, time_position
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import OnError
 from millstream.engine.data.train import Int64Array
-from millstream.engine.ingest.readers import ZIPPED, Reader, file_format
+from millstream.engine.ingest.readers import Reader, file_format
+from millstream.protocol.values.packed import split_name, unpacked
 from millstream.server.errors import BadInput
 from millstream.server.host.intake import refuse_unknown_op
 
 if TYPE_CHECKING:
+    from millstream.protocol.values.mapping import ColumnMap
     from millstream.server.host.intake import StreamIntake
 
 REFUSALS_REMEMBERED_MAX = 5
@@ -40,12 +41,12 @@ class InputBlock:
 class InputFile:
     """One file for one stream. `rows` were offered, `refused` of them refused; `first_refusals` are (place, reason)."""
 
-    def __init__(self, intake: StreamIntake, path: Path, file: BinaryIO, form: str) -> None:
+    def __init__(self, intake: StreamIntake, path: Path, file: BinaryIO, form: str, column_map: ColumnMap | None = None) -> None:
         self.intake = intake
         self.rows = 0
         self.refused = 0
         self.first_refusals: list[tuple[str, str]] = []
-        self._reader = Reader(file, path.name, form, intake.offered)
+        self._reader = Reader(file, path.name, form, intake.offered, column_map)
         self._warnings: dict[str, None] = {}
 
     @property
@@ -100,24 +101,28 @@ class InputFile:
 
 
 @contextmanager
-def open_input(intake: StreamIntake, path: Path) -> Iterator[InputFile]:
+def open_input(intake: StreamIntake, path: Path, column_map: ColumnMap | None = None) -> Iterator[InputFile]:
     """Open a file for a stream; BadInput or the engine's errors when that cannot be."""
-    with read_input(intake, path, lambda: _opened(path)) as file:
+    with read_input(intake, path, lambda: _opened(path), column_map) as file:
         yield file
 
 
 @contextmanager
-def read_input(intake: StreamIntake, path: Path, opened: Callable[[], BinaryIO]) -> Iterator[InputFile]:
+def read_input(
+    intake: StreamIntake, path: Path, opened: Callable[[], BinaryIO], column_map: ColumnMap | None = None
+) -> Iterator[InputFile]:
     """Give a file that `opened` opens as rows for a stream; BadInput or the engine's errors when that cannot be."""
     form = file_format(path)
     if form is None:
-        raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz)")
+        raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz or .zst)")
+    if form in ("arrow", "parquet") and split_name(path)[1] == "zstd":  # they are read from their end
+        raise BadInput(f"{path.name}: {form} is not read from a packed file", hint="unpack it; Parquet and Arrow pack their own columns")
     try:
         with opened() as file:
-            yield InputFile(intake, path, file, form)
+            yield InputFile(intake, path, file, form, column_map)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _opened(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix.lower() in ZIPPED else path.open("rb")
+    return unpacked(path.open("rb"), split_name(path)[1])

@@ -152,10 +152,14 @@ class StreamIntake:
         except EngineError as error:
             return self._refused_whole(rows, str(error))
 
-    def take_rows(self, rows: Sequence[Any]) -> PublishOutcome:
-        """Take rows, each a list in the order of the stream's columns or a map by column name."""
+    def take_rows(self, rows: Sequence[Any], *, bare_instants: bool = True) -> PublishOutcome:
+        """Take rows, each a list in the order of the stream's columns or a map by column name.
+
+        `bare_instants`: an integer is an instant in microseconds, as the protocol says; in what people write it needs a unit (K12).
+        """
         try:
-            return self._take(self._coercer.rows(rows if self.table is None else self._with_op(rows)))
+            offered = rows if self.table is None else self._with_op(rows)
+            return self._take(self._coercer.rows(offered, bare_instants=bare_instants))
         except EngineError as error:
             return self._refused_whole(len(rows), str(error))
 

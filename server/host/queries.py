@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import NameTaken, UnknownName
 from millstream.engine.data.graph import QueryId
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
-from millstream.engine.language.names import did_you_mean, validate_name
+from millstream.engine.language.names import validate_name
 from millstream.server.errors import TooMany
 from millstream.server.host.lifecycle import QueryState
 from millstream.server.host.side_streams import ColumnAssignment

@@ -6,7 +6,6 @@ statement reads is counted after it was unpacked, and asks before each piece whe
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import stat
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from millstream.engine.data.records import dataclass
-from millstream.engine.ingest.readers import ZIPPED
+from millstream.protocol.values.packed import split_name, unpacked
 from millstream.server.errors import BadInput, GivenUp
 
 _KINDS = {
@@ -68,9 +67,8 @@ def _check_opened(path: Path, descriptor: int, folder: str) -> None:
 class BoundedFile(io.RawIOBase):
     """A file of at most `bytes_max`. BadInput when it holds more, GivenUp when nobody waits for it any more."""
 
-    def __init__(self, file: BinaryIO, packed: BinaryIO, name: str, bytes_max: int, given_up: Asks) -> None:
+    def __init__(self, file: BinaryIO, name: str, bytes_max: int, given_up: Asks) -> None:
         self._file = file
-        self._packed = packed
         self._name = name
         self._bytes_max = bytes_max
         self._given_up = given_up
@@ -103,16 +101,14 @@ class BoundedFile(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Close the file, and what it was unpacked from."""
+        """Close the file."""
         if not self.closed:
             super().close()
             self._file.close()
-            self._packed.close()
 
 
 def open_bounded(path: Path, rules: FileRules, given_up: Asks) -> BinaryIO:
     """Open a file of rows, unpacked, within the rules. BadInput; OSError as the system gives it."""
     file = open_regular(path, rules.folder)
-    zipped = path.suffix.lower() in ZIPPED
-    unpacked = cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if zipped else file
-    return cast(BinaryIO, io.BufferedReader(BoundedFile(unpacked, file, path.name, rules.bytes_max, given_up), 256 * 1024))
+    whole = unpacked(file, split_name(path)[1])
+    return cast(BinaryIO, io.BufferedReader(BoundedFile(whole, path.name, rules.bytes_max, given_up), 256 * 1024))

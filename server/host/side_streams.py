@@ -23,6 +23,7 @@ import pyarrow as pa
 from millstream.engine.data.arrow import column_from_arrow
 from millstream.engine.data.column import Column, concat_columns, null_column
 from millstream.engine.data.errors import InvalidDefinition, TypeProblem
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema, StreamDefinition, TableDefinition
 from millstream.engine.data.train import Int64Array, Train
@@ -31,7 +32,6 @@ from millstream.engine.expressions.compile import compile_expression
 from millstream.engine.expressions.ir import Cast, ColumnRef
 from millstream.engine.expressions.kernel import EvaluationContext, Kernel
 from millstream.engine.ingest.checks import Reasons
-from millstream.engine.language.names import did_you_mean
 from millstream.engine.plan.catalog import Catalog
 
 ERROR_SCHEMA = Schema((Field("query", TEXT), Field("reason", TEXT, False), Field("position", BIGINT), Field("raw", TEXT)))

@@ -10,7 +10,7 @@ from millstream.server.errors import StoreError
 from millstream.server.journal.disk import PART_SUFFIX, Disk, read, write_whole
 from millstream.server.journal.known import way_out
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3  # 2 was never released: its body was pickled
 MAGIC = b"MSTC"
 SUFFIX = ".checkpoint"
 _HEAD = struct.Struct("<4sI16sqqI")  # magic, version, identity, arrival number, body length, body check
@@ -40,8 +40,13 @@ def read_body(disk: Disk, directory: Path, identity: bytes, at: int) -> bytes | 
     path = checkpoint_path(directory, at)
     if not disk.exists(path):
         return None
+    content = read(disk, path)
+    version = format_of(content)
+    if version not in (None, FORMAT_VERSION):
+        told = f"{path}: the checkpoint has format {version} and this server reads format {FORMAT_VERSION}"
+        raise StoreError(f"{told}; the journal has let go of rows that only it knows of", hint="start the release that wrote it")
     try:
-        return checked_body(read(disk, path), identity, at)
+        return checked_body(content, identity, at)
     except ValueError as problem:
         raise StoreError(f"{path}: {problem}", hint=way_out(directory)) from problem
 
@@ -49,9 +54,10 @@ def read_body(disk: Disk, directory: Path, identity: bytes, at: int) -> bytes | 
 def checked_body(content: bytes, identity: bytes, at: int) -> bytes:
     """Return the body in a file's content. ValueError that says what is wrong with it."""
     head, body = content[: _HEAD.size], content[_BODY_AT:]
-    if content[_HEAD.size : _BODY_AT] != _CHECK.pack(zlib.crc32(head)):
-        if content[:4] == MAGIC and len(content) >= 8 and (version := int.from_bytes(content[4:8], "little")) != FORMAT_VERSION:
-            raise ValueError(f"the checkpoint has format {version} and this server reads format {FORMAT_VERSION}")
+    version = format_of(content)
+    if version not in (None, FORMAT_VERSION):
+        raise ValueError(f"the checkpoint has format {version} and this server reads format {FORMAT_VERSION}")
+    if version is None:
         raise ValueError("the checkpoint is damaged at byte 0, in its head")
     _, _, found_identity, found_at, length, check = _HEAD.unpack(head)
     if found_identity != identity or found_at != at:
@@ -59,6 +65,25 @@ def checked_body(content: bytes, identity: bytes, at: int) -> bytes:
     if len(body) != length or zlib.crc32(body) != check:
         raise ValueError(f"the checkpoint is damaged behind byte {_BODY_AT}")
     return body
+
+
+def format_of(content: bytes) -> int | None:
+    """Return the format that a file's whole head names, None when that is damaged. Format 1, of version 0.1.0, had no such head."""
+    head = content[: _HEAD.size]
+    if content[:4] != MAGIC or content[_HEAD.size : _BODY_AT] != _CHECK.pack(zlib.crc32(head)):
+        return None
+    return int.from_bytes(content[4:8], "little")
+
+
+def forget_others(disk: Disk, directory: Path, needed: int) -> list[Path]:
+    """Remove checkpoints of other formats, save the one that is needed, so that nothing relies on them; return their paths."""
+    gone = []
+    for at in checkpoint_bases(disk, directory):
+        path = checkpoint_path(directory, at)
+        if at != needed and format_of(read(disk, path, _BODY_AT)) not in (None, FORMAT_VERSION):
+            disk.unlink(path)
+            gone.append(path)
+    return gone
 
 
 def forget_before(disk: Disk, directory: Path, at: int) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from millstream.engine.data.records import dataclass
 from millstream.server.errors import StorageError
 from millstream.server.journal.disk import PART_SUFFIX, Disk, read, write_all
-from millstream.server.journal.known import FOLDER, Known, Ledger
+from millstream.server.journal.known import FOLDER, CatalogueView, Known
 from millstream.server.journal.opening import Report, open_journal
 from millstream.server.journal.records import DEFINITION, Corrupt, Record, Torn, encode
 from millstream.server.journal.segments import Ending, Segment, create_segment, records_of, segment_path
@@ -57,7 +57,7 @@ class _Unsynced:
 class Journal:
     """The open journal of a data directory. `report(kind, message)` is told what whoever runs the server must know."""
 
-    def __init__(self, directory: Path, disk: Disk, ledger: Ledger, *, fsync_s: float, report: Report) -> None:
+    def __init__(self, directory: Path, disk: Disk, ledger: CatalogueView, *, fsync_s: float, report: Report) -> None:
         self.disk = disk
         self.directory = directory / FOLDER
         self._ledger = ledger

@@ -30,7 +30,7 @@ class Known:
     is_empty: bool = False
 
 
-class Ledger(Protocol):
+class CatalogueView(Protocol):
     """The catalogue as the journal sees it. `identity` is what both carry (16 bytes)."""
 
     @property

@@ -9,7 +9,7 @@ from millstream.engine.data.records import dataclass
 from millstream.server.errors import StoreError
 from millstream.server.journal.disk import Disk, write_whole
 from millstream.server.journal.durable_end import DurableEnd
-from millstream.server.journal.known import Known, Ledger, way_out
+from millstream.server.journal.known import CatalogueView, Known, way_out
 from millstream.server.journal.segments import NO_SEGMENT, Segment, create_segment, header_bytes
 from millstream.server.journal.survey import Survey, Verdict, survey
 
@@ -25,7 +25,7 @@ class OpenJournal:
     durable: DurableEnd
 
 
-def open_journal(disk: Disk, directory: Path, ledger: Ledger, report: Report) -> OpenJournal:
+def open_journal(disk: Disk, directory: Path, ledger: CatalogueView, report: Report) -> OpenJournal:
     """Take a journal up, or begin one. StoreError when it is damaged or the disk refuses."""
     try:
         disk.make_directory(directory)
@@ -51,7 +51,7 @@ def _tell(found: Survey, report: Report) -> None:
         report("journal_cut" if problem.verdict is Verdict.CUT else "journal_noted", str(problem))
 
 
-def _mend(disk: Disk, found: Survey, ledger: Ledger) -> None:
+def _mend(disk: Disk, found: Survey, ledger: CatalogueView) -> None:
     """Do what was told: remove leftovers, cut the torn end off, begin an empty file anew."""
     for path in found.leftovers:
         disk.unlink(path)
@@ -69,7 +69,7 @@ def _mend(disk: Disk, found: Survey, ledger: Ledger) -> None:
         write_whole(disk, segment.path, [header])
 
 
-def _open(disk: Disk, directory: Path, segments: list[Segment], ledger: Ledger) -> OpenJournal:
+def _open(disk: Disk, directory: Path, segments: list[Segment], ledger: CatalogueView) -> OpenJournal:
     if segments:
         file = disk.open_append(segments[-1].path)
     else:

@@ -61,7 +61,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Scan:
+class SegmentScan:
     """What one segment's records come to, up to the first that is not whole."""
 
     path: Path
@@ -81,7 +81,7 @@ class Survey:
     """The segments in their order, as far as they are good, and all that is wrong. `leftovers` are to be removed."""
 
     segments: list[Segment] = field(default_factory=list)
-    scans: list[Scan] = field(default_factory=list)
+    scans: list[SegmentScan] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     leftovers: list[Path] = field(default_factory=list)
     empty: Segment | None = None  # the last file when it is to be begun anew
@@ -97,11 +97,11 @@ def survey(disk: Disk, directory: Path, identity: bytes, known: Known | None, nu
     return _Surveyor(disk, directory, identity, known, number_max).run()
 
 
-def scan(path: Path, content: bytes, seed: int, base: int) -> Scan:
+def scan(path: Path, content: bytes, seed: int, base: int) -> SegmentScan:
     """Read a segment's records up to the first that is not whole. NoHeader and OtherVersion when it does not begin as one."""
     header = read_header(content)
     view = memoryview(content)
-    made = Scan(path, len(content), header, HEADER_BYTES, header.check, base)
+    made = SegmentScan(path, len(content), header, HEADER_BYTES, header.check, base)
     at = HEADER_BYTES
     while at < len(content):
         try:
@@ -245,7 +245,7 @@ class _Surveyor:
             text = f"its content is not what {found.path.name} says that it was when it ended at byte {found.previous.size}"
             self._say(Verdict.REFUSED, before.path, text, found.previous.size)
 
-    def _judge(self, found: Scan, content: bytes, *, is_last: bool, durable: Ending | None) -> None:
+    def _judge(self, found: SegmentScan, content: bytes, *, is_last: bool, durable: Ending | None) -> None:
         """Say whether a record that is not whole is a tear, which may be cut off, or damage."""
         assert found.damage is not None
         assert found.header is not None
@@ -296,7 +296,7 @@ class _Behind:
     durable_upto: int
 
 
-def _rows_lost_max(found: Scan, behind: _Behind) -> int | None:
+def _rows_lost_max(found: SegmentScan, behind: _Behind) -> int | None:
     """Return how many rows the bytes from the damage on can have had; None when some of these bytes do not say."""
     assert found.damage is not None
     head = found.damage.head
@@ -307,7 +307,7 @@ def _rows_lost_max(found: Scan, behind: _Behind) -> int | None:
     return max(head.hi - found.end, 0)
 
 
-def _behind(content: bytes, found: Scan, seed: int) -> _Behind:
+def _behind(content: bytes, found: SegmentScan, seed: int) -> _Behind:
     assert found.damage is not None
     records, first, stop, durable_upto = 0, len(content), found.size, 0
     lo = hi = found.end
@@ -329,7 +329,7 @@ def _is_unwritten(content: bytes, start: int, stop: int) -> bool:
     return False
 
 
-def _told_of_cut(found: Scan, lost: int | None) -> str:
+def _told_of_cut(found: SegmentScan, lost: int | None) -> str:
     what = f"{found.bytes - found.size} bytes that a crash left unfinished are cut off, none of them was known to be on disk; "
     if lost is None:
         return what + "how many rows they had cannot be read any more"

@@ -180,7 +180,7 @@ async def answer_subscribe(session: Session, message: say.Subscribe) -> None:
     """Answer with the columns, then with what is kept and was asked for, then with results as they come."""
     require(session.role, AccessRole.READER, "subscribing")
     application = session.application
-    query = application.feeds.of(message.query)
+    query = application.feed_of(message.query)
     try:
         cursor, rows_lost = query.feed.start_of(from_start=message.from_start, token=message.resume_token, reader=session)
     except ValueError as error:

@@ -26,7 +26,7 @@ from millstream.server.net.peer_memory import PeerMemory
 from millstream.server.net.publishing import PublishingChannel, PublishingServices
 from millstream.server.net.security import AccessRole
 from millstream.server.net.turn import waiting_bytes_of
-from millstream.server.results.feeds import Feeds
+from millstream.server.results.feeds import Feeds, QueryFeed
 from millstream.server.results.outcome import Outcome
 from millstream.server.results.subscriptions import Subscription
 
@@ -89,6 +89,10 @@ class SessionServices(PublishingServices, Protocol):
 
     async def submit(self, session: Session, message: Submit) -> Outcome:
         """Start a query for a session. Raises as `execute` does."""
+        ...
+
+    def feed_of(self, name: str) -> QueryFeed:
+        """Return the results of a query; UnknownName when there is none such."""
         ...
 
     def intake_of(self, name: str) -> StreamIntake:

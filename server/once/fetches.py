@@ -37,7 +37,7 @@ class Awaited(Protocol):
         ...
 
 
-class TooMany(ServerError):
+class TooManyFetches(ServerError):
     """More FETCHes wait than the settings allow."""
 
     code = "overloaded"
@@ -102,7 +102,7 @@ class Fetches:
     async def answer(self, peer: Hashable, running: Awaited, done: asyncio.Future[Any], ask: Callable[[], Awaitable[Question]]) -> Outcome:
         """Wait for the peer's turn, let `ask` take what is held then, and have it answered. `done` fails when the request is given up.
 
-        TooMany when too many wait, and what `Worker.ask` raises.
+        TooManyFetches when too many wait, and what `Worker.ask` raises.
         """
         await self._turn(peer, done)
         try:
@@ -121,7 +121,7 @@ class Fetches:
             self._running += 1
             return
         if len(self._waiting) >= self._waiting_max:
-            raise TooMany(f"{self._waiting_max} FETCHes wait already (fetch_waiting_max)", hint="try again later")
+            raise TooManyFetches(f"{self._waiting_max} FETCHes wait already (fetch_waiting_max)", hint="try again later")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.push(peer, turn)
         await asyncio.wait((turn, done), return_when=asyncio.FIRST_COMPLETED)

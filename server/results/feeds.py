@@ -14,9 +14,10 @@ from typing import Any
 
 from millstream.engine.data.errors import UnknownName
 from millstream.engine.data.graph import ClassId
+from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Schema
-from millstream.engine.language.names import NAME_LENGTH_MAX, did_you_mean
+from millstream.engine.language.names import NAME_LENGTH_MAX
 from millstream.server.results.results import ResultLog
 from millstream.server.results.subscriptions import Feed, ReaderBounds
 from millstream.server.results.trains import LOOKED_AT_FROM, ResultRows, WaitingResults, are_too_many

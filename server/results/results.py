@@ -173,7 +173,7 @@ class ResultLog:
     def token_before(self, number: int) -> str:
         """Return the token that resumes with result `number`."""
         rows = self.rows_total if number == self.next_number else self.rows_before(number)
-        return f"m1.{self.identity}.{number - 1}.{rows}"
+        return str(ResumePoint(self.identity, number - 1, rows))
 
     def trim(self, now_ns: int, needed_from: int) -> None:
         """Let go of results older than the bounds, but of none from number `needed_from` on."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from millstream.engine.data.durations import parse_duration
@@ -38,6 +38,10 @@ from millstream.server.run.order import FedStreams, merged_order
 from millstream.server.run.output import Collector, outcome_result
 from millstream.server.run.timeline import QueryCancelled, RowArrives, StreamEnds, TimeAdvances, TimelineEvent, read_timeline
 
+if TYPE_CHECKING:
+    from millstream.protocol.values.mapping import ColumnMap
+    from millstream.server.host.intake import StreamIntake
+
 TRAIN_ROWS = 16_384  # of a replayed input: large enough for the kernels, small enough for the caches
 REASONS_SHOWN_MAX = 5
 
@@ -46,7 +50,8 @@ REASONS_SHOWN_MAX = 5
 class Replay:
     """What to run: the script's text, inputs as (stream, file), a timeline, how.
 
-    `rules_off` names rewrites of plans to leave out ("all" for every one), `sharing` lets queries share equal operators (K15).
+    `rules_off` names rewrites of plans to leave out ("all" for every one), `sharing` lets queries share equal operators (K15). `maps` and
+    `time_formats` are those of `--map` and `--time-format`.
     """
 
     script: str
@@ -57,6 +62,8 @@ class Replay:
     train: int | None = None
     rules_off: frozenset[str] = frozenset()
     sharing: str = DEFAULT
+    maps: Sequence[str] = ()
+    time_formats: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -96,6 +103,7 @@ class _Run:
         self.shown: list[str | NamedResult] = []
         self.owner = object()
         self.bare = 0
+        self.came: dict[str, tuple[int, int]] = {}  # by stream: rows offered, rows refused
 
     def _runtime(self, executor: Any, network: Any, told: Any, policy: PolicySpec) -> Runtime:
         self.runtime = VirtualRuntime(executor, network, policy, told, workers=self.replay.workers, train=self.replay.train)
@@ -147,7 +155,12 @@ class _Run:
     def _replay_inputs(self) -> None:
         rows_max = 1 if FedStreams(self.host).are_tangled() else self.replay.train or TRAIN_ROWS
         with ExitStack() as open_files:
-            files = [open_files.enter_context(open_input(self.host.intake(name), path)) for name, path in self.replay.inputs]
+            intakes = [self.host.intake(name) for name, _ in self.replay.inputs]
+            maps = self._column_maps(intakes)
+            files = [
+                open_files.enter_context(open_input(intake, path, maps.get(intake.name)))
+                for intake, (_, path) in zip(intakes, self.replay.inputs, strict=True)
+            ]
             for table in [f for f in files if f.intake.table is not None]:
                 self._replay_one(table, rows_max)
             streams = [f for f in files if f.intake.table is None]
@@ -157,6 +170,23 @@ class _Run:
                 self._replay_merged(streams, rows_max)
             for file in files:
                 self.outcomes.messages += file.told()
+                self._came(file.intake.name, file.rows, file.refused)
+
+    def _column_maps(self, intakes: Sequence[StreamIntake]) -> dict[str, ColumnMap]:
+        if not (self.replay.maps or self.replay.time_formats):
+            return {}
+        from millstream.protocol.values.mapping import column_maps
+
+        columns = {intake.name: {f.name: str(f.type) for f in intake.definition.schema.fields} for intake in intakes}
+        try:
+            return column_maps(self.replay.maps, self.replay.time_formats, columns)
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+
+    def _came(self, name: str, rows: int, refused: int) -> None:
+        """Count the rows that came for a stream, and those of them that were refused."""
+        before = self.came.get(name, (0, 0))
+        self.came[name] = before[0] + rows, before[1] + refused
 
     def _replay_one(self, file: InputFile, rows_max: int) -> None:
         for block in file.chunks():
@@ -226,7 +256,8 @@ class _Run:
 
     def _take_rows(self, events: list[RowArrives]) -> None:
         intake = self.host.intake(events[0].name)
-        taken = intake.take_rows([e.row for e in events])
+        taken = intake.take_rows([e.row for e in events], bare_instants=False)
+        self._came(intake.name, len(events), taken.rejected)
         if taken.rejected:
             reasons = "; ".join(f"line {events[i].line}: {reason}" for i, reason in taken.rejections[:REASONS_SHOWN_MAX])
             self.outcomes.messages.append(f"{intake.name}: {taken.rejected} of {len(events)} rows refused: {reasons}")
@@ -267,8 +298,9 @@ class _Run:
             if told:
                 outcomes.messages.append(f"{name}: {', '.join(told)}")
         outcomes.messages += collector.messages
-        if collector.failures:
-            outcomes.failure = "; ".join(collector.failures)
+        useless = [f"{name}: none of {rows} rows was accepted" for name, (rows, refused) in self.came.items() if 0 < rows == refused]
+        if collector.failures or useless:
+            outcomes.failure = "; ".join([*collector.failures, *useless])
         broken = [f"{name}: {account}" for name, account in self.host.unbalanced()]
         if broken:
             raise BadInput(f"the accounts do not balance, which is a fault of the program: {'; '.join(broken)}")

@@ -35,6 +35,20 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     callback=_stream_files,
     help="Replay FILE into STREAM; several are merged by event time.",
 )
+@click.option(
+    "--map",
+    "mapped",
+    metavar="COLUMN=FILE_COLUMN",
+    multiple=True,
+    help="Fill a column from one of another name in the file. STREAM.COLUMN means one stream's. May be repeated.",
+)
+@click.option(
+    "--time-format",
+    "time_formats",
+    metavar="[COLUMN=]FORMAT",
+    multiple=True,
+    help="How the files write times: '%d.%m.%Y %H:%M:%S', or s, ms, us, ns for numbers. Without COLUMN: in all TIMESTAMP columns.",
+)
 @click.option("--timeline", type=_FILE, help="File of rows, advances of time, ends and cancels, one JSON object a line.")
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
 @click.option("--train", type=click.IntRange(min=1), help="Rows read at a time. The answer does not depend on it.")
@@ -44,6 +58,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def command(
     script: Path,
     inputs: tuple[tuple[str, Path], ...],
+    mapped: tuple[str, ...],
+    time_formats: tuple[str, ...],
     timeline: Path | None,
     format_: str,
     train: int | None,
@@ -53,7 +69,8 @@ def command(
 ) -> None:
     """Run SCRIPT over files, without a server, in virtual time.
 
-    The rows of every SELECT go to standard output, messages to standard error.
+    The rows of every SELECT go to standard output, messages to standard error. Exits with 1 if rows came for a stream and none was
+    accepted.
     """
     from millstream.server.lean import keep_pandas_out
 
@@ -65,7 +82,7 @@ def command(
         text = script.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{script} is not UTF-8 text (byte {error.start})") from error
-    outcomes = run_replay(Replay(text, inputs, timeline, policy, workers, train, sharing=sharing))
+    outcomes = run_replay(Replay(text, inputs, timeline, policy, workers, train, sharing=sharing, maps=mapped, time_formats=time_formats))
     for message in outcomes.messages:
         click.echo(message, err=True)
     write_results(outcomes.results, format_, sys.stdout.buffer)

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.engine.data.records import dataclass
+from millstream.protocol.values.packed import UNPACKING_FAULTS, split_name, unpacked
 from millstream.server.errors import BadInput
 
 
@@ -64,10 +64,11 @@ def read_timeline(path: Path, parse_duration: Callable[[str], int]) -> Iterator[
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with unpacked(path.open("rb"), split_name(path)[1]) as file:
             yield from file
-    except OSError as error:
-        raise BadInput(f"cannot read the timeline {path}: {error.strerror or error}") from error
+    except (OSError, *UNPACKING_FAULTS) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise BadInput(f"cannot read the timeline {path}: {reason or error}") from error
 
 
 def _event(line: bytes, number: int, path: Path, parse_duration: Callable[[str], int]) -> TimelineEvent:

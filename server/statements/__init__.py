@@ -36,5 +36,5 @@ EXECUTORS: dict[type[say.Statement], Callable[[Any, Any, Any], Outcome]] = {
     say.Describe: describe,
     say.Explain: explain,
     say.SetPolicy: set_policy,
-    say.Record: record,
+    say.SetRecording: record,
 }

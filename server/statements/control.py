@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.engine.data.errors import Unsupported
-from millstream.engine.language.statements import ChangeQuery, QueryVerb, Record, Recorded, SetPolicy
+from millstream.engine.language.statements import ChangeQuery, QueryVerb, Recorded, SetPolicy, SetRecording
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.spec import OptionValue, PolicySpec
 from millstream.server.errors import IllegalMove
@@ -67,7 +67,7 @@ def _from_policy_dir(host: EngineHost, options: tuple[tuple[str, OptionValue], .
     return tuple(found)
 
 
-def record(host: EngineHost, statement: Record, context: Context) -> Outcome:
+def record(host: EngineHost, statement: SetRecording, context: Context) -> Outcome:
     """Begin a recording, or end it and return its lines."""
     scheduler = host.runtime.scheduler
     if scheduler is None:
@@ -75,7 +75,7 @@ def record(host: EngineHost, statement: Record, context: Context) -> Outcome:
     return _begin_recording(host, scheduler, statement, context) if statement.begins else _end_recording(host, statement, context)
 
 
-def _begin_recording(host: EngineHost, scheduler: LiveScheduler, statement: Record, context: Context) -> Outcome:
+def _begin_recording(host: EngineHost, scheduler: LiveScheduler, statement: SetRecording, context: Context) -> Outcome:
     if statement.what in host.recordings:
         raise IllegalMove(f"{statement.what.value.lower()} are being recorded already", hint="only one recording of a kind at a time")
     now_ns = host.runtime.arrival_ns()
@@ -88,7 +88,7 @@ def _begin_recording(host: EngineHost, scheduler: LiveScheduler, statement: Reco
     return said(f"recording {statement.what.value.lower()}")
 
 
-def _end_recording(host: EngineHost, statement: Record, context: Context) -> Outcome:
+def _end_recording(host: EngineHost, statement: SetRecording, context: Context) -> Outcome:
     owner, recording = host.recordings.get(statement.what, (None, None))
     if recording is None or owner is not context.owner:
         raise IllegalMove(

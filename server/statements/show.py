@@ -341,7 +341,9 @@ def time_rule(stream: StreamDefinition) -> str:
     rule = stream.time
     parts = [f"TIMESTAMP BY {rule.column}" if rule.column is not None else "TIMESTAMP BY ARRIVAL"]
     if rule.unit is not None:
-        parts.append(f"UNIT {rule.unit}{' ROUND' if rule.unit_round else ''}")
+        parts.append(f"UNIT {rule.unit}")
+    if rule.unit_round:
+        parts.append("ROUND")
     if rule.zone is not None:
         parts.append(f"ZONE '{rule.zone}'")
     parts += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -143,6 +144,24 @@ def test_results_of_several_selects_come_one_after_the_other_under_their_names(t
     assert (code, out, err) == (0, '-- q1\nk,t\n1,a\n2,""\n-- q2\nk,t\n1,a\n2,""\n', "")
 
 
+def test_a_query_that_is_created_is_waited_for_only_on_request(threaded: ThreadedServer, run: Run, tmp_path: Path) -> None:
+    fake = threaded.server
+    fake.rows["s"] = [[1, "a"]]
+    fake.queries["made"] = "s"
+    fake.answers["CREATE QUERY made AS SELECT 1"] = lambda request: m.Reply(
+        request, info={"query": "made", "continuous": True, "durable": True}
+    )
+    file = tmp_path / "setup.sql"
+    file.write_text("CREATE QUERY made AS SELECT 1;")
+    assert run("sql", "-f", str(file)) == (0, "", "")
+    assert run("sql", "-c", "CREATE QUERY made AS SELECT 1") == (0, "", "")
+    assert not [event for event in fake.heard if isinstance(event, m.Subscribe)]
+    fake.answers["FINISH"] = lambda request: (fake.end("made", "finished"), m.Reply(request))[1]
+    assert run("sql", "-f", str(file), "-c", "x")[0] == 2
+    file.write_text("CREATE QUERY made AS SELECT 1;FINISH")
+    assert run("sql", "--follow", "-f", str(file)) == (0, "k,t\n1,a\n", "")
+
+
 def test_errors_are_one_line_and_exit_with_one(threaded: ThreadedServer, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     threaded.server.answers["SELCT"] = lambda request: m.Failure("syntax", "SELCT is no statement", request, "did you mean SELECT?", 1, 1)
     assert run("sql", "-c", "SELCT") == (1, "", "error: SELCT is no statement (line 1, column 1); did you mean SELECT?\n")
@@ -253,7 +272,7 @@ def test_publish_counts_and_names_the_refused_lines(threaded: ThreadedServer, ru
 def test_publish_says_in_words_of_json_what_a_line_is_that_is_no_object(run: Run) -> None:
     lines = {"null": "null", "[1]": "an array", '"a"': "a string", "1.5": "a number", "2": "a number", "true": "a truth value"}
     code, _, err = run("publish", "s", "--format", "jsonl", stdin="\n".join(lines).encode())
-    assert code == 0
+    assert code == 1
     told = [line.split(": it is ")[1] for line in err.splitlines() if ": it is " in line]
     assert told
     assert told == list(lines.values())[: len(told)]
@@ -275,9 +294,38 @@ def test_publish_reads_every_format(threaded: ThreadedServer, run: Run, tmp_path
             with (pa.ipc.new_file if format == "arrow" else pa.ipc.new_stream)(sink, table.schema) as writer:
                 writer.write_table(table)
             file.write_bytes(sink.getvalue())
-    assert run("publish", "s", str(file), "--finish") == (0, "", "")
+    assert run("publish", "s", str(file), "--finish") == (0, "", "s: 2 rows accepted, 0 refused\n")
     assert threaded.server.rows["s"] == [[9007199254740993, "测试"], [None, "b"]]
     assert [event.stream for event in threaded.server.heard if isinstance(event, m.Finish)] == ["s"]
+
+
+def test_publish_fails_when_rows_came_and_none_was_accepted(threaded: ThreadedServer, run: Run) -> None:
+    assert run("publish", "s", "--finish", stdin=b"k,t\nx,a\ny,b\n") == (
+        1,
+        "",
+        "s: 0 rows accepted, 2 refused\n  line 2: k is BIGINT, not str\n  line 3: k is BIGINT, not str\n",
+    )
+    assert not [event for event in threaded.server.heard if isinstance(event, m.Finish)], "who mends the file can send it again"
+    assert run("publish", "s", "--finish", stdin=b"k,t\n") == (0, "", "s: 0 rows accepted, 0 refused\n")
+    assert [event.stream for event in threaded.server.heard if isinstance(event, m.Finish)] == ["s"]
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_publish_unpacks_files_and_standard_input(threaded: ThreadedServer, run: Run, tmp_path: Path, form: str, suffix: str) -> None:
+    text = CSV[:-5] if form == "csv" else b'{"k": 1, "t": "a,b"}\n{"k": 3}\n'
+    text += text.splitlines(keepends=True)[-1] * 200_000  # more than one read
+    packed = gzip.compress(text) if suffix == "gz" else pa.compress(text, codec="zstd", asbytes=True)
+    file = tmp_path / f"rows.{form}.{suffix}"
+    file.write_bytes(packed)
+    code, _, err = run("publish", "s", str(file))
+    assert (code, err.partition(",")[0]) == (0, "s: 200") if form == "jsonl" else (0, "s: 2 rows accepted")
+    before = len(threaded.server.rows["s"])
+    assert run("publish", "s", "--format", form, stdin=packed)[0] == 0
+    assert len(threaded.server.rows["s"]) == 2 * before
+    code, _, err = run("publish", "s", "--format", form, stdin=packed[:-4])
+    assert code == 1
+    assert err.splitlines()[-1].startswith("error: the input is packed, and damaged or cut off: ")
 
 
 def test_publish_refuses_files_that_are_not_what_they_say(run: Run, tmp_path: Path) -> None:
@@ -335,4 +383,4 @@ def test_rows_are_published_as_they_are_typed(threaded: ThreadedServer) -> None:
                 assert process.poll() is None
         process.stdin.close()
         assert process.stderr is not None
-        assert (process.stderr.read(), process.wait(20)) == (b"", 0)
+        assert (process.stderr.read(), process.wait(20)) == (b"s: 3 rows accepted, 0 refused\n", 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from millstream.client.blocking import Client, connect
-from millstream.client.shell import WordCompleter, history_of, run_line, run_shell
+from millstream.client.commands.shell import WordCompleter, history_of, run_line, run_shell
 from millstream.protocol import messages as m
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from millstream.client.errors import MillstreamError
 from millstream.client.inputs import CsvInput, JsonLinesInput
-from millstream.client.queries import name_of, quoted
 from millstream.client.render import ArrowRenderer, LiveTable, WholeTable, renderer_for
-from millstream.client.statements import first_word, is_complete, split_script
+from millstream.client.statements import first_word, is_complete, name_of, quoted, split_script
 from millstream.protocol.types import Column, parse_schema
 
 # --- statements ---
@@ -134,7 +133,7 @@ def test_csv_values_get_the_types_of_the_stream_where_their_text_says_so() -> No
     assert read.rows[1] == {"s": "", "k": "x", "v": -math.inf, "d": None, "b": "no"}
     assert read.rows[2] == {"s": None, "k": "1_0", "v": "nan", "d": "1", "b": None}
     assert (read.lines, read.refused) == ([2, 3, 4], [(5, "has 2 fields, the header has 6")])
-    assert read.notes == ["columns that the stream does not have are left out: more"]
+    assert read.notes == ["left out column more, which the stream does not have"]
 
 
 def test_a_header_that_fits_nothing_is_refused() -> None:
@@ -152,7 +151,7 @@ def test_a_malformed_line_of_json_does_not_take_the_next_with_it() -> None:
     assert math.isnan(rows[1]["v"])
     assert [line for line, _ in rest.refused] == [2, 4, 5]
     assert rest.lines == [3, 7]
-    assert rest.notes == ["a column that the stream does not have is left out: x"]
+    assert rest.notes == ["left out column x, which the stream does not have"]
 
 
 def test_decimals_in_json_keep_their_digits() -> None:

@@ -42,6 +42,9 @@ def test_from_a_stream_to_results_on_the_command_line(
         )
         assert (await command("query", "drop", "all"))[0] == 0
         assert await command("tail", "all") == (1, "", "error: there is no query all\n")
+        code, _, err = await command("tail", "s")
+        assert code == 1
+        assert err.startswith("error: s is a stream or table, and readers follow queries; CREATE QUERY all_rows AS SELECT * FROM s")
 
     run(test)
 
@@ -90,13 +93,142 @@ def test_instants_of_a_parquet_file_are_published_as_what_they_are(
             assert (await command("sql", "-c", f"CREATE STREAM {name} (ts TIMESTAMP) TIMESTAMP BY ts{zone}"))[0] == 0
             assert (await command("query", "submit", f"SELECT ts FROM {name}", "--name", f"all_{name}"))[0] == 0
             for file in ("adjusted", "int96"):
-                assert await command("publish", name, str(tmp_path / f"{file}.parquet")) == (0, "", ""), file
+                assert await command("publish", name, str(tmp_path / f"{file}.parquet")) == (0, "", f"{name}: 2 rows accepted, 0 refused\n")
         code, _, refused = await command("publish", "s", str(tmp_path / "local.parquet"))
         assert (code, "column ts holds local time without a zone" in refused) == (1, True)
-        assert await command("publish", "s", str(tmp_path / "adjusted.parquet"), "--finish") == (0, "", "")
-        assert await command("publish", "z", str(tmp_path / "local.parquet"), "--finish") == (0, "", "")
+        assert await command("publish", "s", str(tmp_path / "adjusted.parquet"), "--finish") == (0, "", "s: 2 rows accepted, 0 refused\n")
+        assert await command("publish", "z", str(tmp_path / "local.parquet"), "--finish") == (0, "", "z: 1 row accepted, 0 refused\n")
         shown = '{"ts": "2020-01-01T20:00:00Z"}\n{"ts": "3000-01-01T00:00:00Z"}\n'
         assert (await command("tail", "all_s", "--from-start", "--format", "json"))[1] == 3 * shown
         assert (await command("tail", "all_z", "--from-start", "--format", "json"))[1] == 2 * shown + '{"ts": "2020-01-01T20:00:00Z"}\n'
+
+    run(test)
+
+
+def test_publish_fills_columns_from_others_and_reads_times_as_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.csv").write_text("n,time,k\n7,06/05/2024 12:30,0\n8,2024-05-06 12:30,0\n9,31/02/2024 00:00,0\n")
+    (tmp_path / "y.csv").write_text("n,k\n1,2\n")
+    (tmp_path / "x.jsonl").write_text('{"at": 1715000000123, "k": 1}\n{"at": "x", "k": 1}\n')
+    pyarrow.parquet.write_table(pa.table({"at": ["1715000000", "2024-05-06"], "k": [2, 3]}), tmp_path / "x.parquet")
+
+    async def test(harness: Harness) -> None:
+        monkeypatch.setenv("MILLSTREAM_SERVER", harness.address)
+
+        async def publish(file: str, *options: str) -> tuple[int, list[str]]:
+            code = await asyncio.to_thread(cli.run, ["publish", "s", str(tmp_path / file), *options])
+            return code, capfd.readouterr().err.splitlines()
+
+        client = await harness.client()
+        await client.execute("CREATE STREAM s (ts TIMESTAMP, k BIGINT) TIMESTAMP BY ts DELAY 1 DAY")
+        await client.execute("CREATE QUERY q AS SELECT * FROM s")
+        code, err = await publish("x.csv", "--map", "ts=time", "--map", "k=n", "--time-format", "%d/%m/%Y %H:%M")
+        assert (code, err[:3]) == (
+            0,
+            [
+                "left out column k, which the stream does not have",
+                "s: 1 row accepted, 2 refused",
+                "  line 3: column ts: '2024-05-06 12:30' does not have the time format %d/%m/%Y %H:%M",
+            ],
+        )
+        assert "line 4" in err[3]
+        code, err = await publish("x.jsonl", "--map", "ts=at", "--time-format", "ts=ms")
+        assert (code, err[0]) == (0, "s: 1 row accepted, 1 refused")
+        code, err = await publish("x.parquet", "--map", "ts=at", "--time-format", "s", "--finish")
+        assert (code, err[0]) == (0, "s: 1 row accepted, 1 refused")
+        assert "2024-05-06 (not s)" in err[1]
+        assert await publish("y.csv", "--map", "ts=time") == (1, ["error: --map ts=time: there is no column time; there are n, k"])
+        code, err = await publish("y.csv", "--map", "x=time")
+        assert (code, "--map names x, which is not a column; s has ts, k" in err[-1]) == (2, True)
+        rows = await (await client.subscribe("q", from_start=True)).to_arrow()
+        day = dt.datetime(2024, 5, 6, 12, tzinfo=dt.UTC)
+        times = [(7, dt.timedelta(minutes=30)), (1, dt.timedelta(minutes=53, seconds=20.123)), (2, dt.timedelta(minutes=53, seconds=20))]
+        assert [(row["k"], row["ts"] - day) for row in rows.to_pylist()] == times
+
+    run(test)
+
+
+def test_every_format_leaves_out_what_the_stream_lacks_and_takes_the_rest(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"more": ["x", "y"], "V": [1, 2], "ts": pa.array([0, 1], pa.timestamp("us", "UTC"))})
+    other = table.select(["more"])
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    pyarrow.parquet.write_table(other, tmp_path / "other.parquet")
+    with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    (tmp_path / "rows.csv").write_text("more,V,ts\nx,1,1970-01-01T00:00:00Z\ny,2,1970-01-01T00:00:01Z\n")
+    (tmp_path / "rows.jsonl").write_text(
+        '{"more": {"deep": 1}, "V": 1, "ts": "1970-01-01T00:00:00Z"}\n{"v": 2, "ts": "1970-01-01T00:00:01Z"}\n'
+    )
+
+    async def test(harness: Harness) -> None:
+        monkeypatch.setenv("MILLSTREAM_SERVER", harness.address)
+
+        async def command(*arguments: str) -> tuple[int, str, str]:
+            code = await asyncio.to_thread(cli.run, list(arguments))
+            return code, *capfd.readouterr()
+
+        await command("sql", "-c", "CREATE STREAM s (ts TIMESTAMP, v INT) TIMESTAMP BY ts")
+        await command("query", "submit", "SELECT v FROM s", "--name", "all")
+        for name in ("rows.csv", "rows.jsonl", "rows.parquet", "rows.arrow"):
+            code, _, err = await command("publish", "s", str(tmp_path / name))
+            assert code == 0, name
+            assert err.splitlines() == ["left out column more, which the stream does not have", "s: 2 rows accepted, 0 refused"], name
+        code, _, err = await command("publish", "s", str(tmp_path / "other.parquet"))
+        assert (code, "names no column of the stream: more" in err) == (1, True)
+        await asyncio.to_thread(_finish, harness.address)
+        assert (await command("tail", "all", "--from-start", "--format", "csv"))[1] == "v\n" + "1\n2\n" * 4
+
+    run(test)
+
+
+def _finish(address: str) -> None:
+    with connect(address) as ms:
+        ms.finish("s")
+
+
+def test_a_nested_value_or_a_number_for_an_instant_is_one_refused_row(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text(
+        '{"ts": "1970-01-01T00:00:00Z", "t": "a"}\n'
+        '{"ts": "1970-01-01T00:00:01Z", "t": {"deep": [1, {"x": null}]}}\n'
+        '{"ts": "1970-01-01T00:00:02Z", "t": ["a"]}\n'
+        '{"ts": 1715000000, "t": "b"}\n'
+        + '{"ts": "1970-01-01T00:00:03Z", "t": ' + "[" * 100_000 + "\n"
+        + '{"ts": "1970-01-01T00:00:03Z", "t": ' + "[" * 500 + "]" * 500 + "}\n"
+        + '{"ts": "1970-01-01T00:00:04Z", "t": "c"}\n'
+    )  # fmt: skip
+    nested = "column t: {} is not TEXT (give its parts columns of their own, or send the whole as one text)"
+
+    async def test(harness: Harness) -> None:
+        monkeypatch.setenv("MILLSTREAM_SERVER", harness.address)
+
+        def talk() -> tuple[list[tuple[int, str]], int]:
+            with connect(harness.address) as ms:
+                ms.execute("CREATE STREAM s (ts TIMESTAMP, t TEXT) TIMESTAMP BY ts")
+                now = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+                ack = ms.publish(
+                    "s", [{"ts": now, "t": "a"}, {"ts": now, "t": {"deep": 1}}, {"TS": 1715000000123, "t": "b"}, [now, "c"], [5, "d"]]
+                )
+                return [(r.index, r.reason) for r in ack.rejected], ack.accepted
+
+        rejected, accepted = await asyncio.to_thread(talk)
+        assert accepted == 2
+        assert rejected[0] == (1, nested.format("an object"))
+        assert [i for i, _ in rejected] == [1, 2, 4]
+        assert "as ms it would be 2024-05-06T12:53:20.123Z" in rejected[1][1]
+        code = await asyncio.to_thread(cli.run, ["publish", "s", str(lines)])
+        err = capfd.readouterr().err
+        assert code == 0
+        assert err.splitlines()[0] == "s: 2 rows accepted, 5 refused"
+        assert f"line 2: {nested.format('an object')}" in err
+        assert f"line 3: {nested.format('a list')}" in err
+        assert "line 4: column ts: 1715000000 is a number without a unit: as s it would be 2024-05-06T12:53:20Z" in err
+        assert "line 5: is nested too deeply" in err
+        assert f"line 6: {nested.format('a list')}" in err
 
     run(test)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from millstream.engine.data.arrivals import ArrivalTimes
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.train import Numbers, Train, empty_train
 from millstream.engine.data.types import BIGINT
@@ -16,7 +17,7 @@ TRACK = RowsTrack(3, 9, 5, np.array([7, 8], dtype=np.int64), 1, first=4)
 
 
 def train() -> Train:
-    made = empty_train(Schema((Field("a", BIGINT),)), 3, 9, constant_track(3, 9, 5), arrival_ns=1)
+    made = empty_train(Schema((Field("a", BIGINT),)), 3, 9, constant_track(3, 9, 5), arrival=ArrivalTimes(4, 1))
     made.seq, made.notes, made.flush = Numbers(2, start=4, step=1), {"gap": 1}, True
     return made
 

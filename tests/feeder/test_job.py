@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime as dt
 import gzip
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
+from millstream.client.inputs import time_format
+from millstream.engine.expressions.values import parse_timestamp
 from millstream.feeder.arrivals import ArrivalRule
 from millstream.feeder.errors import SourceError
 from millstream.feeder.job import FeedJob, FeedPlan, split_values
@@ -194,6 +197,35 @@ def test_a_zone_is_for_texts_that_name_none(spark: Any, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "x.csv", [["2020-07-01 12:00:00"], ["2020-07-01T12:00:00Z"], ["2020-07-01T12:00:00+05:30"]])
     found, _ = fed(spark, plan(path, target("s", "v TIMESTAMP"), mapped=Mapped(zone="Europe/Berlin")))
     assert [value.hour * 60 + value.minute for value in values(found)] == [600, 720, 390]
+
+
+TIMES = [
+    ("%d/%m/%Y %H:%M:%S.%f", None, ["06/05/2024 12:00:01.5", "6/5/2024 1:2:3.123456", "31/02/2024 00:00:00.0", "2024-05-06 00:00:00"]),
+    ("%b %d %y %I:%M %p", "Europe/Berlin", ["May 6 24 12:00 AM", "jul 31 99 01:05 pm", "x"]),
+    (
+        "%B %d %Y %H:%M %z",
+        "Europe/Berlin",
+        ["May 6 2024 12:00 +0230", "May 6 2024 12:00 -05:30", "May 6 2024 12:00 Z", "May 6 2024 12:00 +02"],
+    ),
+    ("%Y%m%d", "UTC", ["20240506", "2024056", "20241301"]),
+    ("s", None, ["1715000000", "-1.5", "1715000000.123456", "1715000000.1234567", "x"]),
+    ("ms", None, ["1715000000123", "1.5", "x"]),
+]
+
+
+@pytest.mark.parametrize(("text", "zone", "times"), TIMES, ids=[text for text, _, _ in TIMES])
+def test_times_in_a_format_are_read_as_publish_and_run_read_them(
+    spark: Any, tmp_path: Path, text: str, zone: str | None, times: list[str]
+) -> None:
+    path = write_csv(tmp_path / "x.csv", [[one] for one in times])
+    column, format = time_format(text)
+    found, refused = fed(spark, plan(path, target("s", "v TIMESTAMP"), mapped=Mapped({}, zone, {column: format})))
+    wanted = []
+    for iso in format.iso(pa.array(times)).to_pylist():
+        with contextlib.suppress(ValueError):
+            wanted += [] if iso is None or len(iso) > 27 else [parse_timestamp(iso, zone)]  # finer than Spark's microseconds
+    assert [(value - dt.datetime(1970, 1, 1, tzinfo=UTC)) // dt.timedelta(microseconds=1) for value in values(found)] == wanted
+    assert refused == ({f"column v does not have the time format {text}": len(times) - len(wanted)} if len(wanted) < len(times) else {})
 
 
 def test_what_does_not_fit_its_column_is_refused_and_counted_never_bent(spark: Any, tmp_path: Path) -> None:

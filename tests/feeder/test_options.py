@@ -98,6 +98,7 @@ def test_the_plan_takes_columns_zone_and_unit_from_the_daemon() -> None:
         "delimiter": None,
         "one_line": False,
         "mapped": (),
+        "time_formats": ("%d.%m.%Y", "seen=ms"),
         "zone": None,
         "split_by": None,
     }
@@ -107,6 +108,9 @@ def test_the_plan_takes_columns_zone_and_unit_from_the_daemon() -> None:
     (target,) = plan.targets
     assert [(column.name, column.type, column.nullable) for column in target.columns] == [("ts", "BIGINT", False), ("v", "TEXT", True)]
     assert (target.event_time, target.unit, plan.mapped.zone) == ("ts", "ms", "Asia/Kolkata")
+    assert {column: format.text for column, format in plan.mapped.formats.items()} == {None: "%d.%m.%Y", "seen": "ms"}
+    with pytest.raises(SourceError, match="--time-format: the time format 'x' does not tell a day"):
+        feed_plan(client, options | {"time_formats": ("x",)}, [Into("s")], arrival_rule(PLAIN))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from millstream.client import cli
 from millstream.client.errors import MillstreamError
-from millstream.client.queries import quoted
+from millstream.client.statements import quoted
 
 from tests.support.live_server import Harness, run
 

@@ -46,6 +46,8 @@ TRAIN = TrainShape(count=1)
         ("hr:adapt=sometimes", "adapt=sometimes is neither true nor false"),
         ("hr:adapt=2", "adapt=2 is neither true nor false"),
         ("hr:level=query,level=operator", "policy option level is given twice"),
+        ("round-robin:order=backwards", "order=backwards is neither 'bottom-up' nor 'random'"),
+        ("round-robin:seed=3", "seed draws a random order, and the order is bottom-up"),
         ("weighted-round-robin:leaf=0", "leaf=0.0 is not a positive number"),
         ("weighted-round-robin:join=nan", "join=nan is not a positive number"),
         ("hr:level", "policy option 'level' is not of the form key=value"),

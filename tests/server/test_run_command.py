@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from millstream.server.run.run_command import command
@@ -59,6 +61,78 @@ def test_bad_rows_are_counted_and_the_run_succeeds(files: Path) -> None:
     result = run(files, STREAM + "SELECT v FROM s;", *with_rows(files, "bad.csv"), "--format", "json")
     assert (result.exit_code, result.stdout) == (0, '{"v": 10}\n{"v": 30}\n')
     assert "s: 1 of 3 rows refused: line 3" in result.stderr
+
+
+def test_a_run_fails_when_rows_came_for_a_stream_and_none_was_accepted(files: Path) -> None:
+    (files / "useless.csv").write_text("ts,v\n1,x\n2,y\n", "utf-8")
+    result = run(files, STREAM + "SELECT COUNT(*) AS n FROM s EMIT FINAL;", *with_rows(files, "useless.csv"), "--format", "json")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "Error: s: none of 2 rows was accepted" in result.stderr
+    (files / "t.jsonl").write_text('{"stream": "s", "row": {"ts": 1, "v": "x"}}\n{"advance": "1 s"}\n', "utf-8")
+    assert run(files, STREAM + "SELECT v FROM s;", "--timeline", str(files / "t.jsonl")).exit_code == 1
+    (files / "t.jsonl").write_text('{"stream": "s", "row": {"ts": 1, "v": 1}}\n', "utf-8")
+    both = (*with_rows(files, "useless.csv"), "--timeline", str(files / "t.jsonl"))
+    assert run(files, STREAM + "SELECT v FROM s;", *both).exit_code == 0
+    (files / "empty.csv").write_text("ts,v\n", "utf-8")
+    assert run(files, STREAM + "SELECT v FROM s;", *with_rows(files, "empty.csv")).exit_code == 0
+
+
+TIMED = "CREATE STREAM s (ts TIMESTAMP, v INT) TIMESTAMP BY ts{zone};\nSELECT ts, v FROM s;"
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet", "x.arrow", "x.csv.zst", "x.jsonl.gz"])
+def test_columns_of_other_names_and_times_in_other_formats_are_read_from_every_kind_of_file(files: Path, name: str) -> None:
+    rows = [("06.05.2024 12:00", 1), ("2024-05-06 12:00", 2), (None, 3), ("31.02.2024 00:00", 4), ("7.5.2024 1:30", 5)]
+    table = pa.table({"V": [v for _, v in rows], "when": [time for time, _ in rows], "ts": [0] * len(rows)})
+    path = files / name
+    text = "V,when,ts\n" + "".join(f"{v},{time or ''},0\n" for time, v in rows)
+    if ".jsonl" in name:
+        text = "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+    if name.endswith(".parquet"):
+        pq.write_table(table, path)
+    elif name.endswith(".arrow"):
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    elif name.endswith(".zst"):
+        path.write_bytes(pa.compress(text.encode(), codec="zstd", asbytes=True))
+    else:
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    told = ("--input", f"s={path}", "--map", "ts=when", "--map", "s.v=V", "--time-format", "%d.%m.%Y %H:%M", "--format", "json")
+    result = run(files, TIMED.format(zone=" ZONE 'Europe/Berlin'"), *told)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == '{"ts": "2024-05-06T10:00:00Z", "v": 1}\n{"ts": "2024-05-06T23:30:00Z", "v": 5}\n'
+    assert "s: 3 of 5 rows refused" in result.stderr
+    assert "'2024-05-06 12:00' does not have the time format %d.%m.%Y %H:%M" in result.stderr
+    assert "names a day that does not exist" in result.stderr or "2024-02-31" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("format", "numbers"), [("s", "1715000000"), ("ms", "1715000000000"), ("us", "1715000000000000"), ("s", "1715000000.0")]
+)
+def test_numbers_of_any_unit_are_times(files: Path, format: str, numbers: str) -> None:
+    (files / "n.csv").write_text(f"ts,v\n{numbers},1\n", "utf-8")
+    result = run(files, TIMED.format(zone=""), *with_rows(files, "n.csv"), "--time-format", f"ts={format}", "--format", "csv")
+    assert result.stdout == "ts,v\n2024-05-06T12:53:20Z,1\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--map", "ts=nowhere", "there is no column nowhere; there are ts, v"),
+        ("--map", "x=ts", "--map names x"),
+        ("--time-format", "v=%Y-%m-%d", "column v of s is INT, not TIMESTAMP"),
+        ("--time-format", "%H", "does not tell a day"),
+    ],
+)
+def test_an_option_that_means_nothing_for_the_files_is_refused(files: Path, option: str, value: str, said: str) -> None:
+    result = run(files, TIMED.format(zone=""), *with_rows(files), option, value)
+    assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
+
+
+def test_a_packed_file_of_columns_is_refused_in_words(files: Path) -> None:
+    (files / "x.parquet.zst").write_bytes(b"")
+    result = run(files, TIMED.format(zone=""), *with_rows(files, "x.parquet.zst"))
+    assert (result.exit_code, "unpack it" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

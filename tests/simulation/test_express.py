@@ -14,6 +14,7 @@ from millstream.scheduler.simulation.workloads import Workload, utilisation, wor
 
 POLICIES = [
     "round-robin",
+    "round-robin:order=random,seed=2",
     "rr",
     "fcfs",
     "srpt",

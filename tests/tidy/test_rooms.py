@@ -10,9 +10,9 @@ import pytest
 from tests.support.rooms import FOLDERS, Picture, code_lines, pictures
 from tests.support.tree import modules, parse
 
-FOLDERS_WITH_FLOORS = ("engine", "server")  # those whose rooms have a contract
+FOLDERS_WITH_FLOORS = ("client", "engine", "scheduler", "server")  # those whose rooms have a contract
 CIRCLE_FILES_MAX = 5
-FILES_MAX = 640  # of the product; a new idea may have a new file, a crumb may not
+FILES_MAX = 590  # of the product; a new idea may have a new file, a crumb may not
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_no_more_than_five_files_import_each_other_in_a_circle(found: dict[str, 
 
 def test_rooms_that_meet_call_no_two_classes_alike(found: dict[str, Picture]) -> None:
     """Two rooms meet where one imports the other; a room meets itself. Names with an underscore stay in their file."""
-    assert found["engine"].namesakes == []
+    assert [(folder, *alike) for folder, picture in found.items() for alike in picture.namesakes] == []
 
 
 def test_what_another_room_calls_says_what_it_returns_and_raises(found: dict[str, Picture]) -> None:

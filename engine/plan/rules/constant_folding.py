@@ -16,7 +16,7 @@ from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expressi
 from millstream.engine.expressions.ir import Call, Case, Expression, Literal, children, transform
 from millstream.engine.expressions.kernel import EvaluationContext
 from millstream.engine.expressions.user_functions import user_function_of
-from millstream.engine.plan.logical import AsofJoin, Filter, Join, Node, Project, Split, TableJoin
+from millstream.engine.plan.logical import Filter, KeyedJoin, Node, Project, Split
 from millstream.engine.plan.rules.rewriting import bottom_up
 
 
@@ -77,7 +77,7 @@ def _change(node: Node) -> Node:
         return replace(node, expressions=tuple(fold(e) for e in node.expressions))
     if isinstance(node, Split):
         return replace(node, condition=fold(node.condition))
-    if isinstance(node, Join | TableJoin | AsofJoin) and node.residual is not None:
+    if isinstance(node, KeyedJoin) and node.residual is not None:
         residual = fold(node.residual)
         return replace(node, residual=None if residual == _TRUE else residual)
     return node

@@ -11,11 +11,10 @@ from dataclasses import replace
 from millstream.engine.expressions.ir import columns_used
 from millstream.engine.plan.logical import (
     Aggregate,
-    AsofJoin,
     Attributes,
     Filter,
-    Join,
     JoinKey,
+    KeyedJoin,
     Node,
     Project,
     Rank,
@@ -59,7 +58,7 @@ def _prune(node: Node, wanted: set[int]) -> tuple[Node, Mapping]:
         return _filter(node, wanted)
     if isinstance(node, Aggregate):
         return _aggregate(node, wanted)
-    if isinstance(node, Join | TableJoin | AsofJoin):
+    if isinstance(node, KeyedJoin):
         return _join(node, wanted)
     if isinstance(node, Rank):
         return _rank(node, wanted)
@@ -134,7 +133,7 @@ def _rank(node: Rank, wanted: set[int]) -> tuple[Node, Mapping]:
     return made, moved | {width: len(below.attributes)}
 
 
-def _join(node: Join | TableJoin | AsofJoin, wanted: set[int]) -> tuple[Node, Mapping]:
+def _join(node: KeyedJoin, wanted: set[int]) -> tuple[Node, Mapping]:
     width = len(node.left.attributes)
     residual = columns_used(node.residual) if node.residual is not None else set[int]()
     read = wanted | residual

@@ -113,7 +113,7 @@ def test_dates_and_intervals_have_fields_too(table: Any, run: Any) -> None:
     assert run(call("extract", [day], ("year",)), rows).values == [1970, 1969, None]
     assert run(call("extract", [day], ("hour",)), rows).values == [0, 0, None]
     assert run(call("year", [day]), rows).values == [1970, 1969, None]
-    parts = {"day": [1, 0], "hour": [1, 0], "minute": [1, -1], "second": [1, -30], "milliseconds": [1_500, -30_000]}
+    parts = {"day": [1, 0], "hour": [25, 0], "minute": [1, -1], "second": [1, -30], "milliseconds": [1_500, -30_000]}
     for field, wanted in {**parts, "epoch": [DAY + 3_661_500_000, -90_000_000]}.items():
         assert run(call("extract", [step], (field,)), rows).values == [*wanted, None], field
     assert run(call("date_trunc", [Literal(TEXT, "minute"), step]), rows).values == [DAY + 3_660_000_000, -60_000_000, None]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.errors import InvalidDefinition, TypeProblem
+from millstream.engine.data.event_time import event_times
 from millstream.engine.data.schema import Field, Schema, TableDefinition, TimeRule
 from millstream.engine.data.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TEXT, TIMESTAMP
 from millstream.engine.data.types import decimal as decimal_type
@@ -215,7 +216,7 @@ def test_case_c27_a_bare_integer_without_a_unit_is_refused(one_type: Any) -> Non
 
 def test_case_c27_times_out_of_range_are_refused_and_do_not_wrap(one_type: Any, times_of: Any) -> None:
     nanoseconds, seconds = one_type(BIGINT, unit="ns"), one_type(BIGINT, unit="s")
-    assert times_of(nanoseconds, nanoseconds.rows([[2**63 - 1]])) == [9_223_372_036_854_775]
+    assert times_of(nanoseconds, nanoseconds.rows([[2**63 - 1]])) == [9_223_372_036_854_776]
     result = seconds.rows([[2**62], [0], [-(2**62)]])
     assert times_of(seconds, result) == [0]
     assert [r.index for r in result.rejected] == [0, 2]
@@ -278,12 +279,48 @@ def test_integers_are_instants_for_plain_rows_only_and_not_for_json(one_type: An
     assert rows_of(least) == [(1,)]
 
 
-def test_nanoseconds_are_rounded_down_only_where_the_stream_says_so(coercer: Any, rows_of: Any) -> None:
-    batch = pa.table({"v": pa.array([1_999, -1], pa.timestamp("ns"))})
-    strict = coercer(("v", TIMESTAMP), time=TimeRule("v")).arrow(batch)
-    assert [r.reason for r in strict.rejected] == ["column v: not a whole number of microseconds (UNIT ns ROUND rounds down)"] * 2
-    rounding = coercer(("v", TIMESTAMP), time=TimeRule("v", unit="ns", unit_round=True))
-    assert rows_of(rounding.arrow(batch)) == [(1,), (-1,)]
+FINE = {1_999: 2, -1: 0, 500: 0, 1_500: 2, 2_500: 2, -500: 0, -1_500: -2, -1_501: -2, -1_499: -1}  # nanoseconds, and microseconds of them
+
+
+def test_what_is_finer_than_a_microsecond_is_rounded_half_to_even_only_where_the_stream_says_so(coercer: Any, rows_of: Any) -> None:
+    batch = pa.table({"v": pa.array(list(FINE), pa.timestamp("ns"))})
+    texts = [[str(np.datetime64(ns, "ns")) + "Z"] for ns in FINE]
+    strict = coercer(("v", TIMESTAMP), time=TimeRule("v"))
+    rounding = coercer(("v", TIMESTAMP), time=TimeRule("v", unit_round=True))
+    reason = "column v: not a whole number of microseconds (TIMESTAMP BY … ROUND rounds it)"
+    assert [r.reason for r in strict.arrow(batch).rejected] == [reason] * len(FINE)
+    assert rows_of(rounding.arrow(batch)) == [(us,) for us in FINE.values()]
+    for taken in (strict.rows(texts), strict.arrow(pa.table({"v": [t for (t,) in texts]}))):
+        assert [r.reason for r in taken.rejected] == [
+            f"column v: '{t}' is finer than a microsecond (TIMESTAMP BY … ROUND rounds it)" for (t,) in texts
+        ]
+    for taken in (rounding.rows(texts), rounding.arrow(pa.table({"v": [t for (t,) in texts]}))):
+        assert rows_of(taken) == [(us,) for us in FINE.values()]
+    integers = coercer(("v", BIGINT), time=TimeRule("v", unit="ns", unit_round=True))
+    assert integers.rows([[ns] for ns in FINE]).rows == len(FINE)
+    assert event_times(integers.rows([[ns] for ns in FINE]).columns[0], integers.definition.time).tolist() == list(FINE.values())
+
+
+def test_a_bare_number_is_no_instant_and_the_refusal_says_in_which_unit_it_would_be_one(one_type: Any) -> None:
+    stream = one_type(TIMESTAMP)
+    ways = [
+        stream.rows([[1_715_000_000]], bare_instants=False),
+        stream.rows([["1715000000"]]),
+        stream.arrow(pa.table({"v": [1_715_000_000]})),
+        stream.arrow(pa.table({"v": ["1715000000"]})),
+    ]
+    reason = (
+        "column v: 1715000000 is a number without a unit: as s it would be 2024-05-06T12:53:20Z; declare the column BIGINT with "
+        "TIMESTAMP BY … UNIT s, or write the time as text"
+    )
+    assert [[r.reason for r in taken.rejected] for taken in ways] == [[reason]] * 4
+    for number, unit in (
+        ("1715000000123", "as ms "),
+        ("1715000000123456789", "as ns "),
+        ("7", "UNIT s, ms or us"),
+        ("1e99999", "UNIT s, ms"),
+    ):
+        assert unit in stream.rows([[number]]).rejected[0].reason
 
 
 def test_a_column_that_stands_twice_is_refused(coercer: Any) -> None:

@@ -105,7 +105,7 @@ def test_places_and_notes_of_a_file(tmp_path: Path, coercer: Any, rows_of: Any) 
         ("line 4", "column id: 'x' is not BIGINT"),
         ("line 5", "4 fields where the header has 3"),
     ]
-    assert reader.notes == ["x.csv: ignored column more"]
+    assert reader.notes == ["x.csv: left out column more, which the stream does not have"]
     assert reader.place(0) == "row 1"
     empty = tmp_path / "empty.csv"
     empty.write_text("")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem
 from millstream.engine.language.dialect import interval_text_us, scale_us
-from millstream.engine.language.names import COMPARED_MAX, NAME_LENGTH_MAX, did_you_mean, quote_name, suggest, validate_name
+from millstream.engine.language.names import NAME_LENGTH_MAX, quote_name, validate_name
 from millstream.engine.language.parse import parse_duration_text, parse_statement
 from millstream.engine.language.statements import Describe
 
@@ -36,11 +34,6 @@ def test_every_valid_name_comes_back_from_its_quoted_form(name: str) -> None:
     statement = parse_statement(f"DESCRIBE {quote_name(name)}")
     assert isinstance(statement, Describe)
     assert statement.name.text == name
-
-
-def test_a_mistyped_name_gets_its_nearest_kin() -> None:
-    assert did_you_mean("packtes", ["packets", "rates"]) == "did you mean packets?"
-    assert did_you_mean("zzz", ["packets"]) is None
 
 
 @pytest.mark.parametrize(
@@ -71,21 +64,3 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_a_duration_that_is_too_long_is_refused() -> None:
     with pytest.raises(SyntaxProblem, match="too long"):
         scale_us("99999999999999", 604_800_000_000)
-
-
-def test_a_mistyped_name_is_compared_with_few_of_many_and_a_long_one_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[int] = []
-    real = difflib.get_close_matches
-
-    def counted(word: str, possibilities: list[str], n: int, cutoff: float) -> list[str]:
-        compared.append(len(possibilities))
-        return real(word, possibilities, n=n, cutoff=cutoff)
-
-    monkeypatch.setattr(difflib, "get_close_matches", counted)
-    known = [f"sensor_{i}" for i in range(5_000)] + ["prices"]
-    assert suggest("prizes", known) == "prices"
-    assert suggest("sensor_4711x", known, compared_max=16) == "sensor_4711"
-    assert compared == [COMPARED_MAX, 16]
-    assert suggest("n" * 900_000, known) is None
-    assert suggest("x" * 129, ["x" * 128]) is None
-    assert len(compared) == 2

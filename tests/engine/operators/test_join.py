@@ -40,7 +40,7 @@ def join(
     residual: Any = None,
 ) -> PhysicalNode:
     fields = tuple(Field(f"{side}_{f.name}", f.type) for side in "lr" for f in schema.fields)
-    return node(JoinRecipe(Schema(fields), kind, keys, keys, (null_safe,) * len(keys), lower, upper, residual), left, right)
+    return node(JoinRecipe(Schema(fields), kind, keys, keys, (null_safe,) * len(keys), residual, lower, upper), left, right)
 
 
 ARRIVALS = st.lists(

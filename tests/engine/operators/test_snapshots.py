@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import msgpack
 import pytest
 from millstream.engine.data.errors import InvalidDefinition
+from millstream.engine.language.recipes import SinkRecipe
 from millstream.engine.operators.build import build_operator
+from millstream.engine.operators.contract import Operator
+from millstream.engine.state.encoding import encode
+from millstream.engine.state.forms import Fields, form_named
 
 from tests.support.engine_run import SqlEngine
 
@@ -50,7 +53,7 @@ def run(query: str, rows: list[Any], swap_at: int | None) -> list[Any]:
                 running = engine.network.operators[operator]
                 if not running.logic.state_fields:
                     continue
-                state = msgpack.unpackb(msgpack.packb(running.logic.snapshot()))
+                state = running.logic.snapshot()
                 fresh = build_operator(running.recipe, [c.log.schema for c in running.inputs])
                 fresh.restore(state)
                 running.logic = fresh
@@ -74,12 +77,34 @@ def test_a_restored_operator_goes_on_as_if_nothing_had_happened(query: str) -> N
     assert run(query, rows, 43) == whole
 
 
-def test_a_snapshot_of_another_version_is_refused_by_name() -> None:
+def aggregate(query: str) -> Operator:
     engine = SqlEngine(*STREAMS)
-    delta = engine.select(QUERIES[0])
-    logic = engine.network.operators[next(o.id for o in delta.operators if o.kind == "aggregate")].logic
-    with pytest.raises(InvalidDefinition, match="version 0 of WindowAggregate"):
-        logic.restore({**logic.snapshot(), "version": 0})
+    delta = engine.select(query)
+    return engine.network.operators[next(o.id for o in delta.operators if o.kind == "aggregate")].logic
+
+
+def test_a_snapshot_of_a_newer_release_or_of_another_operator_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    logic, other = aggregate(QUERIES[0]), aggregate(QUERIES[1])
+    with pytest.raises(InvalidDefinition, match="the state of ordered_aggregate is not one of window_aggregate"):
+        logic.restore(other.snapshot())
+    with pytest.raises(InvalidDefinition, match="Sink has no state, and there is one"):
+        build_operator(SinkRecipe(logic.schemas[0], "q"), logic.schemas).restore(logic.snapshot())
+    form = form_named("window_aggregate", 1)
+    monkeypatch.setattr(form, "version", 2)
+    newer = logic.snapshot()
+    monkeypatch.undo()
+    with pytest.raises(InvalidDefinition, match="version 2 of the state window_aggregate is newer than this release, which reads up to 1"):
+        logic.restore(newer)
+
+
+def test_a_snapshot_whose_fields_are_of_other_kinds_is_refused_and_changes_nothing() -> None:
+    logic = aggregate(QUERIES[0])
+    before = logic.snapshot()
+    fields = logic.read(before)
+    odd = encode(Fields("window_aggregate", {**fields, "_keys": [1, 2]}), check=False)
+    with pytest.raises(InvalidDefinition, match="the state of window_aggregate is damaged: _keys"):
+        logic.restore(odd)
+    assert logic.snapshot() == before
 
 
 def test_an_operator_that_goes_back_to_a_snapshot_closes_windows_as_it_did() -> None:

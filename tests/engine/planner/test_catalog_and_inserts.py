@@ -53,6 +53,9 @@ def test_unknown_names_come_with_the_nearest() -> None:
     for look, message in ((catalog.relation, "did you mean tab"), (catalog.query_class, "did you mean gold")):
         with pytest.raises(UnknownName, match=message):
             look("tba" if look == catalog.relation else "golt")
+    catalog.add(NamedQuery("means", plan("SELECT k FROM s", catalog=catalog).physical.schema, "…", ("s",)))
+    with pytest.raises(UnknownName, match=r"means is a query.*FETCH SELECT … FROM means"):
+        plan("SELECT k FROM means", catalog=catalog)
     with pytest.raises(InvalidDefinition, match="default cannot be dropped"):
         catalog.drop_class("default")
 

@@ -17,6 +17,7 @@ from tests.support.plans import plan
             "10 SECONDS long, a new one every 5 SECONDS, aligned to the epoch",
         ),
         ("SELECT COUNT(*) FROM s [RANGE 1 DAY SLIDE 1 DAY TIME ZONE 'Europe/Rome']", "K1", "23 or 25 hours"),
+        ("SELECT COUNT(*) FROM s [RANGE 1 WEEK SLIDE 1 WEEK]", "K1", "begin on Thursday; TIME ZONE 'UTC' makes them begin on Monday"),
         ("SELECT COUNT(*) FROM s [RANGE 5 SECONDS SLIDE 9 SECONDS]", "K4", "in the gap between two windows is processed, not late"),
         ("SELECT COUNT(*) FROM s [RANGE 5 SECONDS]", "K2", "(t - 5 SECONDS, t]"),
         ("SELECT COUNT(*) FROM s [ROWS 5] WHERE v > 1", "K17", "still takes its place"),

@@ -10,6 +10,22 @@ from millstream.engine.data.errors import EngineError, InvalidDefinition, Syntax
 from tests.support.plans import make_catalog, plan
 
 CASES = [
+    ("SELECT SUM(v, 3) FROM s", TypeProblem, "SUM takes 1 argument, not 2", (1, 8)),
+    ("SELECT MEDIAN(v, 0.3) FROM s", TypeProblem, "MEDIAN takes 1 argument, not 2", (1, 8)),
+    ("SELECT STRING_AGG(name, ',', 'x') FROM s", TypeProblem, "STRING_AGG takes at most 2 arguments, not 3", (1, 8)),
+    ("SELECT CAST(v AS INTERVAL DAY) FROM s", TypeProblem, r"takes no unit as a type.*CAST\(x AS INTERVAL\)", (1, 13)),
+    (
+        "SELECT c FROM (SELECT k, COUNT(*) AS c FROM s GROUP BY k) EMIT EMPTY",
+        Unsupported,
+        "EMIT EMPTY goes with queries without keys",
+        (1, 16),
+    ),
+    (
+        "SELECT MAX(c) FROM (SELECT k, COUNT(*) AS c FROM s GROUP BY k) EMIT EVERY 2 SECONDS",
+        Unsupported,
+        "EMIT EVERY of an aggregate over another without a window.*EMIT FINAL",
+        (1, 1),
+    ),
     ("SELECT COUNT(*) FROM s GROUP BY TUMBLE(ts, INTERVAL '10' SECOND)", Unsupported, "TUMBLE outside FROM", (1, 33)),
     ("SELECT 1e400 FROM s", TypeProblem, "out of the range of DOUBLE", (1, 8)),
     ("SELECT 0x1F FROM s", SyntaxProblem, "'0x1F' is not a number", (1, 8)),
@@ -110,6 +126,12 @@ CASES = [
         (1, 1),
     ),
     ("SELECT ts AT TIME ZONE 'UTC' FROM s", Unsupported, "AT TIME ZONE", (1, 8)),
+    ("SELECT v FROM s WHERE v > 1 AND", SyntaxProblem, "an expression is missing after 'AND'", (1, 29)),
+    ("SELECT k FROM s WHERE v > 1 [RANGE 5 SECONDS]", Unsupported, r"a window .* in an expression.*before WHERE: FROM s \[RANGE", (1, 29)),
+    ("SELECT LAG(v) FROM s", UnknownName, r"no function LAG without OVER.*write LAG\(…\) OVER", (1, 8)),
+    ("SELECT CONT(*) FROM s", UnknownName, "no function CONT .*did you mean COUNT", (1, 8)),
+    ("SELECT k FROM s WHERE k IN (ARRAY[1, 2])", Unsupported, r"a list in an expression is not supported.*x IN \(1, 2\)", (1, 35)),
+    ("SELECT k << 2 FROM s", Unsupported, "<< is not supported.*power of two", (1, 8)),
 ]
 
 

@@ -38,11 +38,30 @@ def changes_query(scenario: Scenario) -> Expected:
     return Expected(expected.sql, expected.rows, False, None, True, f"an aggregate over {window.kind}")
 
 
+def final_query(scenario: Scenario, number: int) -> Expected:
+    """A selection over an aggregate without a window, EMIT FINAL: of a derived stream, which gives changes, in any order."""
+    choice, feed = scenario.choice, scenario.feed("s")
+    window = random_window(choice, feed, "none")
+    parts = random_grouped(choice, feed.columns, window, plain=True, prefix=f"f{number}_")
+    columns = [(n, t) for n, t in parts.columns if t in TYPES]
+    if not columns:
+        return grouped_query(choice, feed)
+    text = f"SELECT {parts.select} FROM {feed.sql}{parts.tail}"
+    way = choice.choice(["subquery", "cte", "derived"])
+    inner = Feed(f"({text}) q" if way == "subquery" else f"final{number}", columns)
+    inner.events = [Event(END, [(0, row) for _, _, row in parts.answer(feed)], math.inf)]
+    if way == "derived":
+        scenario.definitions.append(f"CREATE STREAM final{number} AS {text}")
+    expected = selection(choice, inner, ordered=way != "derived")
+    head = f"WITH final{number} AS ({text}) " if way == "cte" else ""
+    return Expected(f"{head}{expected.sql} EMIT FINAL", expected.rows, way != "derived", None, shape=f"final over a {way}")
+
+
 def nested_query(scenario: Scenario, number: int) -> Expected:
     """A subquery, a CTE or a derived stream, and something over it; twice over for some."""
     choice = scenario.choice
     if choice.random() < 0.25:
-        return changes_query(scenario)
+        return changes_query(scenario) if choice.random() < 0.5 else final_query(scenario, number)
     feed = scenario.feed("s")
     way = choice.choice(["subquery", "cte", "derived", "derived twice"])
     text, inner = inner_feed(choice, feed)

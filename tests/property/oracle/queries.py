@@ -14,7 +14,7 @@ from tests.property.oracle.feeds import Event, Feed, Row
 from tests.property.oracle.values import SECOND, TIMESTAMP, TYPES, Order, key_of
 from tests.property.oracle.windows import Seen
 
-ZONES = ("America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao_Paulo", "Europe/Berlin")
+ZONES = ("America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Sao_Paulo", "Europe/Berlin", "UTC")
 
 
 @dataclass

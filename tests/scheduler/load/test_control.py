@@ -10,12 +10,12 @@ from millstream.engine.data.graph import ClassId, ClassNode
 from millstream.engine.flow.shedding import uniform_of
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.events import Arrived
+from millstream.scheduler.hashing import uniform
 from millstream.scheduler.instructions import SetClassShare, SetDropRatio
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.load.catalog import MANAGERS
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import Measures
-from millstream.scheduler.simulation.hashing import uniform
 from millstream.scheduler.simulation.networks import Asked, Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.simulation.world import World
 from millstream.scheduler.spec import PolicySpec

@@ -6,6 +6,9 @@ pseudo-priority is 1/8. When a tuple has waited 8 it ranks 1/8 · 8 = 1; one bef
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from millstream.scheduler.policies.balance_slowdown import BalanceSlowdown
 from millstream.scheduler.selectors.clusters import ClustersSelector, cluster_bounds
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.world import World
@@ -45,6 +48,68 @@ def test_all_units_of_the_best_cluster_that_hold_its_oldest_tuple_run_together(w
     selector.changed(world.core.view, [0, 1, 2, 3], 1_000)
     # 1/512 · 600 = 1.17 is above 1/8 · 8 = 1, 1/512 · 500 = 0.98 below it.
     assert selector.pick(world.core.view, 1_000, 1) == picked
+
+
+def test_a_tuple_stands_for_its_best_cluster_alone() -> None:
+    world, selector = four_queries()
+    units = world.core.view.units
+    units.available[:] = True
+    units.head_ns[:] = 0
+    selector.changed(world.core.view, [0, 1, 2, 3], 100)
+    before = selector.evaluations
+    # One tuple is at the head of all three clusters: one rank is computed a decision, and the clusters are served from the best on.
+    for picked in ([0, 1], [2], [3]):
+        assert selector.pick(world.core.view, 100, 1) == picked
+    assert selector.evaluations == before + 3
+
+
+def plain(pseudo: list[float], heads: list[int | None], now_ns: int) -> tuple[int, int]:
+    """The paper's search, as one reads it: returns the cluster and how many ranks were computed."""
+    listed = [
+        cluster
+        for cluster, head_ns in enumerate(heads)
+        if head_ns is not None and not any(above == head_ns for above in heads[cluster + 1 :])
+    ]
+    by_priority = sorted(listed, key=lambda cluster: -pseudo[cluster])
+    by_wait = sorted(listed, key=lambda cluster: heads[cluster] or 0)
+
+    def wait(cluster: int) -> int:
+        return now_ns - (heads[cluster] or 0)
+
+    ranks: dict[int, float] = {}
+    for read in range(2 * len(listed)):
+        cluster = (by_wait if read % 2 else by_priority)[read // 2]
+        ranks[cluster] = pseudo[cluster] * wait(cluster)
+        if read and max(ranks.values()) >= pseudo[by_priority[read // 2]] * wait(by_wait[(read - 1) // 2]):
+            break
+    return min(ranks, key=lambda cluster: (-ranks[cluster], heads[cluster] or 0)), len(ranks)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(data=st.data(), clusters=st.integers(1, 6))
+def test_the_search_is_the_papers(data: st.DataObject, clusters: int) -> None:
+    builder = NetworkBuilder()
+    source = builder.source("s")
+    queries = [builder.query(f"q{index}", Box(2**index, 1.0, source)) for index in range(clusters)]
+    view = World(f"bsd-log:clusters={clusters}", queries, builder=builder).core.view
+    selector = ClustersSelector(BalanceSlowdown(), clusters, logarithmic=True)
+    selector.reset(view, 0)
+    heads = data.draw(st.lists(st.one_of(st.none(), st.integers(0, 90)), min_size=clusters, max_size=clusters))
+    for unit, head_ns in enumerate(heads):
+        view.units.available[unit] = head_ns is not None
+        view.units.head_ns[unit] = 0 if head_ns is None else head_ns
+    selector.changed(view, list(range(clusters)), 91)
+    by_cluster: list[int | None] = [None] * len(selector.pseudo)
+    for unit, head_ns in enumerate(heads):
+        if head_ns is not None:
+            cluster = selector.cluster_of[unit]
+            known = by_cluster[cluster]
+            by_cluster[cluster] = head_ns if known is None else min(known, head_ns)
+    if any(one is not None for one in heads):
+        best, computed = plain(selector.pseudo, by_cluster, 91)
+        before = selector.evaluations
+        assert {selector.cluster_of[unit] for unit in selector.pick(view, 91, 1)} == {best}
+        assert selector.evaluations == before + computed
 
 
 def test_clusters_decide_far_less_often_and_serve_everybody() -> None:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.client.commands.common import show_answer, show_results, warn
-from millstream.client.commands.sql import follow, stop_following
+from millstream.client.commands.common import show_answer, show_results, stop_following, subscribed, warn
 from millstream.client.errors import MillstreamError
 from millstream.client.statements import is_complete, split_script
 from prompt_toolkit import PromptSession
@@ -132,7 +131,7 @@ def run_line(client: Client, text: str, format: str | None) -> bool:
         try:
             answer = client.execute(statement)
             if answer.continuous and answer.query is not None and not answer.durable:
-                subscription = follow(client, answer)
+                subscription = subscribed(client, answer)
                 show_results(subscription, format or "table")
                 stop_following(client, subscription)
             else:
