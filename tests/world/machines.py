@@ -77,6 +77,7 @@ class World:
 
     def _serve(self, process: Process) -> None:
         loop = SimLoop(self.hub, process, self.network)
+        process.at_burial.append(lambda: loop.set_exception_handler(lambda loop, context: None))  # tasks that were killed end untold
         told = asyncio.Event()
         process.stop = lambda: loop.from_network(told.set)  # type: ignore[attr-defined]
 
