@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import field
 
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.contracts import Cutter, Ranking, Selector, Traversal, Turns
+from millstream.scheduler.contracts import Cutter, Ranking, Selector, Traversal, Turns, UserCalls
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.policies.balance_response_time import BalanceResponseTime
 from millstream.scheduler.policies.balance_slowdown import BalanceSlowdown
@@ -29,7 +29,7 @@ from millstream.scheduler.policies.rate_deadline_hybrid import RateDeadlineHybri
 from millstream.scheduler.policies.round_robin import RoundRobin
 from millstream.scheduler.policies.shortest_remaining_processing_time import ShortestRemainingProcessingTime
 from millstream.scheduler.policies.slope_slack import SlopeSlack
-from millstream.scheduler.policies.user import load_user_ranking
+from millstream.scheduler.policies.user import called_here, load_user_ranking
 from millstream.scheduler.policies.weighted_round_robin import WeightedRoundRobin
 from millstream.scheduler.selectors.buckets import BucketsSelector
 from millstream.scheduler.selectors.calendar import CalendarSelector
@@ -228,7 +228,7 @@ _ROWS = (
     *_aurora("fixed-priority", "the least fixed slack first", lambda options: FixedPriority(), ("heap", "scan")),
     *_aurora("slope-slack", "utility lost per second, then slack", lambda options: SlopeSlack(), ("scan",)),
     *_aurora("bucketing", "slope-slack in buckets with a calendar", lambda options: SlopeSlack(), ("buckets",), gradients=5, slacks=4),
-    PolicyParts("user", "a file", "a ranking of your own", _by_level, ("scan",), ranking=lambda options: _user(options),
+    PolicyParts("user", "a file", "a ranking of your own", _by_level, ("scan",), ranking=lambda options: _user(options, called_here),
         options={"level": "query", "file": ""}),
 )  # fmt: skip
 
@@ -250,17 +250,17 @@ def _inside_class(name: str) -> Ranking:
     return row.ranking(row.options)
 
 
-def _user(options: Options) -> Ranking:
+def _user(options: Options, calls: UserCalls) -> Ranking:
     if not options["file"]:
         raise PolicyError("policy 'user' needs a file", hint="write user:file=PATH")
-    return load_user_ranking(str(options["file"]))
+    return load_user_ranking(str(options["file"]), calls)
 
 
 CATALOG: Mapping[str, PolicyParts] = {row.name: row for row in _ROWS}
 
 
-def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int = 1) -> Policy:
-    """Put a policy together; raises `PolicyError` naming what is unknown or does not fit."""
+def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int = 1, user_calls: UserCalls = called_here) -> Policy:
+    """Put a policy together; raises `PolicyError` naming what is unknown or does not fit. `user_calls` runs what a user's file says."""
     spec = PolicySpec(ALIASES.get(spec.name, spec.name), spec.options)
     row = CATALOG.get(spec.name)
     if row is None and spec.name == AUTO:
@@ -269,7 +269,7 @@ def build(spec: PolicySpec, *, default_train: TrainShape, default_schedule: int 
         raise PolicyError(f"unknown policy '{spec.name}'", hint="known are " + ", ".join(CATALOG))
     options = _options(row, spec)
     _refuse_nonsense(options, {key for key, _ in spec.options})
-    ranking = row.ranking(options) if row.ranking else None
+    ranking = _user(options, user_calls) if row.name == "user" else row.ranking(options) if row.ranking else None
     traversal = str(options.get("traversal", row.traversal))
     if traversal not in TRAVERSALS:
         raise PolicyError(f"unknown traversal '{traversal}'", hint="known are " + ", ".join(TRAVERSALS))

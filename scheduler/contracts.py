@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from millstream.scheduler.estimates import Estimates
@@ -14,6 +14,7 @@ from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import UnitView, View
 from numpy.typing import NDArray
 
+Answer = TypeVar("Answer")
 FloatColumn = NDArray[np.float64]
 Cutter = Callable[[Ledger, Estimates], UnitSet]
 Traversal = Callable[[NetworkModel, Estimates, Sequence[int]], list[int]]
@@ -67,6 +68,14 @@ class UrgencyRanking(Ranking, Protocol):
 
     def tables(self, view: View) -> tuple[NDArray[np.int64], list[GraphTable]]:
         """Return the number of each unit's QoS graph, and the graphs."""
+        ...
+
+
+class UserCalls(Protocol):
+    """How a user's code is called."""
+
+    def __call__(self, work: Callable[[], Answer], limit_ns: int) -> Answer:
+        """Return what `work` returns, or raise within that time."""
         ...
 
 

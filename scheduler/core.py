@@ -13,7 +13,7 @@ import numpy as np
 from millstream.engine.data.graph import QueryId
 from millstream.engine.data.work import OrderId, WorkOrder
 from millstream.scheduler import catalog
-from millstream.scheduler.contracts import Ranking
+from millstream.scheduler.contracts import Ranking, UserCalls
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.estimates import Estimates
 from millstream.scheduler.events import (
@@ -41,6 +41,7 @@ from millstream.scheduler.locks import Outstanding, QueryMarks
 from millstream.scheduler.measures import Measures
 from millstream.scheduler.network import NetworkModel
 from millstream.scheduler.orders import OrderMaker
+from millstream.scheduler.policies.user import called_here
 from millstream.scheduler.receipts import ReceiptBook
 from millstream.scheduler.selectors.class_turns import ClassTurnsSelector
 from millstream.scheduler.settings import CoreSettings as CoreSettings
@@ -57,11 +58,12 @@ FALLBACK = PolicySpec("round-robin")
 class SchedulerCore:
     """Keeps the ledger, asks the policy, gives out orders. Deterministic in (events, times)."""
 
-    def __init__(self, policy: PolicySpec = FALLBACK, settings: CoreSettings | None = None) -> None:
+    def __init__(self, policy: PolicySpec = FALLBACK, settings: CoreSettings | None = None, *, user_calls: UserCalls = called_here) -> None:
         self.settings = settings or CoreSettings()
+        self._user_calls = user_calls
         self.network = NetworkModel()
         self.ledger = Ledger(self.network, edge_rows_max=self.settings.edge_rows_max)
-        self.estimates = Estimates(self.network, adapt=self.settings.adapt)
+        self.estimates = Estimates(self.network, adapt=self.settings.adapt, declared=self.settings.declared)
         self.estimates.set_aging(self.settings.window, self.settings.aging)
         self.estimates.calls_per_operator = self.settings.estimate_calls
         self.measures: Measures | None = Measures() if self.settings.measure else None
@@ -307,7 +309,8 @@ class SchedulerCore:
     # ---- the policy
 
     def _build(self, spec: PolicySpec) -> catalog.Policy:
-        return catalog.build(spec, default_train=self.settings.train, default_schedule=self.settings.schedule)
+        settings = self.settings
+        return catalog.build(spec, default_train=settings.train, default_schedule=settings.schedule, user_calls=self._user_calls)
 
     def _use(self, policy: catalog.Policy, now_ns: int) -> None:
         self._spent[0] += self._policy.selector.evaluations
@@ -401,7 +404,8 @@ class SchedulerCore:
             except Exception as problem:
                 if self._policy.spec == FALLBACK:
                     raise
-                message = f"policy {self._policy.spec} failed and round-robin goes on: {type(problem).__name__}: {problem}"
+                reason = str(problem) if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
+                message = f"policy {self._policy.spec} failed and round-robin goes on: {reason}"
                 instructions.append(Report("policy_failed", message))
                 self._use(self._build(FALLBACK), now_ns)
                 continue

@@ -18,7 +18,8 @@ Sums (Sharaf 2007, 3.1). E_x are the operators from x to the outputs. With child
 Joins (3.3.3). A join with window V has a selectivity per input port: a tuple of the left meets the tuples of the right that came
 within V. Before the first measurement, with the arrival rates known, port L lets through s_J V r_R tuples a tuple, r_R being the rate
 at which the right input brings tuples to the join (1/τ_R times the selectivities on the way); a measured one (out per in) already
-contains that and replaces it. `edge_factor` of an edge is the port's selectivity by the operator's own, and enters the sums above:
+contains that and replaces it, whole: where event time runs faster than the clock, as in a replay, the formula is wrong by millions.
+`edge_factor` of an edge is the port's selectivity by the operator's own, and enters the sums above:
 through edge e to join y an operator sees S_y f_e and c_y + (Cbar_y - c_y) f_e.
 
 Estimates are never zero.
@@ -27,7 +28,7 @@ Estimates are never zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -57,7 +58,16 @@ _GAINS_MAX = 4_096
 _TUPLES_SETTLED = 1_000
 _CALLS_SETTLED = 8
 
-_COLUMNS = ("selectivity", "cost_ns", "output_per_tuple", "cost_to_end_ns", "normalized_output", "normalized_square", "ideal_time_ns")
+_COLUMNS = (
+    "selectivity",
+    "cost_ns",
+    "learnt_ns",
+    "output_per_tuple",
+    "cost_to_end_ns",
+    "normalized_output",
+    "normalized_square",
+    "ideal_time_ns",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,8 @@ class CostLine:
 class OperatorMeans:
     """Aged means of one operator's calls: selectivity; cost, length, length² and length · cost of a call; tuples seen.
 
-    The sums `rows_in` to `products` add up until `due` tuples have come, at most a window, and then enter the means.
+    `prior`: the tuples that the first value weighs; `guess_ns` its cost, of which `share` is still in the means. The sums `rows_in` to
+    `products` add up until `due` tuples have come, at most a window, and then enter the means.
     """
 
     selectivity: float
@@ -81,6 +92,9 @@ class OperatorMeans:
     length_square: float = 1.0
     product: float = 0.0
     seen: int = 0
+    prior: int = PRIOR_TUPLES
+    guess_ns: float = 0.0
+    share: float = 1.0
     rows_in: int = 0
     rows_out: int = 0
     spent_ns: float = 0
@@ -94,6 +108,13 @@ class OperatorMeans:
         """a / E[n] + b, in ns per tuple."""
         return max(COST_NS_MIN, self.call_ns / self.length)
 
+    @property
+    def learnt_ns(self) -> float:
+        """The same of the measured calls alone, without what is left of the guess, a call of one tuple; NaN before the first."""
+        if self.share >= 1.0:
+            return math.nan
+        return max(COST_NS_MIN, (self.call_ns - self.share * self.guess_ns) / (self.length - self.share))
+
 
 class Estimates:
     """OperatorMeans columns and path sums, indexed by the network's operator slots.
@@ -103,19 +124,26 @@ class Estimates:
 
     selectivity: FloatColumn
     cost_ns: FloatColumn
+    learnt_ns: FloatColumn
     output_per_tuple: FloatColumn
     cost_to_end_ns: FloatColumn
     normalized_output: FloatColumn
     normalized_square: FloatColumn
     ideal_time_ns: FloatColumn
 
-    def __init__(self, network: NetworkModel, *, adapt: bool = True, aging: float = AGING, window: int = WINDOW_TUPLES) -> None:
+    def __init__(
+        self, network: NetworkModel, *, adapt: bool = True, aging: float = AGING, window: int = WINDOW_TUPLES, declared: bool = True
+    ) -> None:
         self.network = network
         self.adapt = adapt
+        self._declared = declared
         self.window = window
         self.version = 0
         self.measured: list[OperatorMeans | None] = []
         self.ideal_of_query: dict[QueryId, float] = {}
+        """T_k of each query, by which policies rank."""
+        self.learnt_of_query: dict[QueryId, float] = self.ideal_of_query if declared else {}
+        """T_k of what has been measured of each query, by which its results are: NaN before anything was, if costs are not declared."""
         self._log_keep = math.log(1.0 - aging) / window
         self._capacity = 0
         self._gains: dict[int, float] = {}
@@ -159,8 +187,9 @@ class Estimates:
             self._grow(slot + 1)
             cost = max(COST_NS_MIN, node.cost_ns + node.call_ns)
             selectivity = max(SELECTIVITY_MIN, node.selectivity)
-            self.measured[slot] = OperatorMeans(selectivity, cost, product=cost)
+            self.measured[slot] = OperatorMeans(selectivity, cost, product=cost, guess_ns=cost)
             self.selectivity[slot], self.cost_ns[slot] = selectivity, cost
+            self.learnt_ns[slot] = cost if self._declared else math.nan
             self._not_dirty(slot)
             for edge in self.network.inputs[slot]:
                 if edge < len(self.edge_factor):
@@ -211,10 +240,11 @@ class Estimates:
             mean = (left * ports[0] + right * ports[1]) / (left + right) if left + right > 0.0 else ports[0]
             one = self.measured[slot]
             assert one is not None
-            one.selectivity = self.selectivity[slot] = max(SELECTIVITY_MIN, mean)
-            for edge, port in zip(edges, ports, strict=True):
-                self._ports[edge].selectivity = port
-                self.edge_factor[edge] = port / self.selectivity.item(slot)
+            for means, value in ((one, mean), *((self._ports[edge], port) for edge, port in zip(edges, ports, strict=True))):
+                if not means.seen:
+                    means.selectivity, means.prior = max(SELECTIVITY_MIN, value), 0
+            self.selectivity[slot] = one.selectivity
+            self._publish_ports(slot)
             settled.append(slot)
         for slot in settled:
             del self._join_priors[slot]
@@ -231,14 +261,20 @@ class Estimates:
             return None
         return self.selectivity.item(producer) * sum(rate for rate in rates if rate is not None)
 
-    def record_port(self, edge: int, rows_in: int, rows_out: int) -> None:
-        """Take a measurement of one input port of a join in: a step that took tuples from it alone."""
-        one = self._ports.get(edge)
-        if one is None or not self.adapt:
+    def record_ports(self, slot: int, taken: Sequence[tuple[int, int]], rows_out: int) -> None:
+        """Take in what a step of a join took as (edge, rows) and let through: of several ports each has the part that is expected of it."""
+        ports = [(edge, one, rows) for edge, rows in taken if rows and (one := self._ports.get(edge)) is not None]
+        if not self.adapt:
             return
-        gain = max(-math.expm1(self._log_keep * rows_in), rows_in / (PRIOR_TUPLES + one.seen + rows_in) if one.seen < self.window else 0.0)
-        one.selectivity = max(SELECTIVITY_MIN, (1.0 - gain) * one.selectivity + gain * rows_out / rows_in)
-        one.seen += rows_in
+        expected = sum(one.selectivity * rows for _, one, rows in ports)
+        for edge, one, rows in ports:
+            found = one.selectivity * rows_out / expected
+            gain = max(-math.expm1(self._log_keep * rows), rows / (one.prior + one.seen + rows) if one.seen < self.window else 0.0)
+            one.selectivity = max(SELECTIVITY_MIN, (1.0 - gain) * one.selectivity + gain * found)
+            one.seen += rows
+            factor, known = one.selectivity / self.selectivity.item(slot), self.edge_factor.item(edge)
+            if abs(factor - known) > CHANGE_MIN * known:
+                self._dirty[slot] = None
 
     def _publish_ports(self, slot: int) -> None:
         for edge in self.network.inputs[slot]:
@@ -253,6 +289,7 @@ class Estimates:
             self._not_dirty(slot)
             self._join_priors.pop(slot, None)
         self.ideal_of_query.pop(query, None)
+        self.learnt_of_query.pop(query, None)
         self._new = [one for one in self._new if one != query]
         self._kept.update(dict.fromkeys(kept))
 
@@ -316,13 +353,14 @@ class Estimates:
                 self._gains.clear()
             gain = self._gains[rows_in] = -math.expm1(self._log_keep * rows_in)
         if seen < self.window:
-            gain = max(gain, rows_in / (PRIOR_TUPLES + seen + rows_in))
+            gain = max(gain, rows_in / (one.prior + seen + rows_in))
         keep = 1.0 - gain
         if not self.network.outputs[slot]:
             one.rows_out = rows_in  # a sink: what it takes are results, though they enter no log
         selectivity = keep * one.selectivity + gain * one.rows_out / rows_in
         one.selectivity = selectivity if selectivity > SELECTIVITY_MIN else SELECTIVITY_MIN
         call, length = one.spent_ns / calls, rows_in / calls
+        one.share *= keep
         one.call_ns = call_ns = keep * one.call_ns + gain * call
         one.length = mean = keep * one.length + gain * length
         one.length_square = keep * one.length_square + gain * one.squares / calls
@@ -372,6 +410,7 @@ class Estimates:
                 one = self.measured[slot]
                 assert one is not None
                 self.selectivity[slot], self.cost_ns[slot] = one.selectivity, one.cost_ns
+                self.learnt_ns[slot] = one.cost_ns if self._declared else one.learnt_ns
                 self._publish_ports(slot)
                 affected.update(dict.fromkeys(self.network.topology.queries_of[slot]))
             self._dirty.clear()
@@ -387,7 +426,9 @@ class Estimates:
     def _sum_queries(self, queries: list[QueryId], others: Iterable[int]) -> None:
         topology = self.network.topology
         for query in queries:
-            self.ideal_of_query[query] = self._ideal_of(query)
+            self.ideal_of_query[query] = max(COST_NS_MIN, self._ideal_of(query, self.cost_ns))
+            if not self._declared:
+                self.learnt_of_query[query] = self._ideal_of(query, np.nan_to_num(self.learnt_ns)) or math.nan
         # A shared operator is above operators of other queries too; those keep their sums, it gets its own anew.
         slots = {slot for query in queries for slot in topology.query_slots[query]}
         slots.update(slot for slot in others if slot in topology.place)
@@ -419,14 +460,14 @@ class Estimates:
         self.normalized_square[slot] = selectivity * square
         self.ideal_time_ns[slot] = ideal
 
-    def _ideal_of(self, query: QueryId) -> float:
+    def _ideal_of(self, query: QueryId, costs: FloatColumn) -> float:
         """T_k of one query, by walking it: what an emitted tuple passes, of a union's inputs the dearest, shared operators once."""
         network = self.network
         passed: dict[int, frozenset[int]] = {}
 
         def cost_of(slots: frozenset[int]) -> float:
             counted = sorted(slots)
-            return sum(self.cost_ns.item(one) * (len(network.inputs[one]) if is_join(network, one) else 1) for one in counted)
+            return sum(costs.item(one) * (len(network.inputs[one]) if is_join(network, one) else 1) for one in counted)
 
         for slot in network.topology.query_slots[query]:
             before = [passed[producer] for producer in network.topology.producers[slot] if producer in passed]
@@ -434,7 +475,7 @@ class Estimates:
                 before = [max(before, key=cost_of)]
             passed[slot] = frozenset({slot}).union(*before)
         root = network.operators.slot_of[network.queries[query].root]
-        return max(COST_NS_MIN, cost_of(passed.get(root, frozenset())))
+        return cost_of(passed.get(root, frozenset()))
 
     def _sum_everything(self) -> None:
         self._sum_ideal_times()
@@ -442,12 +483,19 @@ class Estimates:
 
     def _sum_ideal_times(self) -> None:
         """T_k of every query: one weighted count over all (query, operator) pairs; queries with a union go one by one."""
+        self._ideal_times = np.maximum(self._times_by(self.cost_ns), COST_NS_MIN)
+        queries = self._ideal_paths().queries
+        self.ideal_of_query = self.learnt_of_query = dict(zip(queries, self._ideal_times.tolist(), strict=True))
+        if not self._declared:
+            learnt = self._times_by(np.nan_to_num(self.learnt_ns))
+            self.learnt_of_query = dict(zip(queries, np.where(learnt > 0.0, learnt, np.nan).tolist(), strict=True))
+
+    def _times_by(self, costs: FloatColumn) -> FloatColumn:
         paths = self._ideal_paths()
-        times = sums_at(paths.query_index, paths.times_counted * self.cost_ns[paths.slots], len(paths.queries))
+        times = sums_at(paths.query_index, paths.times_counted * costs[paths.slots], len(paths.queries))
         for index in paths.with_union:
-            times[index] = self._ideal_of(paths.queries[index])
-        self._ideal_times = np.maximum(times, COST_NS_MIN)
-        self.ideal_of_query = dict(zip(paths.queries, self._ideal_times.tolist(), strict=True))
+            times[index] = self._ideal_of(paths.queries[index], costs)
+        return times
 
     def _ideal_paths(self) -> IdealPaths:
         if self._paths is None or self._paths.version != self.network.version:

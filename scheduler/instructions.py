@@ -1,10 +1,13 @@
-"""What the scheduler can ask for. The driver carries each out and answers with events."""
+"""What the scheduler can ask for, and of whom: the driver has each carried out by the engine, or a cost model, and answers with events."""
 
 from __future__ import annotations
 
-from millstream.engine.data.graph import ClassId, GraphDelta, LogId, OperatorId, QueryId
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from millstream.engine.data.graph import ClassId, EdgeId, GraphDelta, LogId, OperatorId, QueryId
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.work import WorkOrder
+from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.scheduler.events import QueryRemoved
 
 
@@ -54,3 +57,21 @@ class SetClassShare:
 
 
 Instruction = Dispatch | Splice | Report | SetDropRatio | SetClassShare
+
+ClockNs = Callable[[], int]
+SpliceHandler = Callable[[Splice], Mapping[EdgeId, int] | None]
+"""Carries out a `Splice` in the engine; returns the cursor (rows ever appended) of each edge it attached to an existing log."""
+
+InstructionHandler = Callable[[Instruction], None]
+
+
+class OrderExecutor(Protocol):
+    """Follows orders and makes no choice."""
+
+    def run(self, order: WorkOrder, clock_ns: ClockNs) -> WorkReceipt:
+        """Do the order's steps one after the other and tell what was done; raise `OrderFailed` when a step fails.
+
+        `rows_max` of a step: None takes everything waiting; a number at most so many rows over all inputs; 0 takes only control
+        items that stand before the next row. Control items reached on the way are always taken.
+        """
+        ...

@@ -82,6 +82,12 @@ USER_DECISION_NS_MAX: Final = 5_000_000
 USER_SLOW_DECISIONS_MAX: Final = 3
 """Slow decisions a user policy is forgiven (the machine may have been busy) before round-robin replaces it."""
 
+USER_CALL_NS_MAX: Final = 1_000_000_000
+"""After this time nobody waits for a user policy any more: round-robin replaces it at once."""
+
+USER_LOAD_NS_MAX: Final = 5_000_000_000
+"""The same for loading its file, which may import much."""
+
 WINDOW_TUPLES: Final = 100
 """Tuples in a window of measurement (Sharaf 2007, 3.8.5: 50 to 150 were best)."""
 
@@ -97,4 +103,5 @@ COST_NS_MIN: Final = 1.0
 assert ADAPTIVE_ROWS_MIN <= TRAIN_ROWS_MAX <= EDGE_ROWS_MAX
 assert 1 <= ORDERS_PER_WORKER <= 2
 assert 0.0 < AGING < 1.0
+assert USER_DECISION_NS_MAX < USER_CALL_NS_MAX < USER_LOAD_NS_MAX
 assert ADAPTIVE_TRAIN_NS <= ORDER_BUDGET_NS < STEP_NS_MAX

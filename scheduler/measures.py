@@ -175,7 +175,8 @@ class QueryMeasures:
     def _count(self, response: NDArray[np.int64], count: NDArray[np.int64], slowdown: NDArray[np.float64]) -> None:
         tally, latencies = self.tally, response.astype(np.float64)
         tally.response_ns.add_many(latencies, count)
-        tally.slowdown.add_many(slowdown, count)
+        known = np.isfinite(slowdown)  # T_k is not known before anything of the query has been measured
+        tally.slowdown.add_many(slowdown[known], count[known])
         tally.utility_total += float((utilities(self.query.qos, latencies) * count).sum())
         tally.missed += int(count[response > self._late_from_ns].sum())
 
@@ -277,7 +278,7 @@ class Measures:
                 continue
             self._hand_out()
             for one in self._of_root.get(emission.operator, ()):
-                one.emitted(emission, ideal_of_query.get(one.identity, 1.0))
+                one.emitted(emission, ideal_of_query.get(one.identity, math.nan))
         if len(self._kept_roots) >= self._kept_max:
             self._hand_out()
 
@@ -335,7 +336,7 @@ class Measures:
         for first, last in pairwise(bounds):
             finished, arrivals, counts = results[first:last].T
             for one in self._of_root.get(OperatorId(int(roots[first])), ()):
-                times = np.array([ideal_of.get(one.identity, 1.0) for _, ideal_of in ideals], dtype=np.float64)
+                times = np.array([ideal_of.get(one.identity, math.nan) for _, ideal_of in ideals], dtype=np.float64)
                 one.add_columns(arrivals, finished, counts, times[held[first:last]])
 
     def _count(self, finished_ns: int, rows: int) -> None:

@@ -40,7 +40,7 @@ class ReceiptBook:
             return
         counts["rows_emitted"] += sum(emission.rows for emission in receipt.emissions)
         if measures is not None:
-            measures.emitted(receipt.emissions, self._estimates.ideal_of_query, self._estimates.version)
+            measures.emitted(receipt.emissions, self._estimates.learnt_of_query, self._estimates.version)
         if self._load is not None:
             for emission in receipt.emissions:
                 self._load.emitted(emission)
@@ -70,14 +70,16 @@ class ReceiptBook:
             self._load.passed(runs)
         if measures is None:
             return sum(runs.taken[RUN_FIELDS - 1 :: RUN_FIELDS])
-        return measures.passed(runs, self._estimates.ideal_of_query, self._estimates.version)
+        return measures.passed(runs, self._estimates.learnt_of_query, self._estimates.version)
 
     def _record_ports(self, receipt: WorkReceipt) -> None:
-        """Tell what joins let through, where a step took tuples from one port alone."""
+        """Tell what joins let through."""
+        network = self._ledger.network
+        slot_of = network.edges.slot_of
         for step in receipt.steps:
-            if not isinstance(step, StepReceipt):
+            if not isinstance(step, StepReceipt) or len(step.consumed) < 2:
                 continue  # what is in a chain has one input
-            taken = [count for count in step.consumed if count.rows]
-            if len(step.consumed) > 1 and len(taken) == 1:
-                edge = self._ledger.network.edges.slot_of[taken[0].edge]
-                self._estimates.record_port(edge, taken[0].rows, sum(made.rows for made in step.produced))
+            slot = network.operators.slot_of.get(step.operator)
+            if slot is not None:
+                taken = [(slot_of[count.edge], count.rows) for count in step.consumed]
+                self._estimates.record_ports(slot, taken, sum(made.rows for made in step.produced))

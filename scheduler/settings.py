@@ -20,7 +20,8 @@ class CoreSettings:
     results and memory are measured (`measures`); `window` the tuples over which costs and selectivities are measured, `aging` the weight
     of the newest window (α); `load` the load manager (`load.catalog`), None for none that even watches; `estimate_calls` how often every
     operator has been called on average before what was measured changes the sums that policies rank by (0: as soon as a 64th of the
-    operators have news; chains that run as one wait longer in any case).
+    operators have news; chains that run as one wait longer in any case); `declared` whether costs that operators come with are theirs, as
+    in a workload, or guesses until they are measured, as on a server.
     """
 
     orders_max: int = 1
@@ -36,6 +37,7 @@ class CoreSettings:
     aging: float = AGING
     load: str | None = None
     estimate_calls: int = 0
+    declared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

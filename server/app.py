@@ -56,7 +56,7 @@ from millstream.server.watch.memory_watch import KEPT_PART, MemoryWatch
 
 if TYPE_CHECKING:
     from millstream.engine.runtime.network import Network
-    from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+    from millstream.scheduler.instructions import InstructionHandler, OrderExecutor
     from millstream.server.durability.journaling import Journaling
     from millstream.server.net.publishing import PublishingChannel
     from millstream.server.once.fetches import Fetches

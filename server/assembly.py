@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.data.effort import bounded_effort
 from millstream.engine.data.errors import EngineError
 from millstream.scheduler.errors import SchedulerError
-from millstream.scheduler.sharing.names import DEFAULT
+from millstream.scheduler.names import SHARING_DEFAULT
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import ServerError
 from millstream.server.host.contract import Context, Observer
@@ -37,7 +37,7 @@ def assemble(
     policy: PolicySpec,
     *,
     rewrite: bool = True,
-    sharing: str = DEFAULT,
+    sharing: str = SHARING_DEFAULT,
     shed_seed: int = 0,
     sheds_when_full: bool = False,
     admission: str = "off",

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from millstream.engine.data.records import dataclass
-from millstream.scheduler.load.names import DEFAULT as LOADS_DEFAULT
-from millstream.scheduler.load.names import NAMES as LOADS
-from millstream.scheduler.sharing.names import DEFAULT, NAMES
+from millstream.scheduler.names import LOADS, LOADS_DEFAULT, SHARING_DEFAULT, SHARINGS
 from millstream.server.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "MILLSTREAM_"
@@ -84,10 +82,10 @@ class Config:
         choices=("off", "warn", "refuse"),
     )
     sharing: str = setting(
-        DEFAULT,
+        SHARING_DEFAULT,
         "server",
         "How queries share work: `off`, or the method that chooses the periods under SLIDE WITHIN (docs/sharing.md).",
-        choices=NAMES,
+        choices=SHARINGS,
     )
     shed_seed: int = setting(
         0, "server", "Seed that, with a row's arrival number, decides whether the row is shed. It is the same at every start.", least=0

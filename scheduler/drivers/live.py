@@ -24,11 +24,20 @@ from millstream.engine.data.records import dataclass
 from millstream.scheduler import catalog
 from millstream.scheduler.core import FALLBACK, CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.drivers.mailbox import Mailbox
+from millstream.scheduler.drivers.user_code import UserCode
 from millstream.scheduler.drivers.workers import WorkerPool, run_order
 from millstream.scheduler.errors import GraphError, SchedulerError
 from millstream.scheduler.events import Arrived, DrainRequested, Event, PolicyChanged, QueryAdded, QueryRemoved, Spliced, Tick, WorkDone
-from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor, SpliceHandler
-from millstream.scheduler.instructions import Dispatch, Instruction, Report, Splice
+from millstream.scheduler.instructions import (
+    ClockNs,
+    Dispatch,
+    Instruction,
+    InstructionHandler,
+    OrderExecutor,
+    Report,
+    Splice,
+    SpliceHandler,
+)
 from millstream.scheduler.limits import (
     AGING,
     ESTIMATE_CALLS_LIVE,
@@ -104,6 +113,7 @@ def live_settings(workers: int) -> CoreSettings:
         budget_ns=ORDER_BUDGET_NS,
         estimate_calls=ESTIMATE_CALLS_LIVE,
         measure=True,
+        declared=False,
     )
 
 
@@ -130,6 +140,7 @@ class LiveScheduler:
         window: int = WINDOW_TUPLES,
         aging: float = AGING,
         load: str | None = None,
+        user_code: UserCode | None = None,
     ) -> None:
         if workers < 1:
             raise SchedulerError(f"workers is {workers} and must be at least 1")
@@ -139,8 +150,11 @@ class LiveScheduler:
         self._on_splice = on_splice
         self._on_instruction = on_instruction
         conditions = settings or live_settings(workers)
+        self._user_code = user_code or UserCode()
         self._core = SchedulerCore(
-            policy, conditions if settings else replace(conditions, record=record, window=window, aging=aging, load=load)
+            policy,
+            conditions if settings else replace(conditions, record=record, window=window, aging=aging, load=load),
+            user_calls=self._user_code,
         )
         if self._core.measures is not None:
             # Read once, so that no jump of the system's clock moves what deadlines are measured against.
@@ -187,6 +201,7 @@ class LiveScheduler:
         self._mailbox.close(last=Tick())
         self._thread.join()
         self._pool.stop()
+        self._user_code.close()
         if self._fatal is not None:
             raise SchedulerError(f"the scheduler thread ended: {self._fatal}") from self._fatal
 
@@ -224,6 +239,8 @@ class LiveScheduler:
             self._turn.release()
 
     def _may_take_turn(self, events: Sequence[Event]) -> bool:
+        if self._core.policy.name == "user":
+            return False  # nobody knows how long it takes, and whoever brings rows has more to do
         if self._offer_cost_ns > OFFER_COST_NS_MAX:
             self._offer_cost_ns *= OFFER_COST_FADE  # so that it is tried again some time
             return False
@@ -254,7 +271,11 @@ class LiveScheduler:
 
     def set_policy(self, spec: PolicySpec) -> None:
         """Use another policy from the next decision on; raises `PolicyError` when it cannot be put together."""
-        catalog.build(spec, default_train=self._core.settings.train)
+        user_code = UserCode()
+        try:
+            catalog.build(spec, default_train=self._core.settings.train, user_calls=user_code)
+        finally:
+            user_code.close()
         self.post(PolicyChanged(spec))
 
     def statistics(self) -> SchedulerStatistics:
@@ -423,6 +444,8 @@ class LiveScheduler:
                 self._orders_out -= 1
             elif kind is DrainRequested:
                 self._drains_taken += 1
+            elif kind is PolicyChanged:
+                self._slow_decisions = 0
             elif kind is Tick:
                 asked = True
         started_ns = self._clock_ns()

@@ -17,8 +17,16 @@ from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.drivers.workers import run_order
 from millstream.scheduler.errors import SchedulerError
 from millstream.scheduler.events import Arrived, Event, QueryAdded, QueryRemoved, Spliced
-from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
-from millstream.scheduler.instructions import Dispatch, Instruction, Report, SetDropRatio, Splice
+from millstream.scheduler.instructions import (
+    Dispatch,
+    Instruction,
+    InstructionHandler,
+    OrderExecutor,
+    Report,
+    SetDropRatio,
+    Splice,
+    SpliceHandler,
+)
 
 
 @dataclass(frozen=True, slots=True)

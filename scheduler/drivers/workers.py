@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from millstream.engine.data.work import WorkOrder, WorkReceipt
 from millstream.scheduler.errors import OrderFailed
 from millstream.scheduler.events import WorkDone, WorkFailure
-from millstream.scheduler.executor import ClockNs, OrderExecutor
+from millstream.scheduler.instructions import ClockNs, OrderExecutor
 
 
 def run_order(executor: OrderExecutor, order: WorkOrder, clock_ns: ClockNs) -> WorkDone:

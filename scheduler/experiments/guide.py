@@ -19,7 +19,7 @@ from millstream.engine.data.graph import QueryNode
 from millstream.scheduler import catalog
 from millstream.scheduler.experiments.scenarios.pham import TARGETS_MS
 from millstream.scheduler.experiments.scenarios.pham_runs import classes
-from millstream.scheduler.load.names import NAMES
+from millstream.scheduler.names import LOADS
 from millstream.scheduler.simulation.arrivals import on_off
 from millstream.scheduler.simulation.errors import SimulationError
 from millstream.scheduler.simulation.generators import select_join_project
@@ -155,7 +155,7 @@ Told = Sequence[Mapping[str, Any]]
 def run_modes(progress: Callable[[str], None], seconds: float = SECONDS, slow: float = SLOW) -> dict[str, Told]:
     """Run every load manager."""
     found: dict[str, Told] = {}
-    for name in NAMES:
+    for name in LOADS:
         progress(name)
         found[name] = classes(name, RATES, seconds, slow)["classes"]
     return found

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.load.common import CommonShedder
 from millstream.scheduler.load.contract import LoadManager
 from millstream.scheduler.load.dilos import Dilos
-from millstream.scheduler.load.none import NoShedder
-from millstream.scheduler.load.per_class import ClassShedders
+from millstream.scheduler.load.shedders import ClassShedders, CommonShedder, NoShedder
 
 MANAGERS: Mapping[str, Callable[[], LoadManager]] = {"none": NoShedder, "common": CommonShedder, "class": ClassShedders, "dilos": Dilos}
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import CYCLES_A_ROUND, ClassCycle, Said
-from millstream.scheduler.load.per_class import ClassShedders
+from millstream.scheduler.load.shedders import ClassShedders
 
 KEPT_BACK: Final = 0.05
 """The part of its original share that a class keeps unused, for stability."""

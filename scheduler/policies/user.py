@@ -2,20 +2,39 @@
 
 The file defines one class with a method `rank(self, unit, now_ns) -> float`, greatest first; `unit` is a `view.UnitView`. It may state
 `moves_with_time = False` when the number of a unit does not change while nothing arrives and nothing runs.
+
+Whatever the file does when it is loaded or asked, what comes of it is a number or a `PolicyError` that names the line. How long it may take
+is the business of whoever calls it (`UserCalls`): the live server does so in a thread of its own, the simulator here.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import sys
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
-from millstream.scheduler.contracts import FloatColumn, UnitRanking
+from millstream.scheduler.contracts import FloatColumn, UnitRanking, UserCalls
 from millstream.scheduler.errors import PolicyError
-from millstream.scheduler.view import View
+from millstream.scheduler.limits import USER_CALL_NS_MAX, USER_LOAD_NS_MAX
+from millstream.scheduler.view import UnitView, View
+
+Answer = TypeVar("Answer")
+
+
+def called_here(work: Callable[[], Answer], limit_ns: int) -> Answer:
+    """Call a user's code in this thread, however long that takes."""
+    return work()
+
+
+class LeftBehind(BaseException):
+    """Ends a user's code whose answer nobody waits for any more."""
 
 
 class UserRanking:
@@ -23,43 +42,72 @@ class UserRanking:
 
     moves_with_queue = True
 
-    def __init__(self, ranking: UnitRanking, name: str) -> None:
-        self.name = name
-        self.moves_with_time = bool(getattr(ranking, "moves_with_time", True))
+    def __init__(self, ranking: UnitRanking, path: str, calls: UserCalls, moves_with_time: bool) -> None:
+        self.moves_with_time = moves_with_time
         self._ranking = ranking
+        self._path = path
+        self._calls = calls
 
     def rank(self, view: View, now_ns: int) -> FloatColumn:
-        """Return the user's numbers; raises `PolicyError` for one that is no number."""
-        numbers = np.array([float(self._ranking.rank(view.unit(unit, now_ns), now_ns)) for unit in view.index.tolist()])
-        for number in numbers[~np.isfinite(numbers)].tolist():
-            if math.isnan(number):
-                raise PolicyError(f"policy {self.name} ranked a unit with a value that is not a number")
-        return numbers
+        """Return the user's numbers; raises `PolicyError` with the file's line when it raised, and for what is no number."""
+        units = [view.unit(unit, now_ns) for unit in view.index.tolist()]
+        found = self._calls(lambda: _in_words(self._path, lambda: self._numbers(units, now_ns)), USER_CALL_NS_MAX)
+        return np.array(found, dtype=np.float64)
+
+    def _numbers(self, units: Sequence[UnitView], now_ns: int) -> list[float]:
+        return [_number(self._ranking.rank(unit, now_ns)) for unit in units]
 
 
-def load_user_ranking(path: str) -> UserRanking:
+def _number(rank: object) -> float:
+    """Return a rank as a float; raises `ValueError` for what is no number."""
+    number = math.nan if isinstance(rank, str | bytes) else float(rank)  # type: ignore[arg-type]
+    if math.isnan(number):
+        raise ValueError(f"a unit was ranked with {str(rank)[:40]!r}, which is not a number")
+    return number
+
+
+def _in_words(path: str, work: Callable[[], Answer]) -> Answer:
+    """Return what a user's code returns; raises `PolicyError` in place of whatever it raises, which may be anything at all.
+
+    The words are made here, where the code runs: an exception's text is the user's code too.
+    """
+    try:
+        return work()
+    except (LeftBehind, KeyboardInterrupt):
+        raise
+    except BaseException as problem:
+        lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == path]
+        place = f"{os.path.basename(path)}, line {lines[-1]}" if lines else os.path.basename(path)
+        message = str(problem) if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
+    raise PolicyError(f"{place}: {message}")
+
+
+def load_user_ranking(path: str, calls: UserCalls = called_here) -> UserRanking:
     """Read the file and return its ranking; raises `PolicyError` when it cannot be read or has not one such class."""
     file = Path(path)
     module_spec = importlib.util.spec_from_file_location(f"millstream_user_policy_{file.stem}", file)
     if module_spec is None or module_spec.loader is None or not file.is_file():
         raise PolicyError(f"policy file '{path}' is not a Python file that can be read")
-    module = importlib.util.module_from_spec(module_spec)
+    module, run, place = importlib.util.module_from_spec(module_spec), module_spec.loader.exec_module, str(module_spec.origin)
     sys.modules[module.__name__] = module  # as an import would: dataclasses look their module up there
+
+    def made() -> tuple[UnitRanking, bool]:
+        run(module)
+        ranking = _only_ranking(module)()
+        return ranking, bool(getattr(ranking, "moves_with_time", True))
+
     try:
-        module_spec.loader.exec_module(module)
-        ranking = _only_ranking(module, path)()
-    except PolicyError:
-        raise
-    except Exception as problem:
-        raise PolicyError(f"policy file '{path}' cannot be loaded: {type(problem).__name__}: {problem}") from problem
-    return UserRanking(ranking, file.stem)
+        ranking, moves_with_time = calls(lambda: _in_words(place, made), USER_LOAD_NS_MAX)
+    except PolicyError as problem:
+        raise PolicyError(f"policy file '{path}' cannot be loaded: {problem}") from problem
+    return UserRanking(ranking, place, calls, moves_with_time)
 
 
-def _only_ranking(module: ModuleType, path: str) -> type[UnitRanking]:
+def _only_ranking(module: ModuleType) -> type[UnitRanking]:
     """Return the class of the file that ranks. A second name of it is no other class, and what it derives from is no policy beside it."""
     own = {one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__}
     rank = {one for one in own if callable(getattr(one, "rank", None))}
     found = [one for one in rank if not any(other is not one and issubclass(other, one) for other in rank)]
     if len(found) != 1:
-        raise PolicyError(f"policy file '{path}' defines {len(found)} classes with a method rank, not one")
+        raise PolicyError(f"it defines {len(found)} classes with a method rank, not one")
     return found[0]

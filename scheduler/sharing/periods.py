@@ -7,11 +7,13 @@ kept (dynamic programming, Golab 2006, 4.3), and of those the best SCHEDULES_MAX
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import lcm
 
+import numpy as np
 from millstream.scheduler.sharing.contract import PeriodAssignment, ScanCost, SubGroup, comparisons
-from millstream.scheduler.sharing.costs import horizon, scan_cost_per_step, schedule_cost
 
+HORIZON_MAX = 2_520  # the least common multiple of 1 … 10; beyond that the average no longer moves a decision
 SCHEDULES_MAX = 48
 SUB_GROUPS_FEW = 8  # with more, fewer partial schedules are kept and only periods that somebody runs at are taken
 SCHEDULES_MAX_OF_MANY = 10
@@ -70,3 +72,35 @@ def _with(scans: _Scans, period: int, scan: int) -> _Scans:
 def _assigned(groups: Sequence[SubGroup], periods: Sequence[int], scan_cost: ScanCost) -> list[PeriodAssignment]:
     cost = schedule_cost(groups, periods, scan_cost) if groups else 0.0
     return [PeriodAssignment(group, period, cost) for group, period in zip(groups, periods, strict=True)]
+
+
+def horizon(periods: Sequence[int]) -> int:
+    """Return over how many steps to average."""
+    whole = lcm(*periods)
+    return whole if whole <= HORIZON_MAX else HORIZON_MAX
+
+
+def scan_cost_per_step(scans: Mapping[int, int], steps: int, scan_cost: ScanCost = comparisons) -> float:
+    """Return the scans' cost per step; `scans` gives for each period the longest window that runs at it."""
+    longest = np.zeros(steps, dtype=np.int64)
+    for period, scan in scans.items():
+        due = longest[period - 1 :: period]
+        np.maximum(due, scan, out=due)
+    counts = np.bincount(longest)
+    total = sum(scan_cost(scan) * int(counts[scan]) for scan in set(scans.values()) if scan < len(counts))
+    return float(total) / steps
+
+
+def schedule_cost(groups: Sequence[SubGroup], periods: Sequence[int], scan_cost: ScanCost = comparisons) -> float:
+    """Return the relative cost per step of running each sub-group at its period (Golab 2006, 4.3).
+
+        cost = average over steps t of  scan(longest window due at t)  +  Σ answer_cost / period
+
+    What is due together is read in one scan, as long as the longest window. Synopsis maintenance is left out, as it is the same in every
+    schedule. The average is over the least common multiple of the periods, or over HORIZON_MAX steps where that is longer.
+    """
+    scans: dict[int, int] = {}
+    for group, period in zip(groups, periods, strict=True):
+        scans[period] = max(scans.get(period, 0), group.scan)
+    answers = sum(group.answer_cost / period for group, period in zip(groups, periods, strict=True))
+    return scan_cost_per_step(scans, horizon(periods), scan_cost) + answers

@@ -18,9 +18,8 @@ from millstream.engine.data.graph import EdgeId, GraphDelta, LogId, OperatorId, 
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.work import EdgeCount, Emission, LogCount, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.events import Arrived
-from millstream.scheduler.executor import ClockNs
 from millstream.scheduler.hashing import MASK, mix, mix_many, salt, uniform
-from millstream.scheduler.instructions import Splice
+from millstream.scheduler.instructions import ClockNs, Splice
 
 Tuple = tuple[int, int]
 """Arrival in ns, identity."""

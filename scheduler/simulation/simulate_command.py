@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from millstream.scheduler.load.names import NAMES
+from millstream.scheduler.names import LOADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
 )
 @click.option("--train", help="Train of policies that name none: a count, a share of the queue, or all.")
 @click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), callback=_finite, help="Scale the costs to this load.")
-@click.option("--load", type=click.Choice(NAMES), help="Load manager, instead of the workload's.")
+@click.option("--load", type=click.Choice(LOADS), help="Load manager, instead of the workload's.")
 @click.option("--adapt", is_flag=True, help="Let measurements replace declared costs and selectivities.")
 @click.option("--decision-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Cost of a decision in µs.")
 @click.option("--evaluation-us", type=click.FloatRange(0), default=0.0, callback=_finite, help="Cost of computing a rank in µs.")

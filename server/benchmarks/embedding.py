@@ -20,7 +20,7 @@ from millstream.scheduler.drivers.workers import run_order
 from millstream.scheduler.events import Event, PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed, Spliced
 from millstream.scheduler.instructions import Dispatch, Report, Splice
 from millstream.scheduler.load.contract import ClassLoad
-from millstream.scheduler.sharing.names import DEFAULT, OFF
+from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble
 from millstream.server.host.contract import Context, KeptResults
@@ -227,7 +227,7 @@ class Embedded:
                 return DirectRuntime(executor, network)
             return ScheduledRuntime(executor, network, policy, settings or CoreSettings())
 
-        self.host = assemble(self.results, Store(None), runtime, spec, rewrite=False, sharing=DEFAULT if sharing else OFF)
+        self.host = assemble(self.results, Store(None), runtime, spec, rewrite=False, sharing=SHARING_DEFAULT if sharing else SHARING_OFF)
         for number, statement in enumerate(statements, 1):
             self.execute(statement, f"q{number}")
 

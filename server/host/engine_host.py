@@ -30,7 +30,7 @@ from millstream.engine.runtime.executor import Executor
 from millstream.engine.runtime.memory import NO_BOUND
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.instructions import Instruction, Report, SetDropRatio
-from millstream.scheduler.sharing.names import DEFAULT, OFF
+from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.errors import StorageError
 from millstream.server.functions.process import Confinement, FunctionProcess
@@ -73,7 +73,7 @@ class EngineHost:
         policy: PolicySpec,
         *,
         rewrite: bool = True,
-        sharing: str = DEFAULT,
+        sharing: str = SHARING_DEFAULT,
         shed_seed: int = 0,
         sheds_when_full: bool = False,
         step_ns_max: int | None = None,
@@ -101,7 +101,7 @@ class EngineHost:
         self.policy = policy
         self.policy_dir: Path | None = None
         self.rules_off = frozenset() if rewrite else frozenset(("all",))
-        self.network = Network(self, sharing=sharing != OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
+        self.network = Network(self, sharing=sharing != SHARING_OFF, seed=shed_seed, sheds_when_full=sheds_when_full)
         self.network.choose_periods = period_chooser(sharing)
         self.sharing = sharing
         processor_ns = None if step_ns_max is None else time.thread_time_ns

@@ -15,7 +15,7 @@ from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.drivers.live import LiveScheduler
 from millstream.scheduler.events import QueryPaused, QueryResumed
-from millstream.scheduler.executor import ClockNs, InstructionHandler, OrderExecutor
+from millstream.scheduler.instructions import ClockNs, InstructionHandler, OrderExecutor
 from millstream.scheduler.limits import AGING, WINDOW_TUPLES
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec

@@ -15,8 +15,7 @@ from millstream.engine.flow.sources import Ingested
 from millstream.engine.runtime.network import Network
 from millstream.scheduler.core import SchedulerStatistics
 from millstream.scheduler.events import Event
-from millstream.scheduler.executor import InstructionHandler, OrderExecutor, SpliceHandler
-from millstream.scheduler.instructions import Splice
+from millstream.scheduler.instructions import InstructionHandler, OrderExecutor, Splice, SpliceHandler
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.measures import Measures, MeasuresReport, OutputReport
 from millstream.scheduler.spec import PolicySpec

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from millstream.engine.data.durations import duration_text
 from millstream.engine.sharing.splicing import ChoosePeriods, InForce, Periodic
 from millstream.engine.synopses.answers import LateRule
+from millstream.scheduler.names import SHARING_OFF
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
 from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery, sub_groups
-from millstream.scheduler.sharing.names import OFF
 from millstream.scheduler.sharing.tasks import Together
 
 SHAPES_REMEMBERED_MAX = 1_000
@@ -17,7 +17,7 @@ SHAPES_REMEMBERED_MAX = 1_000
 
 def period_chooser(policy: str) -> ChoosePeriods | None:
     """Return how periods are chosen under a sharing policy; None where every period stays as asked."""
-    if policy == OFF:
+    if policy == SHARING_OFF:
         return None
     sharing_policy(policy)
     known: dict[tuple[tuple[int, int], ...], dict[int, tuple[int, float]]] = {}
@@ -39,7 +39,7 @@ def period_chooser(policy: str) -> ChoosePeriods | None:
 
 def late_rule(policy: str, now_ns: Callable[[], int]) -> LateRule | None:
     """Return what a sharing policy does with answers that are late by a clock; None where every window is answered, however late."""
-    together = Together.NEVER if policy == OFF else sharing_policy(policy).together
+    together = Together.NEVER if policy == SHARING_OFF else sharing_policy(policy).together
     if together not in (Together.LATE, Together.LATE_PENDING):
         return None
     return LateRule(lambda arrived_ns: now_ns() - arrived_ns, together is Together.LATE_PENDING)

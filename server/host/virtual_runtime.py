@@ -12,7 +12,7 @@ from millstream.scheduler import catalog
 from millstream.scheduler.core import CoreSettings, SchedulerCore, SchedulerStatistics
 from millstream.scheduler.drivers.virtual import VirtualDriver
 from millstream.scheduler.events import PolicyChanged, QueryAdded, QueryPaused, QueryRemoved, QueryResumed
-from millstream.scheduler.executor import InstructionHandler, OrderExecutor
+from millstream.scheduler.instructions import InstructionHandler, OrderExecutor
 from millstream.scheduler.load.contract import ClassLoad
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.trains import TrainShape

@@ -21,7 +21,7 @@ from millstream.engine.flow.sources import MergedPart
 from millstream.engine.language.parse import parse_script, placed_in_script
 from millstream.engine.language.statements import CreateQuery, SelectStatement, Statement
 from millstream.scheduler.errors import SchedulerError
-from millstream.scheduler.sharing.names import DEFAULT
+from millstream.scheduler.names import SHARING_DEFAULT
 from millstream.scheduler.spec import PolicySpec
 from millstream.server.assembly import assemble
 from millstream.server.errors import BadInput, ServerError
@@ -61,7 +61,7 @@ class Replay:
     workers: int = 1
     train: int | None = None
     rules_off: frozenset[str] = frozenset()
-    sharing: str = DEFAULT
+    sharing: str = SHARING_DEFAULT
     maps: Sequence[str] = ()
     time_formats: Sequence[str] = ()
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import click
-from millstream.scheduler.sharing.names import DEFAULT, NAMES
+from millstream.scheduler.names import SHARING_DEFAULT, SHARINGS
 
 
 def _stream_files(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
@@ -53,7 +53,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--format", "format_", type=click.Choice(["table", "csv", "json", "arrow"]), default="table", show_default=True)
 @click.option("--train", type=click.IntRange(min=1), help="Rows read at a time. The answer does not depend on it.")
 @click.option("--policy", default="fcfs", show_default=True, help="Scheduling policy, NAME or NAME:option=value,…; auto is fcfs.")
-@click.option("--sharing", type=click.Choice(NAMES), default=DEFAULT, show_default=True, help="How similar queries share work.")
+@click.option("--sharing", type=click.Choice(SHARINGS), default=SHARING_DEFAULT, show_default=True, help="How similar queries share work.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Orders that run at a time.")
 def command(
     script: Path,

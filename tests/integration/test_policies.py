@@ -64,7 +64,9 @@ def test_the_documented_policy_file_is_loaded_while_rows_flow_and_a_failing_one_
     assert block is not None
     assert 20 <= block.group(1).count("\n") <= 40
     (tmp_path / "slack_by_cost.py").write_text(block.group(1))
-    (tmp_path / "broken.py").write_text("class Broken:\n    def rank(self, unit, now_ns):\n        return 1 / 0\n")
+    failing = {"broken": "return 1 / 0", "exits": "import sys; sys.exit(3)", "hangs": "while True: pass"}
+    for name, body in failing.items():
+        (tmp_path / f"{name}.py").write_text(f"class Failing:\n    def rank(self, unit, now_ns):\n        {body}\n")
 
     async def test(harness: Harness) -> None:
         client = await harness.client()
@@ -75,16 +77,19 @@ def test_the_documented_policy_file_is_loaded_while_rows_flow_and_a_failing_one_
         await publish(client, 5)
         assert len(await rows_of(reader, 5 * ROWS)) == 5 * ROWS
         assert await in_use(client) == ["user"]
-        await client.execute("SET POLICY user WITH (file = 'broken.py')")
-        await publish(client, 5)
-        assert len(await rows_of(reader, 5 * ROWS)) == 5 * ROWS
-        await until(lambda: harness.server.application.policies_failed == 1, "the failure is told")
-        assert await in_use(client) == ["round-robin"]
+        for count, name in enumerate(failing, 1):
+            await client.execute(f"SET POLICY user WITH (file = '{name}.py')")
+            await publish(client, 5)
+            assert len(await rows_of(reader, 5 * ROWS)) == 5 * ROWS
+            await until(lambda count=count: harness.server.application.policies_failed == count, "the failure is told")  # type: ignore[misc]
+            assert await in_use(client) == ["round-robin"]
         with pytest.raises(MillstreamError, match="is not in the server's policy directory"):
             await client.execute("SET POLICY user WITH (file = '../../etc/passwd')")
 
     run(test, policy_dir=str(tmp_path))
-    assert "round-robin goes on: ZeroDivisionError" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    for reason in ("broken.py, line 3: ZeroDivisionError", "exits.py, line 3: SystemExit: 3", "nothing came back within 1 s"):
+        assert f"round-robin goes on: {reason}" in said
 
 
 def test_the_options_in_force_are_shown_and_may_have_names_that_are_reserved_words() -> None:

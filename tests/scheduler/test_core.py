@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from millstream.engine.data.graph import Edge, EdgeId, GraphDelta, LogId, OperatorId, OperatorNode, QueryId, QueryNode
-from millstream.engine.data.work import EdgeCount, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
+from millstream.engine.data.work import EdgeCount, Emission, LogCount, OrderId, Step, StepReceipt, WorkOrder, WorkReceipt
 from millstream.scheduler.catalog import CATALOG
 from millstream.scheduler.core import CoreSettings, SchedulerCore
 from millstream.scheduler.errors import GraphError, LedgerError
@@ -330,3 +330,24 @@ def test_an_adaptive_train_of_dear_rows_is_short() -> None:
     assert train.rows(100_000, 5_000.0) == 8_192
     assert train.rows(100_000, 1_000_000.0) == 50
     assert train.rows(100_000, 1e12) == 1
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_slowdown_is_by_what_was_measured_not_by_what_costs_were_guessed(declared: bool) -> None:
+    """Each row costs 1 µs in each of two boxes, which come with 10 ns; ten rows leave after 20 µs, ten times what a row takes."""
+    bench = Bench("fcfs", CoreSettings(train=TrainShape(share=1.0), measure=True, declared=declared))
+    measures = bench.core.measures
+    assert measures is not None
+    for round_ in range(30):
+        (order,) = bench.arrive(10)
+        steps = [replace(bench.receipt(box, 10, 10), cost_ns=10_000) for box in (bench.a, bench.b)]
+        finished = bench.now + 20_000
+        emission = Emission(bench.builder.operator(bench.b), 10, finished, (bench.now,), (10,))
+        bench.handle(WorkDone(WorkReceipt(order.id, tuple(steps), (), (emission,), bench.now, finished)))
+        bench.now = finished
+        assert measures.report(bench.now).output.outputs == 10 * (round_ + 1)
+    report = measures.report(bench.now).output
+    if declared:
+        assert report.slowdown_max == 1_000.0  # as if a workload had said what a row takes, and was wrong
+    else:
+        assert report.slowdown_mean == report.slowdown_max == pytest.approx(10.0)

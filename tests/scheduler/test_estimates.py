@@ -55,6 +55,50 @@ def test_a_join_has_a_selectivity_per_port_before_it_is_measured() -> None:
     assert estimates.ideal_time_ns[x] == 3 + 5 + 2 * 7 + 2
 
 
+def joined(window_ns: float) -> tuple[NetworkModel, Estimates, list[int], int]:
+    """A join below two selections, its rates known: a tuple a µs from each side. Returns its edges and the left selection's slot too."""
+    builder = NetworkBuilder()
+    sources = builder.source("l"), builder.source("r")
+    left, right = (Box(3, 1.0, source) for source in sources)
+    join = Box(7, 1.0, left, right, window_ns=window_ns)
+    network, estimates = estimate(builder.query("q", Box(2, 1.0, join)))
+    for source in sources:
+        estimates.declare_rate(network.logs.slot_of[builder.log(source)], 1_000.0)
+    estimates.refresh()
+    slot_of = network.operators.slot_of
+    return network, estimates, network.inputs[slot_of[builder.operator(join)]], slot_of[builder.operator(left)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_first_measurement_of_a_join_replaces_the_formula(together: bool) -> None:
+    # Half an hour of a replay that takes milliseconds: the formula expects 1.8e9 results of a tuple, and there is one for each.
+    network, estimates, (left, right), below = joined(window_ns=1.8e12)
+    assert estimates.output_per_tuple[below] == pytest.approx(1.8e9)
+    slot = network.edge_consumer[left]
+    for step in ([(left, 10), (right, 10)],) if together else ([(left, 10), (right, 0)], [(left, 0), (right, 10)]):
+        rows = sum(taken for _, taken in step)
+        estimates.record(slot, rows, rows, 7 * rows)
+        estimates.record_ports(slot, step, rows)
+    estimates.refresh(force=True)
+    assert estimates.output_per_tuple[below] == pytest.approx(1.0)
+    assert estimates.cost_to_end_ns[below] == pytest.approx(3 + 7 + 2)
+
+
+def test_a_join_that_was_measured_before_its_rates_were_known_keeps_what_was_measured() -> None:
+    builder = NetworkBuilder()
+    sources = builder.source("l"), builder.source("r")
+    join = Box(7, 1.0, *sources, window_ns=1.8e12)
+    network, estimates = estimate(builder.query("q", join))
+    slot = network.operators.slot_of[builder.operator(join)]
+    estimates.record(slot, 40, 40, 280)
+    estimates.record_ports(slot, [(edge, 20) for edge in network.inputs[slot]], 40)
+    for source in sources:
+        estimates.declare_rate(network.logs.slot_of[builder.log(source)], 1_000.0)
+    estimates.refresh(force=True)
+    assert estimates.selectivity[slot] == pytest.approx(1.0)
+    assert [estimates.edge_factor[edge] for edge in network.inputs[slot]] == [pytest.approx(1.0)] * 2
+
+
 def one_operator(selectivity: float = 1.0, cost: float = 100.0) -> Estimates:
     builder = NetworkBuilder()
     return estimate(builder.query("q", Box(cost, selectivity, builder.source("s"))))[1]

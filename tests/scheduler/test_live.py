@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,22 +17,43 @@ from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.drivers import live as live_module
 from millstream.scheduler.drivers.live import LiveScheduler
 from millstream.scheduler.drivers.mailbox import Mailbox
+from millstream.scheduler.drivers.user_code import UserCode
 from millstream.scheduler.errors import GraphError, OrderFailed, PolicyError, SchedulerError
 from millstream.scheduler.events import Arrived, QueryPaused, QueryResumed, Tick
-from millstream.scheduler.executor import ClockNs
-from millstream.scheduler.instructions import Instruction, Report, Splice
+from millstream.scheduler.instructions import ClockNs, Instruction, Report, Splice
 from millstream.scheduler.ledger import validate
-from millstream.scheduler.limits import OFFERS_DUE_NS
+from millstream.scheduler.limits import OFFERS_DUE_NS, USER_CALL_NS_MAX, USER_DECISION_NS_MAX, USER_LOAD_NS_MAX
 from millstream.scheduler.simulation.executor import BoxExecutor
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder, SimulatedSource
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story
 
 
+class WorkClock:
+    """A clock by which only work takes time: a look 1 µs, an order what the cost model says. The machine's speed does not matter."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now_ns = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.passes(1_000)
+
+    def passes(self, time_ns: int) -> int:
+        with self._lock:
+            self._now_ns += time_ns
+            return self._now_ns
+
+    def reach(self, time_ns: int) -> None:
+        with self._lock:
+            self._now_ns = max(self._now_ns, time_ns)
+
+
 class SharedBoxes:
     """The cost model made safe for threads; `broken` operators raise."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: WorkClock | None = None) -> None:
+        self.clock = clock or WorkClock()
         self.boxes = BoxExecutor(1)
         self.lock = threading.Lock()
         self.broken: dict[OperatorId, Exception] = {}
@@ -43,6 +65,7 @@ class SharedBoxes:
                 raise self.broken[step.operator]
         with self.lock:
             receipt = self.boxes.run(order, clock_ns)
+            self.clock.reach(receipt.finished_ns)  # only then is there what it made
             for emission in receipt.emissions:
                 self.results.append((emission.operator, emission.rows))
         return receipt
@@ -66,7 +89,8 @@ class Rig:
     """A live scheduler over boxes, stopped at the end of the test."""
 
     def __init__(self, policy: str = "round-robin", workers: int = 1, **more: Any) -> None:
-        self.executor = SharedBoxes()
+        self.clock = WorkClock()
+        self.executor = SharedBoxes(self.clock)
         self.told: list[Instruction] = []
         self.builder = NetworkBuilder()
         self.live = LiveScheduler(
@@ -76,7 +100,7 @@ class Rig:
             on_splice=self.executor.splice,
             on_instruction=self.told.append,
             record=True,
-            **more,
+            **{"clock_ns": self.clock, **more},
         )
         self.live.start()
 
@@ -247,10 +271,23 @@ def test_an_error_of_the_scheduler_itself_is_not_silent() -> None:
     assert [one.kind for one in told if isinstance(one, Report)] == ["fatal"]
 
 
-def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "slow.py"
-    file.write_text("class Slow:\n    def rank(self, unit, now_ns):\n        return float(sum(range(400_000)))\n")
-    rig = Rig(f"user:file={file}")
+def user_policy(folder: Path, body: str) -> str:
+    file = folder / "mine.py"
+    file.write_text(f"import rig_clock, time\nclass Mine:\n    def rank(self, unit, now_ns):\n        {body}\n        return 1.0\n")
+    return f"user:file={file}"
+
+
+@pytest.fixture
+def rig_clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A module that policy files can import: what moves the rig's clock."""
+    module = SimpleNamespace(passes=lambda time_ns: 0, calls=[], ends=threading.Event())
+    monkeypatch.setitem(sys.modules, "rig_clock", module)  # type: ignore[arg-type]
+    return module
+
+
+def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path, rig_clock: SimpleNamespace) -> None:
+    rig = Rig(user_policy(tmp_path, f"rig_clock.passes({USER_DECISION_NS_MAX + 1})"))
+    rig_clock.passes = rig.clock.passes
     source = rig.builder.source("s")
     root = rig.chain("q", source, length=1)
     for _ in range(12):
@@ -260,6 +297,56 @@ def test_a_user_policy_that_is_too_slow_is_replaced(tmp_path: Path) -> None:
     assert rig.executor.emitted(root) == 12
     assert [report.kind for report in rig.reports("policy_failed")] == ["policy_failed"]
     assert rig.live.statistics().policy == "round-robin"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True: pass",
+        "rig_clock.ends.wait()",
+        "rig_clock.calls.append(1)\n        while len(rig_clock.calls): rig_clock.calls.append(1); rig_clock.calls.pop()",
+        "while True:\n            try: pass\n            except BaseException: pass",
+    ],
+    ids=["loops", "waits", "calls", "catches everything"],
+)
+def test_a_user_policy_that_never_comes_back_is_left_behind(tmp_path: Path, rig_clock: SimpleNamespace, body: str) -> None:
+    asked: list[int] = []
+
+    def at_once(done: threading.Event, limit_ns: int) -> bool:
+        """Loading comes back; of a rank nobody waits for the second that it has."""
+        asked.append(limit_ns)
+        return done.wait(30) if limit_ns == USER_LOAD_NS_MAX else done.wait(0.01)
+
+    rig = Rig(user_policy(tmp_path, body), user_code=UserCode(at_once))
+    source = rig.builder.source("s")
+    root = rig.chain("q", source, length=1)
+    rig.executor.arrive(rig.live, rig.builder.log(source), 5)
+    assert rig.live.quiesce(30)
+    assert rig.executor.emitted(root) == 5
+    assert asked == [USER_LOAD_NS_MAX, USER_CALL_NS_MAX]
+    (failed,) = rig.reports("policy_failed")
+    assert "nothing came back within 1 s" in failed.message
+    assert rig.live.statistics().policy == "round-robin"
+    rig.live.stop()
+    rig_clock.ends.set()
+    for thread in threading.enumerate():
+        if thread.name == "user policy":
+            thread.join(30)
+
+
+def test_rows_that_are_offered_do_not_run_a_users_policy(tmp_path: Path, rig_clock: SimpleNamespace) -> None:
+    rig = Rig(user_policy(tmp_path, "pass"))
+    source = rig.builder.source("s")
+    root = rig.chain("q", source, length=1)
+    event = Arrived(rig.builder.log(source), 2, 16, 0)
+    assert rig.live.quiesce(30)
+    with rig.executor.lock:
+        rig.executor.boxes.accept(event)
+    rig.live.offer([event])
+    assert rig.live.quiesce(30)
+    assert rig.executor.emitted(root) == 2
+    assert rig.live.offers_taken == 0
+    rig.live.stop()
 
 
 def test_a_few_rows_are_run_by_the_thread_that_brings_them(rig: Rig) -> None:
@@ -438,11 +525,11 @@ def test_results_are_measured_as_they_leave(rig: Rig) -> None:
     source = rig.builder.source("s")
     rig.chain("q", source)
     for _ in range(4):
-        rig.executor.arrive(rig.live, rig.builder.log(source), 5, at_ns=time.monotonic_ns())
+        rig.executor.arrive(rig.live, rig.builder.log(source), 5, at_ns=rig.clock())
     assert rig.live.quiesce(30)
     measures = rig.live.measures()
     assert measures is not None
-    report = measures.report(time.monotonic_ns())
+    report = measures.report(rig.clock())
     assert report.output.outputs == 20
     assert 0 < report.output.response_ms_p50 <= report.output.response_ms_max < 30_000
     assert report.memory_bytes_max >= 5

@@ -42,6 +42,15 @@ def test_responses_slowdowns_tardiness_and_utility() -> None:
     assert report.output.missed_deadlines == 0
 
 
+def test_a_result_whose_ideal_time_is_not_known_has_no_slowdown() -> None:
+    measures = Measures()
+    measures.query_came(QueryNode(QueryId(1), "q", OperatorId(7), ()))
+    measures.emitted([emission(7, 20 * MS, (0, 3))], {})
+    measures.emitted([emission(7, 20 * MS, (10 * MS, 1))], {QueryId(1): 5.0 * MS})
+    report = measures.report(100 * MS).output
+    assert (report.outputs, report.slowdown_mean, report.slowdown_max) == (4, 2.0, 2.0)
+
+
 def test_utility_per_application_weighs_applications_alike() -> None:
     measures = Measures()
     for query in (1, 2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.scheduler.sharing.names import DEFAULT, OFF
+from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.server.run.embedded import Replay, run_replay
 
 SCRIPT = """
@@ -15,7 +15,7 @@ CREATE QUERY second AS SELECT k, SUM(n) AS x FROM s [RANGE 10 SECONDS SLIDE 5 SE
 
 
 def explained(text: str, *, sharing: bool = True) -> list[str]:
-    outcomes = run_replay(Replay(SCRIPT + text, sharing=DEFAULT if sharing else OFF))
+    outcomes = run_replay(Replay(SCRIPT + text, sharing=SHARING_DEFAULT if sharing else SHARING_OFF))
     assert outcomes.failure is None
     return [row["explanation"] for batch in outcomes.results[-1].batches for row in batch.to_pylist()]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from millstream.scheduler.names import SHARING_OFF, SHARINGS
 from millstream.scheduler.sharing.catalog import SHARING
-from millstream.scheduler.sharing.names import NAMES, OFF
 from millstream.server.host.sharing import late_rule
 from millstream.server.run.embedded import Replay, ReplayOutcome, run_replay
 
@@ -40,7 +40,7 @@ def gaps_s(outcomes: ReplayOutcome, name: str) -> set[float]:
 
 
 def test_the_names_of_the_setting_are_the_policies_and_off() -> None:
-    assert (OFF, *SHARING) == NAMES
+    assert (SHARING_OFF, *SHARING) == SHARINGS
 
 
 def test_hybrid_runs_slide_3_with_slide_2_and_leaves_5(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_hybrid_runs_slide_3_with_slide_2_and_leaves_5(tmp_path: Path) -> None:
     assert [gaps_s(outcomes, name) for name in ("two", "three", "five")] == [{2.0}, {2.0}, {5.0}]
 
 
-@pytest.mark.parametrize("sharing", NAMES)
+@pytest.mark.parametrize("sharing", SHARINGS)
 def test_slide_within_never_exceeds_its_bound_and_answers_are_those_of_their_windows(tmp_path: Path, sharing: str) -> None:
     outcomes = replayed(tmp_path, STREAM + QUERIES, sharing)
     for name, range_s, bound in (("two", 10, 2), ("three", 15, 3), ("five", 30, 5)):
@@ -68,7 +68,7 @@ def test_show_sharing_gives_each_query_its_bill_and_its_period(tmp_path: Path) -
     assert shown[0]["why"] == shown[2]["why"] == "as asked"
 
 
-@pytest.mark.parametrize("policy", NAMES)
+@pytest.mark.parametrize("policy", SHARINGS)
 def test_only_the_late_policies_let_windows_out_and_by_the_server_s_clock(policy: str) -> None:
     rule = late_rule(policy, lambda: 5_000)
     if not policy.startswith("hybrid-late"):
@@ -88,7 +88,7 @@ def test_explain_says_what_a_query_shares(tmp_path: Path) -> None:
 
 
 def test_with_sharing_off_no_operator_serves_two_queries(tmp_path: Path) -> None:
-    shown = rows_of(replayed(tmp_path, STREAM + QUERIES + "SHOW SHARING;", OFF), "SHOW SHARING")
+    shown = rows_of(replayed(tmp_path, STREAM + QUERIES + "SHOW SHARING;", SHARING_OFF), "SHOW SHARING")
     assert [row["shared"] for row in shown] == [0, 0, 0]
 
 

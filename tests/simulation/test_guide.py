@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from millstream.scheduler.experiments import guide
 from millstream.scheduler.experiments.experiment_command import experiment
-from millstream.scheduler.load.names import NAMES
+from millstream.scheduler.names import LOADS
 from millstream.scheduler.simulation.workloads import utilisation
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -39,7 +39,7 @@ def test_the_command_draws_the_pictures(tmp_path: Path, monkeypatch: pytest.Monk
 def test_every_load_manager_has_its_picture_and_words() -> None:
     page = (DOCS / "overload.md").read_text("utf-8")
     names = re.findall(r"^\| `([a-z]+)` \| .*!\[\1\]\(overload/\1\.png\) \|$", page, re.MULTILINE)
-    assert names == list(NAMES)
+    assert names == list(LOADS)
     pictures = {path.stem: path for path in (DOCS / "overload").glob("*")}
     assert sorted(pictures) == sorted(names)
     assert all(path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size < 40_000 for path in pictures.values())
@@ -49,4 +49,4 @@ def test_the_command_draws_the_pictures_of_load_managers(tmp_path: Path, monkeyp
     monkeypatch.setattr(guide.run_modes, "__defaults__", (3.0, 60.0))
     ran = CliRunner().invoke(experiment, ["overload-guide", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
-    assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(NAMES)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(LOADS)

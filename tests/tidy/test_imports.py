@@ -156,7 +156,7 @@ def test_a_server_that_begins_to_listen_has_loaded_neither_the_language_nor_what
     loaded = loaded_by(SERVE)
     not_needed = {"sqlglot", "prometheus_client", "importlib.metadata", "http.server", "rich", "pandas", "pyarrow.compute", "matplotlib"}
     assert not_needed & loaded == set()
-    assert sum(ours(loaded).values()) <= 320, ours(loaded)
+    assert sum(ours(loaded).values()) <= 300, ours(loaded)
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_script_that_is_run_loads_no_server_and_only_the_operators_it_has(tmp_
     loaded = loaded_by(RUN.format(script=str(script)))
     not_needed = {"asyncio", "http", "prometheus_client", "ssl", "structlog", "uvloop", "millstream.protocol.messages", "pandas", "rich"}
     assert (not_needed | DEAR) & loaded == set()
-    assert sum(ours(loaded).values()) <= 365, ours(loaded)
+    assert sum(ours(loaded).values()) <= 345, ours(loaded)
 
 
 DEAR = {"pyarrow.compute", "numpy.ma"}  # together a tenth of the start of a script

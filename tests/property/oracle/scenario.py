@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.engine.plan.plan import RULES
 from millstream.scheduler.catalog import CATALOG
-from millstream.scheduler.sharing.names import DEFAULT, OFF
+from millstream.scheduler.names import SHARING_DEFAULT, SHARING_OFF
 from millstream.server.run.embedded import Replay, ReplayOutcome, run_replay
 
 from tests.property.oracle import values
@@ -79,7 +79,8 @@ class Scenario:
             path = Path(folder) / "arrivals.jsonl"
             path.write_text(self.timeline(), "utf-8")
             text = self.script() if script is None else script
-            return run_replay(Replay(text, (), path, way.policy, way.workers, way.train, way.rules_off, DEFAULT if way.sharing else OFF))
+            sharing = SHARING_DEFAULT if way.sharing else SHARING_OFF
+            return run_replay(Replay(text, (), path, way.policy, way.workers, way.train, way.rules_off, sharing))
 
 
 def random_columns(choice: random.Random) -> Columns:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from millstream.engine.data.graph import ClassId
-from millstream.scheduler.load.common import CommonShedder
 from millstream.scheduler.load.contract import ClassCycle
+from millstream.scheduler.load.shedders import CommonShedder
 
 SHARES = {ClassId(1): 0.6, ClassId(2): 0.3, ClassId(3): 0.1}
 

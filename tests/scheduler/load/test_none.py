@@ -7,7 +7,7 @@ from millstream.engine.data.graph import ClassId
 from millstream.scheduler.errors import PolicyError
 from millstream.scheduler.load.catalog import MANAGERS, load_manager
 from millstream.scheduler.load.contract import ClassCycle
-from millstream.scheduler.load.none import NoShedder
+from millstream.scheduler.load.shedders import NoShedder
 
 
 def test_no_overload_makes_it_drop_anything() -> None:

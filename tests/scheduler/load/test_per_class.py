@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from millstream.engine.data.graph import ClassId
 from millstream.scheduler.load.contract import ClassCycle
-from millstream.scheduler.load.per_class import ClassShedders
+from millstream.scheduler.load.shedders import ClassShedders
 
 ONE, THREE = ClassId(1), ClassId(3)
 

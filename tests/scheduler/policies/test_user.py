@@ -56,6 +56,31 @@ def test_one_that_raises_is_replaced_by_round_robin_and_everybody_is_told(tmp_pa
     assert world.core.policy.name == "round-robin"
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("import sys; sys.exit(3)", "bad.py, line 3: SystemExit: 3"),
+        ("raise GeneratorExit", "bad.py, line 3: GeneratorExit"),
+        ("raise MemoryError", "bad.py, line 3: MemoryError"),
+        ("return self.rank(unit, now_ns)", "line 3: RecursionError"),
+        ("return None", "TypeError"),
+        ("return '7'", "'7', which is not a number"),
+        ("return float('nan')", "'nan', which is not a number"),
+        ("return 10**400", "OverflowError"),
+        ("return [1.0]", "TypeError"),
+        ("unit.rows = 0", "line 3: FrozenInstanceError"),
+    ],
+)
+def test_whatever_comes_of_a_file_it_is_replaced_and_its_line_named(tmp_path: Path, body: str, message: str) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text(f"class Bad:\n    def rank(self, unit, now_ns):\n        {body}\n")
+    world = run(f"user:file={file}")
+    assert sorted(world.steps()) == ["q1"] * 3 + ["q2"] * 3 + ["q3"] * 3
+    (failed,) = [report for report in world.reports if report.kind == "policy_failed"]
+    assert message in failed.message
+    assert world.core.policy.name == "round-robin"
+
+
 DERIVED = """
 from millstream.scheduler.policies.base import RankingBase
 
@@ -95,7 +120,9 @@ def test_a_file_may_be_written_as_any_module(tmp_path: Path, text: str) -> None:
     [
         ("x = 1", "defines 0 classes with a method rank"),
         (GOOD + GOOD.replace("Cheapest", "Dearest"), "defines 2 classes with a method rank"),
-        ("import nothing_of_this_name", "cannot be loaded: ModuleNotFoundError"),
+        ("import nothing_of_this_name", "cannot be loaded: policy.py, line 1: ModuleNotFoundError"),
+        ("import sys\nsys.exit(3)", "cannot be loaded: policy.py, line 2: SystemExit: 3"),
+        (f"{GOOD}\n    @property\n    def moves_with_time(self):\n        raise OSError('no')", "line 10: OSError: no"),
     ],
 )
 def test_a_file_that_is_no_policy_is_refused_with_the_reason(tmp_path: Path, text: str, message: str) -> None:

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from millstream.scheduler.sharing.catalog import SHARING, assign, reason, sharing_policy
 from millstream.scheduler.sharing.contract import PeriodicQuery, SubGroup, sub_groups
-from millstream.scheduler.sharing.costs import schedule_cost
-from millstream.scheduler.sharing.periods import hybrid
+from millstream.scheduler.sharing.periods import hybrid, schedule_cost
 from millstream.scheduler.sharing.tasks import Task, TaskQueue, Together
 
 SEVEN = [

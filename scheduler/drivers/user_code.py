@@ -1,0 +1,101 @@
+"""Calls what a user's policy file says in a thread of its own, which can be left behind when it does not come back.
+
+The scheduler thread waits, but not for ever: after the limit it goes on without an answer, and the thread is told to end. A loop in Python
+ends at once, a call into the system (`sleep`) when it returns. The thread sees nothing of the scheduler but the views of units that it is
+given, so an exception may strike it anywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from millstream.scheduler.errors import PolicyError
+from millstream.scheduler.policies.user import LeftBehind
+
+Answer = TypeVar("Answer")
+
+_ENDINGS_MAX = 50
+_ENDING_S = 0.001
+
+
+class _Call:
+    """One call, and what came of it."""
+
+    __slots__ = ("answer", "done", "left", "problem", "work")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.done = threading.Event()
+        self.left = False
+        self.answer: Any = None
+        self.problem: Exception | None = None
+
+
+def wait_for(done: threading.Event, limit_ns: int) -> bool:
+    """Wait as long as that on the machine's clock; return whether it happened."""
+    return done.wait(limit_ns / 1e9)
+
+
+class UserCode:
+    """Runs a user's functions, one at a time, for one asking thread. Its own thread is started by the first call, and anew after each
+    that was left behind.
+    """
+
+    def __init__(self, wait: Callable[[threading.Event, int], bool] = wait_for) -> None:
+        self._wait = wait
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, work: Callable[[], Answer], limit_ns: int) -> Answer:
+        """Return what `work` returns, or raise what it raises; raises `PolicyError` when nothing came in time."""
+        if self._thread is None:
+            self._calls = SimpleQueue()
+            self._thread = threading.Thread(target=_serve, args=(self._calls,), name="user policy", daemon=True)
+            self._thread.start()
+        call = _Call(work)
+        self._calls.put(call)
+        if not self._wait(call.done, limit_ns):
+            call.left = True
+            ended = _ended(self._thread)
+            self.close()
+            raise PolicyError(f"nothing came back within {limit_ns / 1e9:g} s{'' if ended else ', and what it does goes on'}")
+        if call.problem is not None:
+            raise call.problem
+        answer: Answer = call.answer
+        return answer
+
+    def close(self) -> None:
+        """Let the thread end when it comes back."""
+        if self._thread is not None:
+            self._calls.put(None)
+            self._thread = None
+
+
+def _serve(calls: SimpleQueue[_Call | None]) -> None:
+    try:
+        while (call := calls.get()) is not None:
+            try:
+                call.answer = call.work()
+            except Exception as problem:
+                call.problem = problem
+            call.done.set()
+            if call.left:
+                return
+    except LeftBehind:
+        return
+
+
+def _ended(thread: threading.Thread) -> bool:
+    """Raise an exception in the thread, again and again where it catches it; return whether it has ended."""
+    import ctypes  # the daemon's start does not need it
+
+    for _ in range(_ENDINGS_MAX):
+        if thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
+        thread.join(_ENDING_S)
+        if not thread.is_alive():
+            return True
+    return False
