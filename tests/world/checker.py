@@ -127,6 +127,8 @@ def check(world: World, load: Load, found: Stored | None) -> list[str]:
     problems += _queries(load, found)
     problems += _results(load, oracle)
     problems += _fed(oracle)
+    problems += _table(load, oracle)
+    problems += _accounts(load, oracle)
     return problems
 
 
@@ -223,3 +225,29 @@ def _fed(oracle: Oracle) -> list[str]:
     if held != expected:
         return [_difference("-", "fed", "INSERT INTO fed", held, expected)]
     return []
+
+
+def _table(load: Load, oracle: Oracle) -> list[str]:
+    """The table is what its rows make of it, in the journal's order."""
+    expected: dict[int, str] = {}
+    for row in oracle.by_stream["t"]:
+        expected.pop(row["k"], None)
+        if row["op"] != "-":
+            expected[row["k"]] = row["name"]
+    held = {row["k"]: row["name"] for row in load.table}
+    return [] if held == expected and len(load.table) == len(held) else [f"table t holds {load.table} instead of {expected}"]
+
+
+def _accounts(load: Load, oracle: Oracle) -> list[str]:
+    """No temporary query is left over; what was late, as far as it was counted in one go, is what the oracle found late."""
+    problems = [f"query {name} is left over: {row['text']}" for name, row in load.shown.items() if not row["durable"]]
+    for name in oracle.results:
+        row, text = load.shown.get(name), TEXTS[load.created[name]][0]
+        if row is None or row["state"] != "running" or load.checkpoints or name in load.restarted or "FROM d" in text:
+            continue
+        accounts = oracle.engine.account(name).values()
+        for what in ("accepted", "late", "failed"):
+            expected = sum(getattr(account, what) for account in accounts)
+            if row[what] != expected:
+                problems.append(f"query {name} ({text}): {row[what]} rows {what} instead of {expected}")
+    return problems

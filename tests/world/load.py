@@ -65,7 +65,9 @@ class Load:
         self.disk_was_bad = self.disk_was_bad_or_slow = False
         self.crashes = 0
         self.finishing = False
-        self.until_ns = 0
+        self.table: list[dict[str, Any]] = []  # what `t` holds at the end
+        self.shown: dict[str, dict[str, Any]] = {}  # the queries at the end, as SHOW QUERIES has them
+        self.checkpoints = 0
         self._numbers: dict[str, int] = {}
         self._clients: dict[str, AsyncClient] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -130,7 +132,8 @@ class Load:
             else:
                 self.problems.append(f"starved: no row enters {stream} any more, though all is well again")
         await asyncio.sleep(3.0)
-        self.until_ns = world.hub.now_ns
+        self.table = (await (await self._client("last")).query_once("SELECT * FROM t")).to_pylist()
+        self.shown = {row["name"]: row for row in await self._insist("SHOW QUERIES")}
 
     async def close(self) -> None:
         """Leave."""
@@ -380,6 +383,7 @@ class Load:
         server = self.world.server
         if self.world.is_up and server is not None and server.application.journaling is not None:
             server.application.journaling._began_us -= 10**15
+            self.checkpoints += 1
 
     # --- steps: what befalls the machine ---
 
