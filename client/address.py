@@ -33,7 +33,9 @@ def _not_an_address(text: str) -> MillstreamError:
 
 
 def tls_context(tls: bool | str | Path | ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """Return the TLS context: None for none, True for the system's authorities, or a file with the authority to trust."""
+    """Return the TLS context: None for none, True for the system's authorities, or a file with the authority to trust.
+
+    MillstreamError when the file cannot be used."""
     if tls is None or tls is False:
         return None
     if isinstance(tls, ssl.SSLContext):

@@ -363,7 +363,7 @@ def connect(
     client_id: str | None = None,
     timeout: float = CONNECT_SECONDS_MAX,
 ) -> Client:
-    """Connect: `with connect("127.0.0.1:7415") as ms`. `timeout` in seconds. Errors as `connect_async`."""
+    """Connect, and return the client: `with connect("127.0.0.1:7415") as ms`. `timeout` in seconds. Errors as `connect_async`."""
     thread = LoopThread()
 
     async def start() -> AsyncClient:

@@ -296,7 +296,7 @@ def connect_async(
     client_id: str | None = None,
     timeout: float = CONNECT_SECONDS_MAX,
 ) -> Connecting:
-    """Connect: `ms = await connect_async(…)` or `async with connect_async(…) as ms`. `timeout` in seconds.
+    """Return a connection to be awaited: `ms = await connect_async(…)` or `async with connect_async(…) as ms`. `timeout` in seconds.
 
     MillstreamError: `unreachable` if no server answers, `unauthorized` if the token is refused.
     """

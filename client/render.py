@@ -27,7 +27,7 @@ class Renderer(Protocol):
 
 
 def renderer_for(name: str, schema: pa.Schema, out: IO[bytes], *, live: bool = False, colour: bool = False) -> Renderer:
-    """Return the renderer of a format. `live` tables are written row by row, others when they are whole."""
+    """Return the renderer of a format; ValueError for another. `live` tables are written row by row, others when they are whole."""
     match name:
         case "csv":
             return CsvRenderer(schema, out)

@@ -75,7 +75,7 @@ def name_of(text: str) -> str:
 
 
 def query_statement(verb: str, name: str, *, cascade: bool = False) -> str:
-    """Return the statement that does `verb` to the query called `name`."""
+    """Return the statement that does `verb` to the query called `name`. Raises ValueError for a word that is not one of VERBS."""
     if verb not in VERBS:
         raise ValueError(f"{verb} is not a verb of queries")
     return f"{verb} QUERY {quoted(name)}{' CASCADE' if cascade else ''}"

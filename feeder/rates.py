@@ -97,7 +97,7 @@ def parse_duration_ns(text: str) -> int:
 
 
 def constant(rows_per_s: float) -> Profile:
-    """Return the profile of one rate for ever."""
+    """Return the profile of one rate for ever. RateError when it is not above 0."""
     if rows_per_s <= 0:
         raise RateError("the rate must be above 0", hint="use --max to feed without pacing")
     return Profile((Step(rows_per_s, None),))

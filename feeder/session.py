@@ -35,7 +35,7 @@ _BRIEF_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @contextmanager
 def spark_session(master: str | None = None, *, brief: bool = False) -> Iterator[Any]:
-    """Start a Spark session on a master (default: this machine, all cores) and stop it at the end, its Java process too.
+    """Yield a Spark session on a master (default: this machine, all cores); stop it at the end, its Java process too.
 
     `brief` saves work at the start at the price of speed later: for data that is read in seconds. Raises JavaNotFoundError,
     SparkMissingError, or FeederError with what Spark said when it does not start.

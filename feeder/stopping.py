@@ -11,7 +11,10 @@ from types import FrameType
 
 @contextmanager
 def stop_on_signal(stop: threading.Event) -> Iterator[None]:
-    """Set `stop` at the first SIGINT or SIGTERM; raise KeyboardInterrupt at the second. Main thread only."""
+    """Set `stop` at the first SIGINT or SIGTERM, raise KeyboardInterrupt at the second, while the block runs. Yields once.
+
+    Main thread only.
+    """
 
     def handle(_: int, __: FrameType | None) -> None:
         if stop.is_set():

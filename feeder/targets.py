@@ -61,7 +61,7 @@ class Target:
 
 
 def describe(client: Any, stream: str) -> Target:
-    """Ask the daemon what a stream looks like; MillstreamError when there is none of that name."""
+    """Return what a stream looks like, as the daemon says; MillstreamError when there is none of that name."""
     answer = client.execute(f"DESCRIBE {quoted(stream)}")
     rows = answer.rows
     columns = tuple(TargetColumn(row["column"], row["type"], bool(row["nullable"])) for row in rows)

@@ -48,7 +48,7 @@ from millstream.scheduler.settings import CoreSettings as CoreSettings
 from millstream.scheduler.settings import SchedulerStatistics as SchedulerStatistics
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.splices import Splices
-from millstream.scheduler.story import Story
+from millstream.scheduler.story import Reason, Story, reason_for
 from millstream.scheduler.unit_set import UnitSet
 from millstream.scheduler.view import View
 
@@ -84,6 +84,7 @@ class SchedulerCore:
         self._view: View
         self._maker: OrderMaker
         self._reports: list[Instruction] = []
+        self._reasons: list[Reason] = []
         self._counts = dict.fromkeys(("decisions", "orders", "steps", "rows_in", "rows_emitted", "busy_ns", "failures"), 0)
         self.load: LoadControl | None = LoadControl(self.settings.load, self.ledger, self.estimates) if self.settings.load else None
         self._receipts = ReceiptBook(self.ledger, self.estimates, self.load)
@@ -128,10 +129,12 @@ class SchedulerCore:
         if self.measures is not None:
             self.measures.sample_memory(now_ns, self.ledger.bytes_total)
         if self.story is not None:
-            self.story.tell(now_ns, events, instructions)
+            self.story.tell(now_ns, events, instructions, self._reasons)
+            self._reasons.clear()
         return instructions
 
     def _manage_load(self, load: LoadControl, now_ns: int, instructions: list[Instruction]) -> None:
+        load.monitors.class_means = isinstance(self._policy.selector, ClassTurnsSelector)
         told = load.cycle(now_ns, busy=bool(self._outstanding))
         if told is None:
             return
@@ -333,7 +336,8 @@ class SchedulerCore:
         self._moved = []
         units.update_all()
         self._view = View(self.ledger, self.estimates, units)
-        self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns)
+        let_in = policy.selector.rows_let_in if isinstance(policy.selector, ClassTurnsSelector) else None
+        self._maker = OrderMaker(self._view, policy.train, policy.traversal, policy.turns, let_in)
         self._units_version = self.network.version
         self._came = []
         policy.selector.reset(self._view, now_ns)
@@ -426,6 +430,8 @@ class SchedulerCore:
                 picked = self._pick_behind_full(now_ns)
             if not picked:
                 return
+            if self.story is not None:
+                self._reasons.append(reason_for(OrderId(self._next_order), picked, self._view, policy.ranking, now_ns))
             instructions.append(Dispatch(self._order(picked, now_ns)))
             free -= 1
             if self._single_orders:

@@ -34,7 +34,7 @@ def mix_many(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def salt(*parts: int) -> int:
-    """Fold several integers into one."""
+    """Return several integers folded into one."""
     folded = 0
     for part in parts:
         folded = mix(folded ^ (part & MASK))

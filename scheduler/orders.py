@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.work import OrderId, Step, WorkOrder
@@ -17,14 +17,23 @@ class OrderMaker:
     """Makes the steps of units of one cut. The walk of each unit and the steps after the first are made once and kept.
 
     The first step that runs an operator takes at most the rows that the ledger knows; a step whose input an earlier one of the same
-    unit produced takes whatever is there (`rows_max` None), or what fits into the quantum where the train is one.
+    unit produced takes whatever is there (`rows_max` None), or what fits into the quantum where the train is
+    one. `let_in` says how many of the rows at a unit's entry may be taken, for policies with source boxes.
     """
 
-    def __init__(self, view: View, train: TrainShape, traversal: Traversal, turns: Turns | None) -> None:
+    def __init__(
+        self,
+        view: View,
+        train: TrainShape,
+        traversal: Traversal,
+        turns: Turns | None,
+        let_in: Callable[[View, int, int], int] | None = None,
+    ) -> None:
         self.view = view
         self.train = train
         self.traversal = traversal
         self.turns = turns
+        self._let_in = let_in
         self._walks: dict[int, tuple[int, ...]] = {}
         self._rest: dict[int, tuple[Step, ...]] = {}
         self._made: dict[int, tuple[int, int, tuple[Step, ...]]] = {}
@@ -71,6 +80,8 @@ class OrderMaker:
         known = self._made.get(unit)
         entry = known[1] if known is not None else self.view.units.entries.item(unit)
         rows, count = self._ledger.rows_at[entry], self._count
+        if self._let_in is not None:
+            rows = self._let_in(self.view, unit, rows)
         if not count:
             rows = self._fitting(unit, entry, rows)
         elif rows > count:
@@ -94,6 +105,8 @@ class OrderMaker:
 
     def _rows(self, unit: int, operator: int) -> int:
         waiting = self._ledger.rows_at[operator]
+        if self._let_in is not None and operator == self.view.units.entries.item(unit):
+            waiting = self._let_in(self.view, unit, waiting)
         return self._fitting(unit, operator, waiting)
 
     def _fitting(self, unit: int, operator: int, waiting: int) -> int:
@@ -146,6 +159,8 @@ class OrderMaker:
         if rest is None:
             rest = self._rest[unit] = self._fed_from(walk)
         rows, count = rows_at[first], self._count
+        if self._let_in is not None:
+            rows = self._let_in(self.view, unit, rows)
         if not count:
             rows = self._fitting(unit, first, rows)
         elif rows > count:

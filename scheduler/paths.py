@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 def leaf_to_root_paths(topology: Topology) -> list[tuple[int, ...]]:
-    """List all paths, by the place of their leaf and then of the operators after it. A leaf reads a source."""
+    """Return all paths, by the place of their leaf and then of the operators after it. A leaf reads a source."""
     found: list[tuple[int, ...]] = []
     for leaf in topology.order:
         if topology.is_leaf(leaf):
@@ -38,7 +38,7 @@ def is_join(network: NetworkModel, slot: int) -> bool:
 
 
 def sums_at(places: NDArray[np.int64], weights: FloatColumn | None = None, minlength: int = 0) -> FloatColumn:
-    """Sum the weights that fall on each place (1 each without weights)."""
+    """Return the sums of the weights that fall on each place (1 each without weights)."""
     return np.bincount(places, weights=weights, minlength=minlength).astype(np.float64, copy=False)
 
 

@@ -9,7 +9,7 @@ OptionValue = str | int | float | bool
 
 
 def read_value(text: str) -> OptionValue:
-    """Read an option's value: true/false, an integer, a float, else the text itself."""
+    """Return an option's value: true/false, an integer, a float, else the text itself."""
     lowered = text.strip().lower()
     if lowered in ("true", "false"):
         return lowered == "true"

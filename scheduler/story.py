@@ -9,33 +9,71 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
+import numpy as np
 from millstream.engine.data import graph, work
 from millstream.engine.data.graph import OperatorId
 from millstream.engine.data.records import dataclass
-from millstream.engine.data.work import WorkReceipt
+from millstream.engine.data.work import OrderId, WorkReceipt
 from millstream.scheduler import events as event_words
 from millstream.scheduler import instructions as instruction_words
 from millstream.scheduler import spec as spec_words
+from millstream.scheduler.contracts import Ranking
 from millstream.scheduler.errors import StoryError
 from millstream.scheduler.events import Arrived, Event, QueryAdded, WorkDone
 from millstream.scheduler.instructions import Dispatch, Instruction, Report, SetClassShare, SetDropRatio
 from millstream.scheduler.limits import STORY_ENTRIES_MAX
+from millstream.scheduler.view import UnitView, View
 
 STORY_VERSION = 1
 
 
+RIVALS_MAX = 256
+"""Units that are looked at for the one that came next: deciding must not take much longer because somebody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why an order begins with its unit: the terms that policies read of it, the policy's number, and the best unit left waiting.
+
+    The numbers are None where the policy takes turns, `rival` where nothing else could run.
+    """
+
+    order: OrderId
+    winner: UnitView
+    rank: float | None
+    rival: UnitView | None
+    rival_rank: float | None
+
+
+def reason_for(order: OrderId, picked: Sequence[int], view: View, ranking: Ranking | None, now_ns: int) -> Reason:
+    """Return the reason for an order that takes these units; to be asked before the order is made."""
+    waiting = np.flatnonzero(view.units.available)
+    waiting = waiting[~np.isin(waiting, picked)][:RIVALS_MAX]
+    winner = view.unit(picked[0], now_ns)
+    if ranking is None:
+        rival = view.unit(int(waiting[0]), now_ns) if len(waiting) else None
+        return Reason(order, winner, None, rival, None)
+    numbers = ranking.rank(view.only(np.concatenate(([picked[0]], waiting))), now_ns)
+    if not len(waiting):
+        return Reason(order, winner, float(numbers[0]), None, None)
+    best = int(np.argmax(numbers[1:]))
+    return Reason(order, winner, float(numbers[0]), view.unit(int(waiting[best]), now_ns), float(numbers[1 + best]))
+
+
 @dataclass(frozen=True, slots=True)
 class StoryEntry:
-    """One call of the core: when, what it was told, what it asked for."""
+    """One call of the core: when, what it was told, what it asked for, and why its orders took what they took."""
 
     now_ns: int
     events: tuple[Event, ...]
     instructions: tuple[Instruction, ...]
+    reasons: tuple[Reason, ...] = ()
 
 
 class Story:
@@ -50,10 +88,10 @@ class Story:
         """Whether entries were dropped at the front."""
         return self.told > len(self._entries)
 
-    def tell(self, now_ns: int, events: Sequence[Event], instructions: Sequence[Instruction]) -> None:
+    def tell(self, now_ns: int, events: Sequence[Event], instructions: Sequence[Instruction], reasons: Sequence[Reason] = ()) -> None:
         """Add an entry."""
         self.told += 1
-        self._entries.append(StoryEntry(now_ns, tuple(events), tuple(instructions)))
+        self._entries.append(StoryEntry(now_ns, tuple(events), tuple(instructions), tuple(reasons)))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -82,7 +120,7 @@ class Story:
                 raise StoryError(f"line {number} of the story cannot be read: {problem}") from problem
             if not isinstance(entry, StoryEntry):
                 raise StoryError(f"line {number} of the story is not an entry")
-            story.tell(entry.now_ns, entry.events, entry.instructions)
+            story.tell(entry.now_ns, entry.events, entry.instructions, entry.reasons)
         return story
 
 
@@ -91,7 +129,11 @@ def _words() -> dict[str, type[Any]]:
     """Return the kinds of records that may stand in a story, by name. To ask is to have all their methods written, so only reading does."""
     modules = (graph, work, event_words, instruction_words, spec_words)
     kinds = (item for module in modules for item in vars(module).items())
-    return {name: kind for name, kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)} | {"StoryEntry": StoryEntry}
+    return {name: kind for name, kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)} | {
+        "StoryEntry": StoryEntry,
+        "Reason": Reason,
+        "UnitView": UnitView,
+    }
 
 
 def _check_heading(value: Any) -> None:
@@ -132,6 +174,7 @@ def chrome_trace(entries: Iterable[StoryEntry], known: Mapping[OperatorId, str] 
         for tid, name in ((_ORDERS, "orders"), (_STEPS, "steps"), (_DECISIONS, "decisions"))
     ]
     for entry in entries:
+        reasons = {reason.order: reason for reason in entry.reasons}
         for event in entry.events:
             if isinstance(event, QueryAdded):
                 for node in event.delta.operators:
@@ -143,7 +186,8 @@ def chrome_trace(entries: Iterable[StoryEntry], known: Mapping[OperatorId, str] 
         for instruction in entry.instructions:
             if isinstance(instruction, Dispatch):
                 steps = [labels.get(step.operator, f"operator {step.operator}") for step in instruction.order.steps]
-                events.append(_instant(entry.now_ns, f"order {instruction.order.id}", {"steps": steps}))
+                told = _why(reasons.get(instruction.order.id))
+                events.append(_instant(entry.now_ns, f"order {instruction.order.id}", {"steps": steps, **told}))
             elif isinstance(instruction, SetDropRatio):
                 events.append(_counter(entry.now_ns, f"dropped before log {instruction.log}", instruction.ratio))
             elif isinstance(instruction, SetClassShare):
@@ -151,6 +195,25 @@ def chrome_trace(entries: Iterable[StoryEntry], known: Mapping[OperatorId, str] 
             elif isinstance(instruction, Report):
                 events.append(_instant(entry.now_ns, instruction.kind, {"message": instruction.message}))
     return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _why(reason: Reason | None) -> dict[str, Any]:
+    """Return what the trace says of a decision: the policy's number of the unit that won and its terms, and the same of the next."""
+    if reason is None:
+        return {}
+    told: dict[str, Any] = {"rank": _plain(reason.rank), "terms": _terms(reason.winner)}
+    if reason.rival is not None:
+        told |= {"next_rank": _plain(reason.rival_rank), "next_terms": _terms(reason.rival)}
+    return told
+
+
+def _terms(unit: UnitView) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in dataclasses.asdict(unit).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return the value as JSON knows it: infinities become text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _counter(now_ns: int, name: str, value: float) -> dict[str, Any]:

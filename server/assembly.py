@@ -79,7 +79,7 @@ def _execute(host: EngineHost, statement: Statement | str, context: Context) -> 
 
 
 def open_journal(host: EngineHost, config: Config) -> Journaling:
-    """Have a host use the journal of the data directory. StoreError when it cannot be used or is corrupt."""
+    """Have a host use the journal of the data directory, and return that. StoreError when it cannot be used or is corrupt."""
     from millstream.server.durability.journaling import JournalBounds, Journaling
 
     bounds = JournalBounds(config.journal_bytes_max, config.journal_kept_s, config.journal_fsync_s)

@@ -226,7 +226,7 @@ def variable_of(name: str) -> str:
 
 
 def load_config(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Config:
-    """Put the settings together; `flags` holds only those that were given. Raises ConfigError naming the place."""
+    """Return the settings put together; `flags` holds only those that were given. Raises ConfigError naming the place."""
     kinds = get_type_hints(Config)
     from_file = _read_file(file) if file is not None else {}
     values: dict[str, Any] = {}

@@ -102,7 +102,7 @@ class WireError:
 
 
 def to_wire(error: Exception) -> WireError:
-    """Turn an error into what the peer is told; anything outside the two families is a fault of ours and says so."""
+    """Return what the peer is told of an error; anything outside the two families is a fault of ours and says so."""
     if isinstance(error, EngineError):
         return WireError(error.code, error.message, error.hint, error.line, error.column, error.token)
     if isinstance(error, SchedulerError):

@@ -117,7 +117,7 @@ CURVES = (
 
 
 def draw(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the curves that `lines` have figures for; the ending of the name says the format."""
+    """Write the curves that `lines` have figures for; the ending of the name says the format. Raises ClickException without any."""
     try:
         import matplotlib as mpl
 

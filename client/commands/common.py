@@ -39,7 +39,7 @@ class Seconds(click.FloatRange):
 
 
 def connection_options(command: Command) -> Command:
-    """Add --server, --token and --tls-ca; the command gets `connect`, a function that returns a connected client."""
+    """Return the command with --server, --token and --tls-ca; it gets `connect`, a function that returns a connected client."""
 
     @click.option(
         "--server",

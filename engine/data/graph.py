@@ -32,7 +32,8 @@ class OperatorNode:
     """One operator as the scheduler sees it.
 
     `selectivity` is outputs per input tuple, `cost_ns` the time for one input tuple: the declared values or a prior, replaced
-    by measured ones. `call_ns` is the fixed cost of one call. `row_bytes_in` and `row_bytes_out` are mean tuple sizes.
+    by measured ones. `call_ns` is the fixed cost of one call. `row_bytes_in` and `row_bytes_out` are mean tuple sizes. In a recording
+    `output_selectivity` holds the outputs per input tuple of each of several outputs, and `selectivity` their mean.
     """
 
     id: OperatorId
@@ -49,6 +50,7 @@ class OperatorNode:
     label: str = ""
     window_ns: int | None = None  # V of a windowed join (Sharaf 2007, 3.5)
     hub: bool = False  # feeds many queries, few of them at a time: an order that runs it ends with it
+    output_selectivity: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

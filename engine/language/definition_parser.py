@@ -10,28 +10,16 @@ from millstream.engine.data.errors import InvalidDefinition, NameTaken
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, OnError, Schema, StreamDefinition, TableDefinition, TimeRule
 from millstream.engine.expressions.functions import is_function
+from millstream.engine.language import statements
 from millstream.engine.language.column_types import TypeParser, checked_time_rule
 from millstream.engine.language.select_parser import SelectParser
-from millstream.engine.language.statements import (
-    ClassDefinition,
-    CreateClass,
-    CreateDerivedStream,
-    CreateFunction,
-    CreateQuery,
-    CreateStream,
-    CreateTable,
-    FunctionDefinition,
-    Name,
-    Option,
-    Statement,
-)
 from sqlglot.tokenizer_core import TokenType
 
 LIMIT_US = 1_000_000  # unless TIME LIMIT says otherwise
 _TAKEN = ("tumble", "hop", "session", "cumulate", "lag", "lead", "rank", "row_number", "dense_rank")
 
 
-def create_function(parser: TypeParser, exists_ok: bool) -> CreateFunction:
+def create_function(parser: TypeParser, exists_ok: bool) -> statements.CreateFunction:
     """Read the statement after CREATE FUNCTION [IF NOT EXISTS]."""
     name = parser.name("function name", check=True)
     _check_name(name)
@@ -50,10 +38,10 @@ def create_function(parser: TypeParser, exists_ok: bool) -> CreateFunction:
     limit_us = LIMIT_US
     if parser.takes("TIME", "LIMIT"):
         limit_us = parser.duration("TIME LIMIT")
-    return CreateFunction(FunctionDefinition(name.text, tuple(parameters), result, file, limit_us), exists_ok)
+    return statements.CreateFunction(statements.FunctionDefinition(name.text, tuple(parameters), result, file, limit_us), exists_ok)
 
 
-def _check_name(name: Name) -> None:
+def _check_name(name: statements.Name) -> None:
     place = name.place
     if is_function(name.text) or is_aggregate(name.text) or name.text in _TAKEN:
         raise NameTaken(
@@ -81,7 +69,7 @@ class StreamClauses:
     """The clauses of CREATE STREAM as they are read. `named` are those already seen."""
 
     time: TimeRule = field(default_factory=TimeRule)
-    time_name: Name | None = None
+    time_name: statements.Name | None = None
     late_into: str | None = None
     on_error: OnError = OnError.DROP
     errors_into: str | None = None
@@ -93,7 +81,7 @@ class StreamClauses:
 class DefinitionParser(TypeParser, SelectParser):
     """Adds CREATE to the cursor."""
 
-    def create(self) -> Statement:
+    def create(self) -> statements.Statement:
         """Read a CREATE statement after the word CREATE."""
         kind = self.choice(_KINDS, "after CREATE")
         exists_ok = self.takes("IF", "NOT", "EXISTS")
@@ -109,11 +97,11 @@ class DefinitionParser(TypeParser, SelectParser):
 
     # -- streams --------------------------------------------------------------------------------------------------------------
 
-    def _create_stream(self, exists_ok: bool) -> Statement:
+    def _create_stream(self, exists_ok: bool) -> statements.Statement:
         name = self.name("stream name", check=True)
         if self.takes_symbol(TokenType.ALIAS):
             query, text = self.query_with_text()
-            return CreateDerivedStream(name.text, query, text, exists_ok)
+            return statements.CreateDerivedStream(name.text, query, text, exists_ok)
         clauses = StreamClauses()
         columns = self._stream_columns(clauses)
         while self._stream_clause(clauses):
@@ -129,7 +117,7 @@ class DefinitionParser(TypeParser, SelectParser):
             clauses.durability,
             clauses.rate,
         )
-        return CreateStream(definition, exists_ok)
+        return statements.CreateStream(definition, exists_ok)
 
     def _stream_columns(self, clauses: StreamClauses) -> tuple[Field, ...]:
         self.expect_symbol(TokenType.L_PAREN, "(", "before the columns")
@@ -222,7 +210,7 @@ class DefinitionParser(TypeParser, SelectParser):
         self._time_column(clauses, name)
         clauses.time = replace(clauses.time, unit=unit, unit_round=rounded, zone=zone)
 
-    def _time_column(self, clauses: StreamClauses, name: Name) -> None:
+    def _time_column(self, clauses: StreamClauses, name: statements.Name) -> None:
         if clauses.time_name is not None and clauses.time_name != name:
             raise self.problem(f"the time column is {clauses.time_name.text} and {name.text} at once", self.previous)
         clauses.time_name = name
@@ -245,11 +233,11 @@ class DefinitionParser(TypeParser, SelectParser):
 
     # -- tables, queries, classes ---------------------------------------------------------------------------------------------
 
-    def _create_table(self, exists_ok: bool) -> Statement:
+    def _create_table(self, exists_ok: bool) -> statements.Statement:
         name = self.name("table name", check=True)
         self.expect_symbol(TokenType.L_PAREN, "(", "before the columns")
         columns: list[Field] = []
-        key: list[Name] = []
+        key: list[statements.Name] = []
 
         def one() -> None:
             if self.takes("PRIMARY", "KEY"):
@@ -257,30 +245,30 @@ class DefinitionParser(TypeParser, SelectParser):
             else:
                 columns.append(self._column(columns))
                 if self.takes("PRIMARY", "KEY"):
-                    self._add_key(key, Name(columns[-1].name, self.place()))
+                    self._add_key(key, statements.Name(columns[-1].name, self.place()))
 
         self.listed(one)
         self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
         file = self.string("a file name") if self.takes_symbol(TokenType.FROM) else None
         durability = self._durability() if self.takes("DURABILITY") else "none"
         table = self._table(name, Schema(tuple(columns)), key, file)
-        return CreateTable(replace(table, durability=durability), exists_ok)
+        return statements.CreateTable(replace(table, durability=durability), exists_ok)
 
     def _durability(self) -> str:
         return self.choice(("NONE", "JOURNAL", "SYNC"), "after DURABILITY").lower()
 
-    def _primary_key(self, key: list[Name]) -> None:
+    def _primary_key(self, key: list[statements.Name]) -> None:
         self.expect_symbol(TokenType.L_PAREN, "(", "after PRIMARY KEY")
         for name in self.listed(lambda: self.name("key column")):
             self._add_key(key, name)
         self.expect_symbol(TokenType.R_PAREN, ")", "after the key")
 
-    def _add_key(self, key: list[Name], name: Name) -> None:
+    def _add_key(self, key: list[statements.Name], name: statements.Name) -> None:
         if name in key:
             raise self.problem(f"key column {name.text} is named twice", self.previous)
         key.append(name)
 
-    def _table(self, name: Name, schema: Schema, key: list[Name], file: str | None) -> TableDefinition:
+    def _table(self, name: statements.Name, schema: Schema, key: list[statements.Name], file: str | None) -> TableDefinition:
         if not key:
             raise InvalidDefinition(
                 f"table {name.text} has no primary key",
@@ -293,14 +281,14 @@ class DefinitionParser(TypeParser, SelectParser):
             self.known_column(schema, column)
         return TableDefinition(name.text, schema, tuple(column.text for column in key), file)
 
-    def _create_query(self, exists_ok: bool) -> Statement:
+    def _create_query(self, exists_ok: bool) -> statements.Statement:
         name = self.name("query name", check=True)
-        options: tuple[Option, ...] = ()
+        options: tuple[statements.Option, ...] = ()
         if self.takes_symbol(TokenType.WITH):
             options = self.options()
         self.expect("AS", where="after the name of the query")
         query, text = self.query_with_text()
-        return CreateQuery(name.text, query, text, options, exists_ok)
+        return statements.CreateQuery(name.text, query, text, options, exists_ok)
 
     def query_with_text(self) -> tuple[Any, str]:
         """Read a query and return it with its source text."""
@@ -310,8 +298,8 @@ class DefinitionParser(TypeParser, SelectParser):
         query = self.query()
         return query, self.slice_from(start)
 
-    def _create_class(self, exists_ok: bool) -> Statement:
-        definition = ClassDefinition(self.name("class name", check=True).text)
+    def _create_class(self, exists_ok: bool) -> statements.Statement:
+        definition = statements.ClassDefinition(self.name("class name", check=True).text)
         seen: set[str] = set()
         while not self.at_end():
             word = self.choice(("PRIORITY", "TARGET", "SHED", "NEVER SHED"), "in CREATE CLASS")
@@ -322,9 +310,9 @@ class DefinitionParser(TypeParser, SelectParser):
             definition = self._class_clause(definition, word)
         if "PRIORITY" not in seen:
             self.unexpected(["PRIORITY"])
-        return CreateClass(definition, exists_ok)
+        return statements.CreateClass(definition, exists_ok)
 
-    def _class_clause(self, definition: ClassDefinition, word: str) -> ClassDefinition:
+    def _class_clause(self, definition: statements.ClassDefinition, word: str) -> statements.ClassDefinition:
         if word == "PRIORITY":
             priority = self.number("PRIORITY")
             if priority <= 0:

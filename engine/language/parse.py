@@ -12,36 +12,11 @@ from typing import TypeVar
 
 from millstream.engine.data.effort import spend
 from millstream.engine.data.errors import EngineError, InvalidDefinition, SyntaxProblem, Unsupported
+from millstream.engine.language import statements
 from millstream.engine.language.definition_parser import DefinitionParser
 from millstream.engine.language.dialect import Millstream
 from millstream.engine.language.limits import SCRIPT_LENGTH_MAX, STATEMENT_LENGTH_MAX, TOKEN_STEPS, check_text, check_tokens
 from millstream.engine.language.recipes import EmitSpec
-from millstream.engine.language.statements import (
-    ChangeQuery,
-    Describe,
-    Drop,
-    Explain,
-    ExplainMode,
-    Fetch,
-    InsertSelect,
-    InsertValues,
-    Name,
-    ObjectKind,
-    Option,
-    OrderItem,
-    Place,
-    QueryVerb,
-    Recorded,
-    SelectQuery,
-    SelectStatement,
-    SetPolicy,
-    SetRecording,
-    Show,
-    ShowWhat,
-    Span,
-    Statement,
-    WindowClause,
-)
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -55,60 +30,60 @@ STATEMENT_WORDS = (
 class StatementParser(DefinitionParser):
     """The whole grammar: one statement from the tokens it was given."""
 
-    def statement(self) -> Statement:
+    def statement(self) -> statements.Statement:
         """Read one statement; all its tokens must be used."""
         result = self._statement()
         if not self.at_end():
             self.unexpected([])
         return result
 
-    def _statement(self) -> Statement:
+    def _statement(self) -> statements.Statement:
         if self.sees_query() or self.sees_symbol(TokenType.L_PAREN):
             query, text = self.query_with_text()
-            return SelectStatement(query, text)
+            return statements.SelectStatement(query, text)
         if self.takes("CREATE"):
             return self.create()
         if self.takes("INSERT"):
             return self._insert()
         if self.takes("DROP"):
             return self._drop()
-        for verb in QueryVerb:
+        for verb in statements.QueryVerb:
             if self.takes(verb.value):
-                if verb in (QueryVerb.START, QueryVerb.STOP) and self.takes("RECORDING"):
-                    what = next((one for one in Recorded if self.takes(one.value)), Recorded.ARRIVALS)
-                    return SetRecording(what, verb is QueryVerb.START)
+                if verb in (statements.QueryVerb.START, statements.QueryVerb.STOP) and self.takes("RECORDING"):
+                    what = next((one for one in statements.Recorded if self.takes(one.value)), statements.Recorded.ARRIVALS)
+                    return statements.SetRecording(what, verb is statements.QueryVerb.START)
                 self.expect("QUERY", where=f"after {verb.value}")
-                return ChangeQuery(verb, self.name("query name"))
+                return statements.ChangeQuery(verb, self.name("query name"))
         return self._inspection()
 
-    def _inspection(self) -> Statement:
+    def _inspection(self) -> statements.Statement:
         if self.takes("FETCH"):
             return self._fetch()
         if self.takes("SHOW"):
-            return Show(ShowWhat(self.choice([w.value for w in ShowWhat], "after SHOW")))
+            return statements.Show(statements.ShowWhat(self.choice([w.value for w in statements.ShowWhat], "after SHOW")))
         if self.takes("DESCRIBE") or self.takes("DESC"):
-            found = next((kind for kind in ObjectKind if self.following and self.takes(kind.value)), None)
-            return Describe(self.name("name"), found)
+            found = next((kind for kind in statements.ObjectKind if self.following and self.takes(kind.value)), None)
+            return statements.Describe(self.name("name"), found)
         if self.takes("EXPLAIN"):
             return self._explain()
         if self.takes("SET"):
             return self._set_policy()
         raise self.unexpected_error(STATEMENT_WORDS[:13])
 
-    def _insert(self) -> Statement:
+    def _insert(self) -> statements.Statement:
         self.expect("INTO", where="after INSERT")
         name = self.name("stream or table name")
-        columns: tuple[Name, ...] = ()
+        columns: tuple[statements.Name, ...] = ()
         if self.sees_symbol(TokenType.L_PAREN) and not self._query_in_parentheses():
             self.advance()
             columns = self.listed(lambda: self.name("column name"))
             self.expect_symbol(TokenType.R_PAREN, ")", "after the columns")
         if self.takes("VALUES"):
-            return InsertValues(name, columns, self.listed(self._row))
+            return statements.InsertValues(name, columns, self.listed(self._row))
         if not self.sees_query():
             self.unexpected(["VALUES", "SELECT"])
         query, text = self.query_with_text()
-        return InsertSelect(name, columns, query, text)
+        return statements.InsertSelect(name, columns, query, text)
 
     def _query_in_parentheses(self) -> bool:
         return bool(self.following) and self.following.text.upper() in ("SELECT", "WITH")
@@ -119,41 +94,41 @@ class StatementParser(DefinitionParser):
         self.expect_symbol(TokenType.R_PAREN, ")", "after the row")
         return values
 
-    def _drop(self) -> Statement:
-        kind = ObjectKind(self.choice([k.value for k in ObjectKind], "after DROP"))
+    def _drop(self) -> statements.Statement:
+        kind = statements.ObjectKind(self.choice([k.value for k in statements.ObjectKind], "after DROP"))
         exists_ok = self.takes("IF", "EXISTS")
         name = self.name(f"{kind.value.lower()} name")
-        return Drop(kind, name, self.takes("CASCADE"), exists_ok)
+        return statements.Drop(kind, name, self.takes("CASCADE"), exists_ok)
 
-    def _explain(self) -> Statement:
-        mode = ExplainMode.PLAN
-        for candidate in (ExplainMode.SEMANTICS, ExplainMode.ANALYZE, ExplainMode.QOS):
+    def _explain(self) -> statements.Statement:
+        mode = statements.ExplainMode.PLAN
+        for candidate in (statements.ExplainMode.SEMANTICS, statements.ExplainMode.ANALYZE, statements.ExplainMode.QOS):
             if self.following and self.takes(candidate.value):
                 mode = candidate
                 break
         if self.sees_query():
             query, text = self.query_with_text()
-            return Explain(mode, query=query, text=text)
-        return Explain(mode, name=self.name("SELECT or the name of a query"))
+            return statements.Explain(mode, query=query, text=text)
+        return statements.Explain(mode, name=self.name("SELECT or the name of a query"))
 
-    def _fetch(self) -> Statement:
+    def _fetch(self) -> statements.Statement:
         if self.sees("QUERY"):
             self.advance()
-            return Fetch(name=self.name("query name"))
+            return statements.Fetch(name=self.name("query name"))
         if not self.sees_query():
             self.unexpected(["SELECT", "QUERY"], "after FETCH")
         query, text = self.query_with_text()
-        return Fetch(query=query, text=text)
+        return statements.Fetch(query=query, text=text)
 
-    def _set_policy(self) -> Statement:
+    def _set_policy(self) -> statements.Statement:
         self.expect("POLICY", where="after SET")
         place = self.place()
         quoted = self.sees_symbol(TokenType.STRING)
         name = self.string("policy name").lower() if quoted else self.dashed_name("policy name")
-        options: tuple[Option, ...] = ()
+        options: tuple[statements.Option, ...] = ()
         if self.takes_symbol(TokenType.WITH):
             options = self.options()
-        return SetPolicy(Name(name, place), options)
+        return statements.SetPolicy(statements.Name(name, place), options)
 
 
 _DIALECT = Millstream()
@@ -161,18 +136,18 @@ _DIALECT = Millstream()
 Result = TypeVar("Result")
 
 
-def parse_script(text: str) -> list[tuple[Statement, Span]]:
+def parse_script(text: str) -> list[tuple[statements.Statement, statements.Span]]:
     """Return the statements of a script in order, each with the span of text it came from."""
     tokens = tokenize(text, SCRIPT_LENGTH_MAX)
     return [(_parse(chunk, text), _span(chunk, text)) for chunk in _chunks(tokens)]
 
 
-def parse_statement(text: str) -> Statement:
+def parse_statement(text: str) -> statements.Statement:
     """Return the one statement of `text`; a semicolon at its end is allowed."""
     return parse_placed(text)[0]
 
 
-def parse_placed(text: str) -> tuple[Statement, Place]:
+def parse_placed(text: str) -> tuple[statements.Statement, statements.Place]:
     """Return the one statement of `text` and where it begins.
 
     Its work is bounded (limits.py), whatever the text is. Raises SyntaxProblem.
@@ -183,20 +158,20 @@ def parse_placed(text: str) -> tuple[Statement, Place]:
     if len(chunks) > 1:
         second = chunks[1][0]
         raise SyntaxProblem("there is more than one statement", hint="send one at a time", line=second.line, column=second.col)
-    return _parse(chunks[0], text), Place(chunks[0][0].line, chunks[0][0].col)
+    return _parse(chunks[0], text), statements.Place(chunks[0][0].line, chunks[0][0].col)
 
 
-def placed_in_script(problem: EngineError, place: Place) -> EngineError:
+def placed_in_script(problem: EngineError, place: statements.Place) -> EngineError:
     """Return the error; one that names no place has that of its statement, where it stands below the first line of a script."""
     if problem.line is None and place.line > 1:
         problem.line, problem.column = place.line, place.column
     return problem
 
 
-def parse_query(text: str) -> SelectQuery:
+def parse_query(text: str) -> statements.SelectQuery:
     """Return the SELECT that `text` is; SyntaxProblem when it is something else."""
     statement = parse_statement(text)
-    if not isinstance(statement, SelectStatement):
+    if not isinstance(statement, statements.SelectStatement):
         raise SyntaxProblem("expected SELECT", line=1, column=1)
     return statement.query
 
@@ -206,12 +181,12 @@ def parse_expression(text: str) -> exp.Expr:
     return _whole(text, lambda parser: parser.expression_of("an expression"))
 
 
-def parse_window(text: str) -> WindowClause:
+def parse_window(text: str) -> statements.WindowClause:
     """Return the window that `text` is, as it would stand in brackets."""
-    return _whole(text, lambda parser: parser.bracket_body(Place()))
+    return _whole(text, lambda parser: parser.bracket_body(statements.Place()))
 
 
-def parse_order(text: str) -> tuple[OrderItem, ...]:
+def parse_order(text: str) -> tuple[statements.OrderItem, ...]:
     """Return the keys that `text` is, as they would follow ORDER BY."""
     return _whole(text, lambda parser: parser.listed(parser.order_item))
 
@@ -274,9 +249,9 @@ def _chunks(tokens: list[Token]) -> Iterator[list[Token]]:
         yield chunk
 
 
-def _span(chunk: list[Token], text: str) -> Span:
+def _span(chunk: list[Token], text: str) -> statements.Span:
     start, stop = chunk[0].start, chunk[-1].end + 1
-    return Span(text[start:stop], start, stop, Place(chunk[0].line, chunk[0].col))
+    return statements.Span(text[start:stop], start, stop, statements.Place(chunk[0].line, chunk[0].col))
 
 
 def _parser(chunk: list[Token], text: str) -> StatementParser:
@@ -285,7 +260,7 @@ def _parser(chunk: list[Token], text: str) -> StatementParser:
     return parser
 
 
-def _parse(chunk: list[Token], text: str) -> Statement:
+def _parse(chunk: list[Token], text: str) -> statements.Statement:
     check_tokens(chunk)
     try:
         return _guarded(lambda: _parser(chunk, text).statement())

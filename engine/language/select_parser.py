@@ -6,25 +6,9 @@ from dataclasses import field, replace
 
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.records import dataclass
+from millstream.engine.language import statements
 from millstream.engine.language.dialect import CLAUSE_WORDS
 from millstream.engine.language.recipes import EmitKind, EmitSpec, JoinKind
-from millstream.engine.language.statements import (
-    CommonTable,
-    FromItem,
-    JoinItem,
-    Name,
-    NamedItem,
-    Option,
-    OrderItem,
-    Place,
-    SelectBody,
-    SelectItem,
-    SelectQuery,
-    Star,
-    SubqueryItem,
-    UnionBody,
-    WindowClause,
-)
 from millstream.engine.language.window_parser import WindowParser
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
@@ -45,7 +29,7 @@ class JoinWords:
 class FromParser(WindowParser):
     """Adds FROM to the cursor. `query` is supplied by the SELECT parser below it."""
 
-    def query(self) -> SelectQuery:
+    def query(self) -> statements.SelectQuery:
         """Read a whole query."""
         raise NotImplementedError
 
@@ -53,16 +37,16 @@ class FromParser(WindowParser):
         """A query begins here."""
         return any(self.sees(word) for word in _QUERY_WORDS)
 
-    def from_list(self) -> FromItem:
+    def from_list(self) -> statements.FromItem:
         """Read `item, item …`; a comma is an inner join whose condition stands in WHERE."""
         item = self._joined()
         while self.sees_symbol(TokenType.COMMA):
             place = self.place()
             self.advance()
-            item = JoinItem(item, self._joined(), JoinKind.INNER, None, comma=True, place=place)
+            item = statements.JoinItem(item, self._joined(), JoinKind.INNER, None, comma=True, place=place)
         return item
 
-    def _joined(self) -> FromItem:
+    def _joined(self) -> statements.FromItem:
         item = self._item()
         while True:
             place = self.place()
@@ -73,28 +57,28 @@ class FromParser(WindowParser):
 
     # -- one item -------------------------------------------------------------------------------------------------------------
 
-    def _item(self) -> FromItem:
+    def _item(self) -> statements.FromItem:
         place = self.place()
         if self.sees_window_function():
             source, called = self.window_function(self._bare_item)
-            item: FromItem = replace(source, window=called, alias=self.alias())
+            item: statements.FromItem = replace(source, window=called, alias=self.alias())
             return item
         if self.sees_symbol(TokenType.L_PAREN):
             return self._windowed(self._derived_table(place))
-        return self._windowed(NamedItem(self._source_name(), None, None))
+        return self._windowed(statements.NamedItem(self._source_name(), None, None))
 
-    def _windowed(self, item: NamedItem | SubqueryItem) -> FromItem:
+    def _windowed(self, item: statements.NamedItem | statements.SubqueryItem) -> statements.FromItem:
         """Read the window and the alias; people write them in either order."""
         window = self.bracket()
         alias = self.alias()
         return replace(item, window=window or self.bracket(), alias=alias)
 
-    def _bare_item(self) -> NamedItem | SubqueryItem:
+    def _bare_item(self) -> statements.NamedItem | statements.SubqueryItem:
         if self.sees_symbol(TokenType.L_PAREN):
             return self._derived_table(self.place())
-        return NamedItem(self._source_name(), None, None)
+        return statements.NamedItem(self._source_name(), None, None)
 
-    def _source_name(self) -> Name:
+    def _source_name(self) -> statements.Name:
         name = self.name("stream or table name")
         if self.sees_symbol(TokenType.L_PAREN):
             raise self.problem(
@@ -102,13 +86,13 @@ class FromParser(WindowParser):
             )
         return name
 
-    def _derived_table(self, place: Place) -> SubqueryItem:
+    def _derived_table(self, place: statements.Place) -> statements.SubqueryItem:
         self.expect_symbol(TokenType.L_PAREN, "(")
         if not self.sees_query():
             self.unexpected(["SELECT"], "after ( in FROM")
         query = self.query()
         self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the derived table")
-        return SubqueryItem(query, None, None, place)
+        return statements.SubqueryItem(query, None, None, place)
 
     # -- joins ----------------------------------------------------------------------------------------------------------------
 
@@ -135,7 +119,7 @@ class FromParser(WindowParser):
         self.retreat(start)
         return None
 
-    def _join(self, left: FromItem, words: JoinWords, place: Place) -> JoinItem:
+    def _join(self, left: statements.FromItem, words: JoinWords, place: statements.Place) -> statements.JoinItem:
         system_time = None
         right, system_time = self._right_item()
         within = self.duration("WITHIN", least=0) if self.takes("WITHIN") else None
@@ -150,9 +134,9 @@ class FromParser(WindowParser):
                 raise self.problem("WITHIN is given twice", self.previous)
             within = self.duration("WITHIN", least=0)
         system_time = system_time or self._system_time()
-        return JoinItem(left, right, words.kind, on, within, words.asof, system_time, using=using, place=place)
+        return statements.JoinItem(left, right, words.kind, on, within, words.asof, system_time, using=using, place=place)
 
-    def _using(self) -> tuple[Name, ...]:
+    def _using(self) -> tuple[statements.Name, ...]:
         self.expect_symbol(TokenType.L_PAREN, "(", "after USING")
         names = [self.name("column")]
         while self.takes_symbol(TokenType.COMMA):
@@ -160,12 +144,12 @@ class FromParser(WindowParser):
         self.expect_symbol(TokenType.R_PAREN, ")", "after the columns of USING")
         return tuple(names)
 
-    def _right_item(self) -> tuple[FromItem, exp.Expr | None]:
+    def _right_item(self) -> tuple[statements.FromItem, exp.Expr | None]:
         """Read the right side; FOR SYSTEM_TIME may stand before its alias, as in Flink."""
         if self.sees_symbol(TokenType.L_PAREN) or self.sees_window_function():
             return self._item(), self._system_time()
-        named = NamedItem(self._source_name(), None, None)
-        window: WindowClause | None = self.bracket()
+        named = statements.NamedItem(self._source_name(), None, None)
+        window: statements.WindowClause | None = self.bracket()
         system_time = self._system_time()
         item = replace(named, window=window, alias=self.alias())
         return item, system_time or self._system_time()
@@ -185,18 +169,18 @@ _STREAMS = {"ISTREAM": "i", "DSTREAM": "d", "RSTREAM": "r"}
 class Tail:
     """The clauses after the last branch."""
 
-    order_by: tuple[OrderItem, ...] = ()
+    order_by: tuple[statements.OrderItem, ...] = ()
     limit: int | None = None
     with_ties: bool = False
     emit: EmitSpec | None = None
-    emit_place: Place | None = None
-    options: tuple[Option, ...] = field(default=())
+    emit_place: statements.Place | None = None
+    options: tuple[statements.Option, ...] = field(default=())
 
 
 class SelectParser(FromParser):
     """Adds SELECT to the cursor."""
 
-    def query(self) -> SelectQuery:
+    def query(self) -> statements.SelectQuery:
         """Read a whole query with everything that belongs to it."""
         place = self.place()
         tables = self._common_tables()
@@ -204,22 +188,22 @@ class SelectParser(FromParser):
             if self.sees(word) and self.following and self.following.token_type == TokenType.L_PAREN:
                 inner = self._relation_to_stream(stream)
                 return replace(self._finish(inner, place), common_tables=tables + inner.common_tables)
-        return replace(self._finish(SelectQuery(self._body(), place=place), place), common_tables=tables)
+        return replace(self._finish(statements.SelectQuery(self._body(), place=place), place), common_tables=tables)
 
-    def _common_tables(self) -> tuple[CommonTable, ...]:
+    def _common_tables(self) -> tuple[statements.CommonTable, ...]:
         if not self.takes_symbol(TokenType.WITH):
             return ()
         return self.listed(self._common_table)
 
-    def _common_table(self) -> CommonTable:
+    def _common_table(self) -> statements.CommonTable:
         name = self.name("name of a common table expression")
         self.expect("AS", where=f"after {name.text}")
         self.expect_symbol(TokenType.L_PAREN, "(", "after AS")
         query = self.query()
         self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the common table expression")
-        return CommonTable(name, query)
+        return statements.CommonTable(name, query)
 
-    def _relation_to_stream(self, stream: str) -> SelectQuery:
+    def _relation_to_stream(self, stream: str) -> statements.SelectQuery:
         self.advance(2)
         inner = self.query()
         every = None
@@ -233,7 +217,7 @@ class SelectParser(FromParser):
             raise self.problem("ISTREAM, DSTREAM and RSTREAM cannot be nested", self.previous)
         return replace(inner, stream=stream, every_us=every)
 
-    def _finish(self, query: SelectQuery, place: Place) -> SelectQuery:
+    def _finish(self, query: statements.SelectQuery, place: statements.Place) -> statements.SelectQuery:
         tail = self._tail()
         if query.stream is None:
             return replace(
@@ -252,28 +236,28 @@ class SelectParser(FromParser):
 
     # -- bodies ---------------------------------------------------------------------------------------------------------------
 
-    def _body(self) -> SelectBody | UnionBody:
+    def _body(self) -> statements.SelectBody | statements.UnionBody:
         place = self.place()
         branches = [self._branch()]
         while self.takes("UNION"):
             self.expect("ALL", where="after UNION")
             branches.append(self._branch())
         if len(branches) > 1:
-            return UnionBody(tuple(branches), place)
+            return statements.UnionBody(tuple(branches), place)
         only = branches[0]
-        if only == SelectQuery(only.body) and isinstance(only.body, SelectBody):
+        if only == statements.SelectQuery(only.body) and isinstance(only.body, statements.SelectBody):
             return only.body
         raise self.problem("a query in parentheses stands alone only in FROM or as a branch of UNION ALL")
 
-    def _branch(self) -> SelectQuery:
+    def _branch(self) -> statements.SelectQuery:
         place = self.place()
         if self.takes_symbol(TokenType.L_PAREN):
             query = self.query()
             self.expect_symbol(TokenType.R_PAREN, ")", "at the end of the branch")
             return query
-        return SelectQuery(self._select(), place=place)
+        return statements.SelectQuery(self._select(), place=place)
 
-    def _select(self) -> SelectBody:
+    def _select(self) -> statements.SelectBody:
         place = self.place()
         self.expect("SELECT")
         distinct = self.takes_symbol(TokenType.DISTINCT)
@@ -285,30 +269,30 @@ class SelectParser(FromParser):
         where = self.expression_of("a condition") if self.takes_symbol(TokenType.WHERE) else None
         group_by = self._group_by()
         having = self.expression_of("a condition") if self.takes_symbol(TokenType.HAVING) else None
-        return SelectBody(items, source, where, group_by, having, distinct, place)
+        return statements.SelectBody(items, source, where, group_by, having, distinct, place)
 
     def _group_by(self) -> tuple[exp.Expr, ...]:
         if not self.takes_phrase("GROUP", "BY"):
             return ()
         return self.listed(lambda: self.expression_of("a grouping key"))
 
-    def _item_of_select(self) -> SelectItem | Star:
+    def _item_of_select(self) -> statements.SelectItem | statements.Star:
         place = self.place()
         start = self.current.start if self.current else 0
         if self.takes_symbol(TokenType.STAR):
-            return Star(None, place)
+            return statements.Star(None, place)
         if self.following and self.following.token_type == TokenType.DOT and self._star_after_dot():
             qualifier = self.name("alias")
             self.advance(2)
-            return Star(qualifier, place)
+            return statements.Star(qualifier, place)
         node = self.expression_of("an expression")
         text = self.slice_from(start)
-        return SelectItem(node, self._item_alias(), text, place)
+        return statements.SelectItem(node, self._item_alias(), text, place)
 
     def _star_after_dot(self) -> bool:
         return self.token_at(2).token_type == TokenType.STAR
 
-    def _item_alias(self) -> Name | None:
+    def _item_alias(self) -> statements.Name | None:
         return self.alias(clause_words=CLAUSE_WORDS | {"FROM"})
 
     # -- the tail -------------------------------------------------------------------------------------------------------------
@@ -329,7 +313,7 @@ class SelectParser(FromParser):
             else:
                 return tail
 
-    def order_item(self) -> OrderItem:
+    def order_item(self) -> statements.OrderItem:
         """Read one key of ORDER BY."""
         place = self.place()
         node = self.expression_of("an ordering key")
@@ -339,7 +323,7 @@ class SelectParser(FromParser):
         nulls_first = descending
         if self.takes("NULLS"):
             nulls_first = self.choice(("FIRST", "LAST"), "after NULLS") == "FIRST"
-        return OrderItem(node, descending, nulls_first, place)
+        return statements.OrderItem(node, descending, nulls_first, place)
 
     def _emit(self, tail: Tail) -> None:
         place = self.place()

@@ -13,64 +13,44 @@ from millstream.engine.aggregates.table import foldable
 from millstream.engine.data.errors import Unsupported
 from millstream.engine.data.schema import Schema
 from millstream.engine.data.train import Train
-from millstream.engine.language.recipes import (
-    AggregateRecipe,
-    AsofJoinRecipe,
-    DistinctRecipe,
-    EmitKind,
-    JoinRecipe,
-    LagRecipe,
-    ProjectRecipe,
-    RankRecipe,
-    Recipe,
-    RelationToStreamRecipe,
-    SelectRecipe,
-    SinkRecipe,
-    SplitRecipe,
-    TableJoinRecipe,
-    TopRecipe,
-    UnionRecipe,
-    WindowKind,
-    WindowRecipe,
-    WindowSpec,
-)
+from millstream.engine.language import recipes
 from millstream.engine.operators.contract import Operator
 
 Deliver = Callable[[Train], None]
-ORDERED_WINDOWS = (WindowKind.SLIDING, WindowKind.NOW, WindowKind.ROWS)
-ENDLESS_WINDOWS = (WindowKind.UNBOUNDED, WindowKind.LANDMARK)
-PANE_WINDOWS = (WindowKind.HOPPING, WindowKind.CUMULATE)
+ORDERED_WINDOWS = (recipes.WindowKind.SLIDING, recipes.WindowKind.NOW, recipes.WindowKind.ROWS)
+ENDLESS_WINDOWS = (recipes.WindowKind.UNBOUNDED, recipes.WindowKind.LANDMARK)
+PANE_WINDOWS = (recipes.WindowKind.HOPPING, recipes.WindowKind.CUMULATE)
 
 # Where the logic stands. These take the recipe; those below it the schemas of all inputs, then of the one input, too.
-_OF_ANY_INPUT: dict[type[Recipe], str] = {
-    SelectRecipe: "row_operators:Select",
-    ProjectRecipe: "row_operators:Project",
-    SplitRecipe: "row_operators:Split",
-    UnionRecipe: "row_operators:Union",
+_OF_ANY_INPUT: dict[type[recipes.Recipe], str] = {
+    recipes.SelectRecipe: "row_operators:Select",
+    recipes.ProjectRecipe: "row_operators:Project",
+    recipes.SplitRecipe: "row_operators:Split",
+    recipes.UnionRecipe: "row_operators:Union",
 }
-_OF_INPUTS: dict[type[Recipe], str] = {
-    JoinRecipe: "join:WindowJoin",
-    AsofJoinRecipe: "asof_join:AsofJoin",
-    TableJoinRecipe: "table_join:TableJoin",
+_OF_INPUTS: dict[type[recipes.Recipe], str] = {
+    recipes.JoinRecipe: "join:WindowJoin",
+    recipes.AsofJoinRecipe: "asof_join:AsofJoin",
+    recipes.TableJoinRecipe: "table_join:TableJoin",
 }
-_OF_ONE_INPUT: dict[type[Recipe], str] = {
-    DistinctRecipe: "distinct:Distinct",
-    TopRecipe: "ordered_rows:Top",
-    LagRecipe: "lag:Lag",
-    RankRecipe: "ordered_rows:Rank",
-    RelationToStreamRecipe: "relation_to_stream:RelationToStream",
+_OF_ONE_INPUT: dict[type[recipes.Recipe], str] = {
+    recipes.DistinctRecipe: "distinct:Distinct",
+    recipes.TopRecipe: "ordered_rows:Top",
+    recipes.LagRecipe: "lag:Lag",
+    recipes.RankRecipe: "ordered_rows:Rank",
+    recipes.RelationToStreamRecipe: "relation_to_stream:RelationToStream",
 }
 
-_KINDS: dict[type[Recipe], str] = {
-    SelectRecipe: "select",
-    ProjectRecipe: "project",
-    SplitRecipe: "split",
-    UnionRecipe: "union",
-    AggregateRecipe: "aggregate",
-    WindowRecipe: "window",
-    JoinRecipe: "join",
-    DistinctRecipe: "distinct",
-    SinkRecipe: "sink",
+_KINDS: dict[type[recipes.Recipe], str] = {
+    recipes.SelectRecipe: "select",
+    recipes.ProjectRecipe: "project",
+    recipes.SplitRecipe: "split",
+    recipes.UnionRecipe: "union",
+    recipes.AggregateRecipe: "aggregate",
+    recipes.WindowRecipe: "window",
+    recipes.JoinRecipe: "join",
+    recipes.DistinctRecipe: "distinct",
+    recipes.SinkRecipe: "sink",
 }
 
 # Priors until the first receipts: (selectivity, cost per tuple in ns, cost per call in ns), measured on one core.
@@ -91,7 +71,7 @@ _PRIOR_OF_OTHERS = (1.0, 100.0, 50_000.0)
 STATELESS_KINDS = ("select", "project", "split", "union")  # behind these a row of a stream still is one
 
 
-def kind_of(recipe: Recipe) -> str:
+def kind_of(recipe: recipes.Recipe) -> str:
     """Return the word for a recipe's operator that people and policies see."""
     return _KINDS.get(type(recipe), type(recipe).__name__.removesuffix("Recipe").lower())
 
@@ -107,14 +87,14 @@ def load(place: str) -> Any:
     return getattr(import_module(f"millstream.engine.operators.{module}"), name)
 
 
-def place_of_aggregate(recipe: AggregateRecipe) -> str:
+def place_of_aggregate(recipe: recipes.AggregateRecipe) -> str:
     """Return where the logic of an aggregate stands: which one it is depends on the window and on when answers leave."""
-    window, changes = recipe.window, recipe.emit.kind is EmitKind.CHANGES
+    window, changes = recipe.window, recipe.emit.kind is recipes.EmitKind.CHANGES
     if window is not None and window.kind in PANE_WINDOWS:
         return "window_changes:ChangingWindowAggregate" if changes else "window_aggregate:WindowAggregate"
     if window is not None and window.kind in ORDERED_WINDOWS:
         return "ordered_aggregate:OrderedAggregate"
-    if window is not None and window.kind is WindowKind.SESSION:
+    if window is not None and window.kind is recipes.WindowKind.SESSION:
         return _place_of_session(recipe, window)
     if window is None or window.kind in ENDLESS_WINDOWS:
         if recipe.retracts is None:
@@ -122,42 +102,42 @@ def place_of_aggregate(recipe: AggregateRecipe) -> str:
         if recipe.emit.instants:
             message = "ISTREAM, DSTREAM and RSTREAM of an aggregate over a change log are not supported"
             raise Unsupported(message, hint="give the inner aggregate a window, or leave the word out")
-        if window is None and recipe.emit.kind is not EmitKind.EVERY:
+        if window is None and recipe.emit.kind is not recipes.EmitKind.EVERY:
             return "retracting_aggregate:RetractingAggregate"
     raise Unsupported("this combination of window and EMIT is not supported")
 
 
-def _place_of_session(recipe: AggregateRecipe, window: WindowSpec) -> str:
+def _place_of_session(recipe: recipes.AggregateRecipe, window: recipes.WindowSpec) -> str:
     """A session of folds is one state; with MAX, where a row may move a cut, and for other aggregates its rows are kept."""
-    if recipe.emit.kind is EmitKind.CHANGES:
+    if recipe.emit.kind is recipes.EmitKind.CHANGES:
         return "window_changes:ChangingSessionAggregate"
     if window.max_us is None and foldable(recipe.aggregates):
         return "session_folds:FoldedSessions"
-    if recipe.emit.kind is EmitKind.EVERY:
+    if recipe.emit.kind is recipes.EmitKind.EVERY:
         what = "with MAX" if window.max_us is not None else "of an aggregate that needs all values"
         raise Unsupported(f"EMIT EVERY over a SESSION window {what} is not supported", hint="write EMIT CHANGES, or leave EMIT out")
     return "session_aggregate:SessionAggregate"
 
 
-def _build_window(recipe: WindowRecipe, inputs: Schema) -> Operator:
+def _build_window(recipe: recipes.WindowRecipe, inputs: Schema) -> Operator:
     """Return the logic of a window without an aggregate."""
     if recipe.changes:
         logic: Operator = load("window_rows:window_log")(recipe, inputs)
-    elif recipe.window.kind is WindowKind.SESSION:
+    elif recipe.window.kind is recipes.WindowKind.SESSION:
         logic = load("session_aggregate:SessionedRows")(recipe, inputs)
     else:
         logic = load("window_rows:WindowRows")(recipe)
     return logic
 
 
-def build_operator(recipe: Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
+def build_operator(recipe: recipes.Recipe, inputs: Sequence[Schema], deliver: Deliver | None = None) -> Operator:
     """Return the logic that carries out a recipe over inputs of these schemas. Raises Unsupported when there is none."""
     kind, logic = type(recipe), None
-    if isinstance(recipe, AggregateRecipe):
+    if isinstance(recipe, recipes.AggregateRecipe):
         logic = load(place_of_aggregate(recipe))(recipe, inputs[0])
-    elif isinstance(recipe, WindowRecipe):
+    elif isinstance(recipe, recipes.WindowRecipe):
         logic = _build_window(recipe, inputs[0])
-    elif isinstance(recipe, SinkRecipe):
+    elif isinstance(recipe, recipes.SinkRecipe):
         logic = load("row_operators:Sink")(recipe, deliver)
     elif kind in _OF_ANY_INPUT:
         logic = load(_OF_ANY_INPUT[kind])(recipe)

@@ -9,7 +9,7 @@ Answers come by (end, start, first arrival of the group in the window) and carry
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,28 +107,36 @@ class WindowAggregate(Operator):
         self._watermark = max(self._watermark, train.track.start)
         track = minimum_track([train.track], self._watermark)
         self._note_span(train, track)
-        rows, cuts = self._timely(train, track, out)
-        ids = self._encode(rows)
         answers: list[WindowAnswer] = []
-        done = 0
-        if not cuts:
-            self._fold(rows, ids, 0, rows.rows)
-            done = rows.rows
-        for instant, window, seq in self._due(rows, track, folded=not cuts):
-            if cuts:
-                stop = int(np.searchsorted(rows.seq.array(), seq, side="right"))
-                self._fold(rows, ids, done, stop)
-                done = stop
+        rows, cuts = self._timely(train, track, out)
+        for instant, window, seq in self._folding(rows, track, cuts=cuts):
             answers.extend(self._answer(window, seq) if window is not None else self._early(instant, seq))
-        self._fold(rows, ids, done, rows.rows)
-        self._ordinal += rows.rows
-        self._watermark = max(self._watermark, track.end)
         if train.flush:
             track = self._flush(train, track, answers)
         self._drop_panes()
         if self._plain and self._watermark not in (TIME_MIN, TIME_MAX):
             self._closes_us = self._assigner.end(self._assigner.last_closed(self._watermark) + 1)
         out.emit(self._train_of(train, track, answers))
+
+    def _folding(self, rows: Train, track: WatermarkTrack, *, cuts: bool) -> Iterator[tuple[int, int | None, int]]:
+        """Yield (instant, window or None for early answers, seq) of what is to be answered, once the rows that it may see are folded.
+
+        With `cuts` those are the rows up to the seq, else all. When nothing more is due, all rows are folded and W has moved.
+        """
+        ids = self._encode(rows)
+        done = 0
+        if not cuts:
+            self._fold(rows, ids, 0, rows.rows)
+            done = rows.rows
+        for due in self._due(rows, track, folded=not cuts):
+            if cuts:
+                stop = int(np.searchsorted(rows.seq.array(), due[2], side="right"))
+                self._fold(rows, ids, done, stop)
+                done = stop
+            yield due
+        self._fold(rows, ids, done, rows.rows)
+        self._ordinal += rows.rows
+        self._watermark = max(self._watermark, track.end)
 
     def _only_folds(self, train: Train) -> bool:
         """Whether no row of a train is late, W goes on from where it stands, and it closes no window: most trains, most of the time."""

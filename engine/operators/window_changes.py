@@ -40,24 +40,12 @@ class ChangingWindowAggregate(WindowAggregate):
         self._watermark = max(self._watermark, train.track.start)
         track = minimum_track([train.track], self._watermark)
         rows, cuts = self._timely(train, track, out)
-        ids = self._encode(rows)
         touched = self._windows_of(rows)
         changes: list[Part] = []
-        done = 0
-        if not cuts:
-            self._fold(rows, ids, 0, rows.rows)
-            done = rows.rows
-        for _, window, seq in self._due(rows, track, folded=not cuts):
-            if cuts:
-                stop = int(np.searchsorted(rows.seq.array(), seq, side="right"))
-                self._fold(rows, ids, done, stop)
-                done = stop
+        for _, window, seq in self._folding(rows, track, cuts=cuts):
             assert window is not None  # early answers belong to EMIT EVERY
             changes.extend(self._changed(window, seq))
             touched.discard(window)
-        self._fold(rows, ids, done, rows.rows)
-        self._ordinal += rows.rows
-        self._watermark = max(self._watermark, track.end)
         closed = None if self._watermark == TIME_MIN else self._assigner.last_closed(self._watermark)
         for window in sorted(w for w in touched if closed is None or w > closed):
             changes.extend(self._changed(window, train.hi - 1))

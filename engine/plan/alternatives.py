@@ -26,20 +26,7 @@ from millstream.engine.expressions.bounds import is_cheap, may_fail
 from millstream.engine.expressions.build import conjuncts
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used
 from millstream.engine.language.recipes import JoinKind, Recipe, SelectRecipe
-from millstream.engine.plan.logical import (
-    Attribute,
-    Filter,
-    LogicalQuery,
-    Node,
-    Project,
-    Scan,
-    Split,
-    TableJoin,
-    TableScan,
-    Union,
-    walk_plan,
-    with_inputs,
-)
+from millstream.engine.plan import logical
 from millstream.engine.plan.lower import lower
 from millstream.engine.plan.physical import PhysicalQuery
 from millstream.engine.plan.plan import optimise
@@ -55,7 +42,7 @@ Place = tuple[int, int]
 class SelectionStep:
     """A selection or a join of a run: the node, the columns its expressions speak of at each position, and those it needs of the stream."""
 
-    node: Filter | TableJoin
+    node: logical.Filter | logical.TableJoin
     places: tuple[Place, ...]
     needs: frozenset[Place]
 
@@ -68,10 +55,10 @@ class SelectionRun:
     """
 
     steps: tuple[SelectionStep, ...]
-    below: Node
-    top: Node
+    below: logical.Node
+    top: logical.Node
     places: tuple[Place, ...]
-    attributes: Mapping[Place, Attribute]
+    attributes: Mapping[Place, logical.Attribute]
 
 
 def can_move(condition: Expression) -> bool:
@@ -79,26 +66,26 @@ def can_move(condition: Expression) -> bool:
     return is_movable(condition) and not may_fail(condition)
 
 
-def run_below(node: Node) -> SelectionRun:
+def run_below(node: logical.Node) -> SelectionRun:
     """Return the longest run from a node down; without steps when the node is none.
 
     Projections that only pick columns may stand between joins and go with them; between selections alone they end a run.
     """
     run = _run(node, through_projections=True)
-    if any(isinstance(step.node, TableJoin) for step in run.steps):
+    if any(isinstance(step.node, logical.TableJoin) for step in run.steps):
         return run
     return _run(node, through_projections=False)
 
 
-def _run(top: Node, *, through_projections: bool) -> SelectionRun:
-    nodes: list[Filter | TableJoin | Project] = []
+def _run(top: logical.Node, *, through_projections: bool) -> SelectionRun:
+    nodes: list[logical.Filter | logical.TableJoin | logical.Project] = []
     node = top
     while True:
-        if isinstance(node, Filter) and can_move(node.condition):
+        if isinstance(node, logical.Filter) and can_move(node.condition):
             below = node.input
-        elif isinstance(node, TableJoin) and _is_lookup(node):
+        elif isinstance(node, logical.TableJoin) and _is_lookup(node):
             below = node.left
-        elif through_projections and isinstance(node, Project) and all(isinstance(e, ColumnRef) for e in node.expressions):
+        elif through_projections and isinstance(node, logical.Project) and all(isinstance(e, ColumnRef) for e in node.expressions):
             below = node.input
         else:
             break
@@ -107,16 +94,16 @@ def _run(top: Node, *, through_projections: bool) -> SelectionRun:
     return _placed(nodes[::-1], node, top)
 
 
-def _placed(nodes: Sequence[Filter | TableJoin | Project], below: Node, top: Node) -> SelectionRun:
+def _placed(nodes: Sequence[logical.Filter | logical.TableJoin | logical.Project], below: logical.Node, top: logical.Node) -> SelectionRun:
     places: list[Place] = [(-1, i) for i in range(len(below.attributes))]
-    attributes: dict[Place, Attribute] = dict(zip(places, below.attributes, strict=True))
+    attributes: dict[Place, logical.Attribute] = dict(zip(places, below.attributes, strict=True))
     steps: list[SelectionStep] = []
     for node in nodes:
-        if isinstance(node, Project):
+        if isinstance(node, logical.Project):
             places = [places[e.position] for e in node.expressions if isinstance(e, ColumnRef)]
             continue
         brought: list[Place] = []
-        if isinstance(node, TableJoin):
+        if isinstance(node, logical.TableJoin):
             brought = [(len(steps), i) for i in range(len(node.right.attributes))]
             attributes.update(zip(brought, node.attributes[len(places) :], strict=True))
         seen = (*places, *brought)
@@ -126,17 +113,17 @@ def _placed(nodes: Sequence[Filter | TableJoin | Project], below: Node, top: Nod
     return SelectionRun(tuple(steps), below, top, tuple(places), attributes)
 
 
-def _is_lookup(node: TableJoin) -> bool:
+def _is_lookup(node: logical.TableJoin) -> bool:
     """Whether a join gives at most one row a row, and none of its expressions can fail."""
-    if node.kind is not JoinKind.INNER or not isinstance(node.right, TableScan):
+    if node.kind is not JoinKind.INNER or not isinstance(node.right, logical.TableScan):
         return False
     asked = {key.right.position for key in node.keys if isinstance(key.right, ColumnRef)}
     expressions = [key.left for key in node.keys] + ([] if node.residual is None else [node.residual])
     return set(node.right.key) <= asked and len(asked) == len(node.keys) and all(can_move(e) for e in expressions)
 
 
-def _columns(node: Filter | TableJoin, width: int) -> set[int]:
-    if isinstance(node, Filter):
+def _columns(node: logical.Filter | logical.TableJoin, width: int) -> set[int]:
+    if isinstance(node, logical.Filter):
         return columns_used(node.condition)
     used = set() if node.residual is None else columns_used(node.residual)
     return used.union(*(columns_used(key.left) for key in node.keys))
@@ -154,7 +141,7 @@ def ordered(run: SelectionRun, rank: Callable[[int], float]) -> list[int]:
     return found
 
 
-def rebuilt(run: SelectionRun, order: Sequence[int], below: Node | None = None) -> Node:
+def rebuilt(run: SelectionRun, order: Sequence[int], below: logical.Node | None = None) -> logical.Node:
     """Return the run with its steps in another order, over other rows of the same columns where they are given."""
     node = run.below if below is None else below
     places: list[Place] = [(-1, i) for i in range(len(node.attributes))]
@@ -164,21 +151,23 @@ def rebuilt(run: SelectionRun, order: Sequence[int], below: Node | None = None) 
         mapping = {i: places.index(p) for i, p in enumerate(step.places) if p in places}
         node = _put(step.node, node, mapping, tuple(run.attributes[p] for p in places))
     shown = run.top.attributes
-    if tuple(places) == run.places and not isinstance(run.top, Project):
+    if tuple(places) == run.places and not isinstance(run.top, logical.Project):
         return replace(node, attributes=shown)
     columns = tuple(a.reference(places.index(p)) for a, p in zip(shown, run.places, strict=True))
-    return Project(attributes=shown, input=node, expressions=columns)
+    return logical.Project(attributes=shown, input=node, expressions=columns)
 
 
-def _put(step: Filter | TableJoin, below: Node, mapping: dict[int, int], attributes: tuple[Attribute, ...]) -> Node:
-    if isinstance(step, Filter):
+def _put(
+    step: logical.Filter | logical.TableJoin, below: logical.Node, mapping: dict[int, int], attributes: tuple[logical.Attribute, ...]
+) -> logical.Node:
+    if isinstance(step, logical.Filter):
         return replace(step, attributes=attributes, input=below, condition=remapped(step.condition, mapping))
     keys = tuple(replace(key, left=remapped(key.left, mapping)) for key in step.keys)
     residual = None if step.residual is None else remapped(step.residual, mapping)
     return replace(step, attributes=attributes, left=below, keys=keys, residual=residual)
 
 
-def change_runs(node: Node, change: Callable[[SelectionRun], Node | None]) -> Node:
+def change_runs(node: logical.Node, change: Callable[[SelectionRun], logical.Node | None]) -> logical.Node:
     """Return the plan with every run replaced by what `change` makes of it (None: as it is), the rows below it changed first."""
     run = run_below(node)
     if run.steps:
@@ -191,13 +180,13 @@ def change_runs(node: Node, change: Callable[[SelectionRun], Node | None]) -> No
     inputs = tuple(change_runs(one, change) for one in node.inputs)
     if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
         return node
-    return with_inputs(node, inputs)
+    return logical.with_inputs(node, inputs)
 
 
 ROWS_MIN = 1_000
 """Rows an operator must have taken before its selectivity counts as measured."""
 
-STATELESS = (Scan, Filter, Project, Split, Union)
+STATELESS = (logical.Scan, logical.Filter, logical.Project, logical.Split, logical.Union)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +232,11 @@ class Measured:
         """The time all of them took."""
         return sum(one.cost_ns for one in self.operators.values())
 
-    def of(self, node: Filter | TableJoin) -> OperatorRecord:
+    def of(self, node: logical.Filter | logical.TableJoin) -> OperatorRecord:
         """Return what the operator of a node did."""
-        if isinstance(node, Filter):
+        if isinstance(node, logical.Filter):
             return self.operators.get(SelectRecipe(node.schema, node.condition), NOTHING)
-        assert isinstance(node.right, TableScan)
+        assert isinstance(node.right, logical.TableScan)
         return self.lookups.get(node.right.table, NOTHING)
 
 
@@ -259,29 +248,29 @@ class Alternative:
     kind: str
     saving: float | None
     why: str
-    root: Node
+    root: logical.Node
 
 
-def alternatives(root: Node, measured: Measured, *, rewritten: bool = True) -> list[Alternative]:
+def alternatives(root: logical.Node, measured: Measured, *, rewritten: bool = True) -> list[Alternative]:
     """Return the plans that may be better than the one with this root. `rewritten`: the planner's rewrites have been applied to it."""
     found = [_by_rank(root, measured), _taken_apart(root)]
-    if not rewritten and all(isinstance(node, STATELESS) for node in walk_plan(root)):
+    if not rewritten and all(isinstance(node, STATELESS) for node in logical.walk_plan(root)):
         other, applied = optimise(root)
         if other != root:
             found.append(Alternative("rewritten", "alternative plan", None, f"the rewrites {', '.join(applied)} apply", other))
     return [one for one in found if one is not None]
 
 
-def physical_of(query: LogicalQuery, root: Node) -> PhysicalQuery:
+def physical_of(query: logical.LogicalQuery, root: logical.Node) -> PhysicalQuery:
     """Return the physical plan of a query with another root of the same rows."""
     return lower(replace(query, root=root))
 
 
-def _by_rank(root: Node, measured: Measured) -> Alternative | None:
+def _by_rank(root: logical.Node, measured: Measured) -> Alternative | None:
     """Every run in the order of its ranks; steps that few rows reached stay behind the others, in their order."""
     saved, told = 0.0, list[str]()
 
-    def change(run: SelectionRun) -> Node | None:
+    def change(run: SelectionRun) -> logical.Node | None:
         nonlocal saved
         did = [measured.of(step.node) for step in run.steps]
         known = [one.rows_in >= ROWS_MIN for one in did]
@@ -298,11 +287,11 @@ def _by_rank(root: Node, measured: Measured) -> Alternative | None:
     return Alternative(key_of(other), "selection order", saved / max(1, measured.cost_ns), ", ".join(told), other)
 
 
-def _taken_apart(root: Node) -> Alternative | None:
+def _taken_apart(root: logical.Node) -> Alternative | None:
     """Selections of several conditions, one of them dear, as one selection a condition, in the order that is guessed."""
 
-    def change(node: Node) -> Node:
-        if not isinstance(node, Filter) or not can_move(node.condition):
+    def change(node: logical.Node) -> logical.Node:
+        if not isinstance(node, logical.Filter) or not can_move(node.condition):
             return node
         parts = conjuncts(node.condition)
         if len(parts) == 1 or all(is_cheap(part) for part in parts):
@@ -328,16 +317,16 @@ def expected_cost(steps: Sequence[OperatorRecord]) -> float:
     return cost
 
 
-def key_of(root: Node) -> str:
+def key_of(root: logical.Node) -> str:
     """Return the order of the selections and joins with tables of a plan, as text, the first to run first."""
-    return ", ".join(_text(node) for node in walk_plan(root) if isinstance(node, Filter | TableJoin))
+    return ", ".join(_text(node) for node in logical.walk_plan(root) if isinstance(node, logical.Filter | logical.TableJoin))
 
 
-def _text(node: Filter | TableJoin) -> str:
-    if isinstance(node, TableJoin):
-        return f"join with {node.right.table}" if isinstance(node.right, TableScan) else "join"
+def _text(node: logical.Filter | logical.TableJoin) -> str:
+    if isinstance(node, logical.TableJoin):
+        return f"join with {node.right.table}" if isinstance(node.right, logical.TableScan) else "join"
     return _condition_text(node.condition, node.input)
 
 
-def _condition_text(condition: Expression, below: Node) -> str:
+def _condition_text(condition: Expression, below: logical.Node) -> str:
     return expression_text(condition, attribute_names(below.attributes))

@@ -13,22 +13,6 @@ from millstream.engine.data.schema import Schema
 from millstream.engine.data.types import Kind
 from millstream.engine.language.recipes import EmitKind, JoinKind, WindowKind, WindowSpec
 from millstream.engine.plan import logical
-from millstream.engine.plan.logical import (
-    Aggregate,
-    AsofJoin,
-    Attributes,
-    Distinct,
-    Filter,
-    Join,
-    KeyedJoin,
-    Node,
-    RelationToStream,
-    TableJoin,
-    Top,
-    Union,
-    Window,
-    walk_plan,
-)
 from millstream.engine.plan.physical import InputRef, PhysicalNode, SourceNode
 from millstream.engine.plan.plan import PlannedQuery
 from millstream.engine.plan.plan_writer import to_plan_object
@@ -41,7 +25,7 @@ Rule = tuple[str, str]
 
 def rules_in_force(planned: PlannedQuery) -> list[Rule]:
     """Return (rule id, sentence) in the order of the ids, each id at most once a sentence."""
-    nodes = walk_plan(planned.bound.root)
+    nodes = logical.walk_plan(planned.bound.root)
     found = [
         *_windows(nodes),
         *_joins(nodes),
@@ -59,9 +43,9 @@ def _history(planned: PlannedQuery) -> Iterator[Rule]:
         yield "K15", "history = 'held': every answer covers a whole window; the rows that are held decide which window is the first"
 
 
-def _windows(nodes: list[Node]) -> Iterator[Rule]:
+def _windows(nodes: list[logical.Node]) -> Iterator[Rule]:
     for node in nodes:
-        if isinstance(node, Window):
+        if isinstance(node, logical.Window):
             yield from _window_rules(node.spec)
             if node.spec.kind in FORMED_FIRST:
                 yield "K17", "the window is formed before WHERE: a row that WHERE drops still takes its place in it"
@@ -100,22 +84,22 @@ def _window_rules(spec: WindowSpec) -> Iterator[Rule]:
         yield "K4", "a row is late when the session it would form or join has closed"
 
 
-def _joins(nodes: list[Node]) -> Iterator[Rule]:
+def _joins(nodes: list[logical.Node]) -> Iterator[Rule]:
     for node in nodes:
-        if isinstance(node, Join):
+        if isinstance(node, logical.Join):
             yield "K2", f"two rows pair when {_bound(node.lower_us, node.upper_us)}, both ends included"
             yield "K4", "a row is late for the join when its time is below the join's watermark"
             yield "K19", "a joined row's event time is the later of the two"
             if node.kind is not JoinKind.INNER:
                 yield "K9", "a row without a partner comes when the other side's watermark has passed the bound"
-        if isinstance(node, AsofJoin):
+        if isinstance(node, logical.AsofJoin):
             yield (
                 "K18",
                 "a left row is answered when the right side's watermark has passed its time; the last to arrive at equal times counts",
             )
-        if isinstance(node, TableJoin):
+        if isinstance(node, logical.TableJoin):
             yield "K18", "the table's version at the left row's place in arrival order"
-        if isinstance(node, KeyedJoin) and node.keys:
+        if isinstance(node, logical.KeyedJoin) and node.keys:
             safe = any(key.null_safe for key in node.keys)
             yield "K6", "IS NOT DISTINCT FROM lets NULL match NULL" if safe else "a NULL key matches nothing"
 
@@ -131,21 +115,21 @@ def _bound(lower: int | None, upper: int | None) -> str:
     return " and ".join(parts)
 
 
-def _times(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
+def _times(planned: PlannedQuery, nodes: list[logical.Node]) -> Iterator[Rule]:
     yield (
         "K3",
         "after each row, the watermark is the greatest time so far minus the delay; a row with exactly that time is not late",
     )
-    if len(planned.streams) > 1 or any(isinstance(n, Union) for n in nodes):
+    if len(planned.streams) > 1 or any(isinstance(n, logical.Union) for n in nodes):
         yield "K3", "with several inputs, it is the minimum of the inputs that are not idle"
-    if any(isinstance(n, Window) for n in nodes):
+    if any(isinstance(n, logical.Window) for n in nodes):
         yield "K14", "when no row comes, windows close by an IDLE … FLUSH, by the clock (TIMESTAMP BY ARRIVAL) or at the end of the stream"
     yield "K12", "event times are whole microseconds in UTC"
 
 
-def _values(nodes: list[Node]) -> Iterator[Rule]:
+def _values(nodes: list[logical.Node]) -> Iterator[Rule]:
     yield "K8", "an expression that fails is NULL for that row and counted; the query goes on"
-    aggregates = [n for n in nodes if isinstance(n, Aggregate)]
+    aggregates = [n for n in nodes if isinstance(n, logical.Aggregate)]
     if aggregates:
         yield "K6", "NULLs form one group; SUM, AVG, MIN and MAX over no value are NULL, COUNT is 0; a window without a row gives no result"
     if any(n.input.attributes[p].type.kind is Kind.DOUBLE for n in aggregates for p in n.keys):
@@ -154,22 +138,22 @@ def _values(nodes: list[Node]) -> Iterator[Rule]:
         yield "K13", "SUM of INT is BIGINT, of BIGINT DECIMAL(38, 0); AVG of integers is DOUBLE, of DECIMAL a DECIMAL with four more digits"
     if any(item.function in ("stddev", "variance") for n in aggregates for item in n.items):
         yield "K13", "STDDEV and VARIANCE are the sample's, NULL for one value"
-    if any(isinstance(n, Filter) for n in nodes):
+    if any(isinstance(n, logical.Filter) for n in nodes):
         yield "K6", "WHERE keeps a row only when its condition is true, not when it is NULL"
 
 
-def _emission(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
+def _emission(planned: PlannedQuery, nodes: list[logical.Node]) -> Iterator[Rule]:
     emit = planned.logical.emit
-    aggregated = any(isinstance(n, Aggregate) for n in nodes)
-    if isinstance(planned.bound.root, RelationToStream) and planned.bound.root.stream == "f":
+    aggregated = any(isinstance(n, logical.Aggregate) for n in nodes)
+    if isinstance(planned.bound.root, logical.RelationToStream) and planned.bound.root.stream == "f":
         yield "K9", "EMIT FINAL of a change log answers once, at the end of the stream, with the rows that stand"
-    elif isinstance(planned.bound.root, RelationToStream):
+    elif isinstance(planned.bound.root, logical.RelationToStream):
         yield "K9", "at the end of the stream nothing expires"
     elif emit.kind is EmitKind.CHANGES:
         yield "K9", "EMIT CHANGES: rows come as '+' and '-'; their sum at any watermark is the answer"
     elif emit.kind is EmitKind.EVERY:
         yield "K9", f"EMIT EVERY: whole rows at each {duration_text(emit.every_us)} of event time, and the final answer last"
-    elif aggregated and any(isinstance(n, Aggregate) and not n.windowed for n in nodes):
+    elif aggregated and any(isinstance(n, logical.Aggregate) and not n.windowed for n in nodes):
         yield "K9", "EMIT FINAL without a window answers once, at the end of the stream"
     elif aggregated:
         yield "K9", "EMIT FINAL: each window comes once, when it closes"
@@ -180,13 +164,13 @@ def _emission(planned: PlannedQuery, nodes: list[Node]) -> Iterator[Rule]:
     yield "K15", "the same bytes for any train size, worker count and policy, as long as nothing is shed"
 
 
-def _order(nodes: list[Node]) -> Iterator[Rule]:
-    if any(isinstance(n, Top) for n in nodes):
+def _order(nodes: list[logical.Node]) -> Iterator[Rule]:
+    if any(isinstance(n, logical.Top) for n in nodes):
         yield "K11", "at equal ordering keys the earlier arrival comes first"
         yield "K13", "NULLs come last in ascending and first in descending order; text sorts by code point"
-    if any(isinstance(n, Aggregate | Distinct) for n in nodes):
+    if any(isinstance(n, logical.Aggregate | logical.Distinct) for n in nodes):
         yield "K20", "windows come by (end, start, first arrival of the group)"
-    elif any(isinstance(n, Join) for n in nodes):
+    elif any(isinstance(n, logical.Join) for n in nodes):
         yield "K20", "joined rows come by the arrival of the later row, then of the earlier"
     else:
         yield "K20", "rows come in order of arrival"
@@ -228,12 +212,12 @@ def _indented(lines: list[str]) -> list[str]:
 # -- the logical plan ---------------------------------------------------------------------------------------------------------
 
 
-def plan_text(node: Node) -> str:
+def plan_text(node: logical.Node) -> str:
     """Return a logical plan as an indented tree, the root first."""
     return "\n".join(plan_lines(node))
 
 
-def plan_lines(node: Node) -> list[str]:
+def plan_lines(node: logical.Node) -> list[str]:
     """Return the lines of a logical plan."""
     lines = [_describe(node) + _hints(node)]
     for below in node.inputs:
@@ -241,7 +225,7 @@ def plan_lines(node: Node) -> list[str]:
     return lines
 
 
-def _hints(node: Node) -> str:
+def _hints(node: logical.Node) -> str:
     parts = []
     if node.hints.selectivity is not None:
         parts.append(f"selectivity {node.hints.selectivity:g}")
@@ -250,11 +234,11 @@ def _hints(node: Node) -> str:
     return f"  [{', '.join(parts)}]" if parts else ""
 
 
-def _describe(node: Node) -> str:
+def _describe(node: logical.Node) -> str:
     return _DESCRIPTIONS[type(node)](node)
 
 
-def _inputs(node: Node) -> Attributes:
+def _inputs(node: logical.Node) -> logical.Attributes:
     return tuple(a for below in node.inputs for a in below.attributes)
 
 
@@ -314,7 +298,7 @@ def _join(node: Any) -> str:
     return f"{node.kind.value.capitalize()} join {bound_text(node.lower_us, node.upper_us)}{on}"
 
 
-def _qualified(attributes: Attributes) -> Callable[[int], str]:
+def _qualified(attributes: logical.Attributes) -> Callable[[int], str]:
     """Spell each column with its item, so that the two sides of a join can be told apart."""
     spell = attribute_names(attributes)
     return lambda i: spell(i) if attributes[i].qualifier is None or "." in spell(i) else f"{attributes[i].qualifier}.{spell(i)}"
@@ -354,7 +338,7 @@ def _relation_to_stream(node: Any) -> str:
     return {"i": "ISTREAM", "d": "DSTREAM", "r": "RSTREAM", "f": "What stands at the end"}[node.stream] + every
 
 
-_DESCRIPTIONS: dict[type[Node], Callable[[Any], str]] = {
+_DESCRIPTIONS: dict[type[logical.Node], Callable[[Any], str]] = {
     logical.Scan: _scan,
     logical.TableScan: lambda node: f"Table {node.table}",
     logical.Filter: _filter,

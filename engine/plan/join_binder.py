@@ -18,23 +18,9 @@ from millstream.engine.expressions.build import conjunction
 from millstream.engine.expressions.ir import ColumnRef, Expression, columns_used, transform
 from millstream.engine.language.recipes import JoinKind, WindowKind, WindowSpec
 from millstream.engine.language.statements import Place
+from millstream.engine.plan import logical
 from millstream.engine.plan.catalog import TimeOffset
 from millstream.engine.plan.join_conditions import Bound, JoinCondition, KeyExpressions, analyse, key_type
-from millstream.engine.plan.logical import (
-    AsofJoin,
-    Attribute,
-    Attributes,
-    Join,
-    JoinKey,
-    Node,
-    Project,
-    Scan,
-    TableJoin,
-    TableScan,
-    Window,
-    check_append_only,
-    walk_plan,
-)
 from millstream.engine.plan.windows import AT_INSTANT, FORMED_FIRST, bounds_of, windowed_times
 from millstream.engine.windows.assigners import LONGEST_DAY_US, US_PER_DAY
 
@@ -51,22 +37,22 @@ def table_of_rows(stream: str) -> str | None:
     return stream.removeprefix(_ROWS_OF) if stream.startswith(_ROWS_OF) else None
 
 
-def as_scan(node: Node) -> Node:
+def as_scan(node: logical.Node) -> logical.Node:
     """Return a table's scan as one of its rows; any other node as it is."""
-    return Scan(attributes=node.attributes, stream=table_rows(node.table)) if isinstance(node, TableScan) else node
+    return logical.Scan(attributes=node.attributes, stream=table_rows(node.table)) if isinstance(node, logical.TableScan) else node
 
 
-def check_times(root: Node, timeless: frozenset[str]) -> None:
+def check_times(root: logical.Node, timeless: frozenset[str]) -> None:
     """Refuse windows and bounds in time over inputs whose rows have no event time; `timeless` names kept results that have none.
 
     Raises Unsupported.
     """
-    for node in walk_plan(root):
-        bounded = isinstance(node, Join) and (node.lower_us is not None or node.upper_us is not None)
-        if not bounded and not isinstance(node, Window | AsofJoin):
+    for node in logical.walk_plan(root):
+        bounded = isinstance(node, logical.Join) and (node.lower_us is not None or node.upper_us is not None)
+        if not bounded and not isinstance(node, logical.Window | logical.AsofJoin):
             continue
-        for below in walk_plan(node):
-            if isinstance(below, Scan) and (below.stream in timeless or table_of_rows(below.stream) is not None):
+        for below in logical.walk_plan(node):
+            if isinstance(below, logical.Scan) and (below.stream in timeless or table_of_rows(below.stream) is not None):
                 name = table_of_rows(below.stream) or below.stream
                 hint = "leave the window or bound in time out" if below.stream not in timeless else "let the query select its event time"
                 raise Unsupported(f"the rows of {name} have no event time, so no window or bound in time fits them", hint=hint)
@@ -76,7 +62,7 @@ def check_times(root: Node, timeless: frozenset[str]) -> None:
 class Side:
     """An item of FROM without its window, and the window. `joined` marks a join of sliding windows, which takes no further one."""
 
-    node: Node
+    node: logical.Node
     spec: WindowSpec | None = None
     joined: bool = False
 
@@ -105,12 +91,12 @@ class JoinRequest:
 def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
     """Return the joined item."""
     for side in (left, right):
-        check_append_only(side.node, "a join", request.place, "JOIN")
+        logical.check_append_only(side.node, "a join", request.place, "JOIN")
     if request.finite:
         left, right = _finite_sides(left, right, request)
-    if isinstance(left.node, TableScan):
+    if isinstance(left.node, logical.TableScan):
         raise request.refuse("a table cannot stand on the left of a join", "put the stream left and the table right")
-    if isinstance(right.node, TableScan):
+    if isinstance(right.node, logical.TableScan):
         return Side(_table_join(left, right, request), left.spec)
     if request.asof:
         return Side(_asof_join(left, right, request), left.spec)
@@ -119,7 +105,7 @@ def make_join(left: Side, right: Side, request: JoinRequest) -> Side:
 
 def _finite_sides(left: Side, right: Side, request: JoinRequest) -> tuple[Side, Side]:
     """A table stays one where a continuous query could join it so; else its rows are joined like any others."""
-    if isinstance(right.node, TableScan) and not isinstance(left.node, TableScan) and _takes_table(left, right, request):
+    if isinstance(right.node, logical.TableScan) and not isinstance(left.node, logical.TableScan) and _takes_table(left, right, request):
         return left, right
     return replace(left, node=as_scan(left.node)), replace(right, node=as_scan(right.node))
 
@@ -210,7 +196,7 @@ def _negative(value: int | None) -> int | None:
     return None if value is None else -value
 
 
-def _keyed_join(left: Side, right: Side, request: JoinRequest, condition: JoinCondition, bound: Bound, tumbling: bool) -> Node:
+def _keyed_join(left: Side, right: Side, request: JoinRequest, condition: JoinCondition, bound: Bound, tumbling: bool) -> logical.Node:
     keys = _keys(condition.keys)
     left_node, right_node, residual = left.node, right.node, conjunction(condition.rest)
     width = len(left.node.attributes)
@@ -219,7 +205,7 @@ def _keyed_join(left: Side, right: Side, request: JoinRequest, condition: JoinCo
         left_node, right_node, key = _same_window(left_node, right_node, left.spec)
         keys.append(key)
         residual = None if residual is None else moved(residual, width, len(left_node.attributes) - width)
-    join = Join(
+    join = logical.Join(
         attributes=_joined_attributes(left_node.attributes, right_node.attributes, request.kind, bound),
         left=left_node,
         right=right_node,
@@ -233,23 +219,23 @@ def _keyed_join(left: Side, right: Side, request: JoinRequest, condition: JoinCo
         return join
     keep = [*range(width), *range(width + 2, width + 2 + len(right.node.attributes))]
     attributes = tuple(join.attributes[i] for i in keep)
-    return Project(attributes=attributes, input=join, expressions=tuple(join.attributes[i].reference(i) for i in keep))
+    return logical.Project(attributes=attributes, input=join, expressions=tuple(join.attributes[i].reference(i) for i in keep))
 
 
-def _keys(found: list[KeyExpressions]) -> list[JoinKey]:
+def _keys(found: list[KeyExpressions]) -> list[logical.JoinKey]:
     keys = []
     for key in found:
         common = key_type(key)
-        keys.append(JoinKey(build.cast(key.left, common), build.cast(key.right, common), key.null_safe))
+        keys.append(logical.JoinKey(build.cast(key.left, common), build.cast(key.right, common), key.null_safe))
     return keys
 
 
-def _same_window(left: Node, right: Node, spec: WindowSpec) -> tuple[Node, Node, JoinKey]:
+def _same_window(left: logical.Node, right: logical.Node, spec: WindowSpec) -> tuple[logical.Node, logical.Node, logical.JoinKey]:
     """Put both sides into their windows and make the window's start a key."""
-    made = [Window(attributes=n.attributes + bounds_of(None), input=n, spec=spec) for n in (left, right)]
+    made = [logical.Window(attributes=n.attributes + bounds_of(None), input=n, spec=spec) for n in (left, right)]
     windows = [replace(w, attributes=windowed_times(w)) for w in made]
     starts = [w.attributes[-2].reference(len(w.attributes) - 2) for w in windows]
-    return windows[0], windows[1], JoinKey(starts[0], starts[1])
+    return windows[0], windows[1], logical.JoinKey(starts[0], starts[1])
 
 
 def moved(expression: Expression, start: int, by: int) -> Expression:
@@ -263,7 +249,7 @@ def moved(expression: Expression, start: int, by: int) -> Expression:
     return transform(expression, change)
 
 
-def _joined_attributes(left: Attributes, right: Attributes, kind: JoinKind, bound: Bound) -> Attributes:
+def _joined_attributes(left: logical.Attributes, right: logical.Attributes, kind: JoinKind, bound: Bound) -> logical.Attributes:
     """Return both sides' attributes: outer sides nullable, times seen from the joined row, whose time is the later of the two."""
     left_nullable = kind in (JoinKind.RIGHT, JoinKind.FULL)
     right_nullable = kind in (JoinKind.LEFT, JoinKind.FULL)
@@ -275,7 +261,7 @@ def _joined_attributes(left: Attributes, right: Attributes, kind: JoinKind, boun
     )
 
 
-def _joined(attribute: Attribute, nullable: bool, lag: int | None) -> Attribute:
+def _joined(attribute: logical.Attribute, nullable: bool, lag: int | None) -> logical.Attribute:
     time = attribute.time
     if time is not None:
         time = None if lag is None else TimeOffset(time.least_us - lag, time.most_us)
@@ -300,13 +286,13 @@ def _one_sided(left: Side, right: Side, request: JoinRequest, what: str) -> None
         )
 
 
-def _table_join(left: Side, right: Side, request: JoinRequest) -> Node:
+def _table_join(left: Side, right: Side, request: JoinRequest) -> logical.Node:
     _one_sided(left, right, request, "a join with a table")
     condition = analyse(list(request.conditions), left.node.attributes + right.node.attributes, len(left.node.attributes))
     if not condition.keys:
         raise request.refuse("a join with a table needs an equality", "write ON stream.column = table.key")
     keys, rest = _left_keys(condition, len(left.node.attributes))
-    return TableJoin(
+    return logical.TableJoin(
         attributes=_outer_right(left.node.attributes, right.node.attributes, request.kind),
         left=left.node,
         right=right.node,
@@ -328,12 +314,12 @@ def _left_keys(condition: JoinCondition, count: int) -> tuple[list[KeyExpression
     return usable, rest
 
 
-def _outer_right(left: Attributes, right: Attributes, kind: JoinKind) -> Attributes:
+def _outer_right(left: logical.Attributes, right: logical.Attributes, kind: JoinKind) -> logical.Attributes:
     nullable = kind is JoinKind.LEFT
     return (*left, *(replace(a, nullable=a.nullable or nullable, time=None) for a in right))
 
 
-def _asof_join(left: Side, right: Side, request: JoinRequest) -> Node:
+def _asof_join(left: Side, right: Side, request: JoinRequest) -> logical.Node:
     _one_sided(left, right, request, "an as-of join")
     attributes = left.node.attributes + right.node.attributes
     count = len(left.node.attributes)
@@ -346,7 +332,7 @@ def _asof_join(left: Side, right: Side, request: JoinRequest) -> Node:
     for rest in condition.rest:
         if max(columns_used(rest), default=0) >= count:
             raise request.refuse("an as-of join takes equalities and right.time <= left.time", "put other conditions in WHERE")
-    return AsofJoin(
+    return logical.AsofJoin(
         attributes=_outer_right(left.node.attributes, right.node.attributes, request.kind),
         left=left.node,
         right=right.node,

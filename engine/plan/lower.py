@@ -14,51 +14,9 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import Field, Schema
 from millstream.engine.data.types import TEXT
 from millstream.engine.expressions.ir import ColumnRef, Expression
-from millstream.engine.language.recipes import (
-    AggregateRecipe,
-    AsofJoinRecipe,
-    DistinctRecipe,
-    EmitKind,
-    EmitSpec,
-    JoinRecipe,
-    LagRecipe,
-    ProjectRecipe,
-    RankRecipe,
-    Recipe,
-    RelationToStreamRecipe,
-    SelectRecipe,
-    SplitRecipe,
-    TableJoinRecipe,
-    TopRecipe,
-    UnionRecipe,
-    WindowKind,
-    WindowRecipe,
-    WindowSpec,
-)
+from millstream.engine.language import recipes
+from millstream.engine.plan import logical
 from millstream.engine.plan.join_binder import moved
-from millstream.engine.plan.logical import (
-    Aggregate,
-    AsofJoin,
-    Attribute,
-    Distinct,
-    Filter,
-    Join,
-    KeyedJoin,
-    Lag,
-    LogicalQuery,
-    Node,
-    Project,
-    Rank,
-    RelationToStream,
-    Scan,
-    Split,
-    TableJoin,
-    TableScan,
-    Top,
-    Union,
-    Window,
-    passing,
-)
 from millstream.engine.plan.physical import InputRef, PhysicalNode, PhysicalQuery, SourceNode
 from millstream.engine.plan.rules.rewriting import substituted
 from millstream.engine.plan.windows import PER_WINDOW, fuse, window_below
@@ -68,8 +26,8 @@ from millstream.engine.plan.windows import PER_WINDOW, fuse, window_below
 class KeyedSides:
     """Both inputs with their key columns, their positions, and which output columns belong to the logical join."""
 
-    left: Node
-    right: Node
+    left: logical.Node
+    right: logical.Node
     left_keys: tuple[int, ...]
     right_keys: tuple[int, ...]
     left_width: int
@@ -86,14 +44,14 @@ class KeyedSides:
         return None if condition is None else moved(condition, self.left_width, len(self.left.attributes) - self.left_width)
 
 
-def keyed(node: KeyedJoin) -> KeyedSides:
+def keyed(node: logical.KeyedJoin) -> KeyedSides:
     """Return the inputs of the join with all its keys as columns."""
     left, left_keys = _extended(node.left, [key.left for key in node.keys], "left_key")
     right, right_keys = _extended(node.right, [key.right for key in node.keys], "right_key")
     return KeyedSides(left, right, left_keys, right_keys, len(node.left.attributes), len(node.right.attributes))
 
 
-def _extended(node: Node, keys: list[Expression], name: str) -> tuple[Node, tuple[int, ...]]:
+def _extended(node: logical.Node, keys: list[Expression], name: str) -> tuple[logical.Node, tuple[int, ...]]:
     extra: dict[Expression, int] = {}
     positions = []
     for key in keys:
@@ -103,11 +61,11 @@ def _extended(node: Node, keys: list[Expression], name: str) -> tuple[Node, tupl
         positions.append(len(node.attributes) + extra.setdefault(key, len(extra)))
     if not extra:
         return node, tuple(positions)
-    attributes = node.attributes + tuple(Attribute(f"{name}_{i}", e.type) for i, e in enumerate(extra))
-    return Project(attributes=attributes, input=node, expressions=(*passing(node.attributes), *extra)), tuple(positions)
+    attributes = node.attributes + tuple(logical.Attribute(f"{name}_{i}", e.type) for i, e in enumerate(extra))
+    return logical.Project(attributes=attributes, input=node, expressions=(*logical.passing(node.attributes), *extra)), tuple(positions)
 
 
-def lower(query: LogicalQuery) -> PhysicalQuery:
+def lower(query: logical.LogicalQuery) -> PhysicalQuery:
     """Return the physical query. Equal parts of the plan become one node, so that they run once."""
     root = _Lowering().lower(query.root)
     if root.output:
@@ -116,10 +74,10 @@ def lower(query: LogicalQuery) -> PhysicalQuery:
     return PhysicalQuery(node, query.root.schema, query.emit, query.options, query.change_kind, query.notes)
 
 
-def _kept(reference: InputRef, node: Node) -> InputRef:
+def _kept(reference: InputRef, node: logical.Node) -> InputRef:
     """A query's root has one output; put a projection behind the second output of a split."""
     expressions = tuple(a.reference(i) for i, a in enumerate(node.attributes))
-    return InputRef(PhysicalNode(ProjectRecipe(node.schema, expressions), (reference,)))
+    return InputRef(PhysicalNode(recipes.ProjectRecipe(node.schema, expressions), (reference,)))
 
 
 _INPUTS = ("input", "left", "right", "branches")
@@ -131,28 +89,28 @@ class _Lowering:
     def __init__(self) -> None:
         self._done: dict[int, InputRef] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._numbered: dict[int, tuple[int, Node]] = {}
+        self._numbered: dict[int, tuple[int, logical.Node]] = {}
         self._instants = False  # below ISTREAM, DSTREAM or RSTREAM, which look at the relation at every instant
-        self._splits: dict[tuple[InputRef, SplitRecipe], PhysicalNode] = {}
+        self._splits: dict[tuple[InputRef, recipes.SplitRecipe], PhysicalNode] = {}
         self._closing: set[int] = set()  # windows of rows above which a Top answers when they close
-        self._methods: dict[type[Node], Callable[[Any], InputRef]] = {
-            Scan: self._scan,
-            TableScan: self._table,
-            Filter: self._filter,
-            Project: self._project,
-            Split: self._split,
-            Window: self._window,
-            Aggregate: self._aggregate,
-            **dict.fromkeys((Join, TableJoin, AsofJoin), self._join),
-            Union: self._union,
-            Distinct: self._distinct,
-            Top: self._top,
-            Lag: self._lag,
-            Rank: self._rank,
-            RelationToStream: self._relation_to_stream,
+        self._methods: dict[type[logical.Node], Callable[[Any], InputRef]] = {
+            logical.Scan: self._scan,
+            logical.TableScan: self._table,
+            logical.Filter: self._filter,
+            logical.Project: self._project,
+            logical.Split: self._split,
+            logical.Window: self._window,
+            logical.Aggregate: self._aggregate,
+            **dict.fromkeys((logical.Join, logical.TableJoin, logical.AsofJoin), self._join),
+            logical.Union: self._union,
+            logical.Distinct: self._distinct,
+            logical.Top: self._top,
+            logical.Lag: self._lag,
+            logical.Rank: self._rank,
+            logical.RelationToStream: self._relation_to_stream,
         }
 
-    def lower(self, node: Node) -> InputRef:
+    def lower(self, node: logical.Node) -> InputRef:
         """Return the physical node (and output) that gives this node's rows."""
         number = self._number(node)
         found = self._done.get(number)
@@ -160,7 +118,7 @@ class _Lowering:
             found = self._done[number] = self._methods[type(node)](node)
         return found
 
-    def _number(self, node: Node) -> int:
+    def _number(self, node: logical.Node) -> int:
         """Return a number that equal nodes have in common. Each is hashed once, not once more for every node above it."""
         known = self._numbered.get(id(node))
         if known is not None:
@@ -171,71 +129,71 @@ class _Lowering:
         self._numbered[id(node)] = number, node
         return number
 
-    def _made(self, recipe: Recipe, node: Node, *inputs: InputRef) -> InputRef:
+    def _made(self, recipe: recipes.Recipe, node: logical.Node, *inputs: InputRef) -> InputRef:
         return InputRef(PhysicalNode(recipe, inputs, node.hints.selectivity, node.hints.cost_us))
 
     # -- sources and stateless steps ------------------------------------------------------------------------------------------
 
-    def _scan(self, node: Scan) -> InputRef:
+    def _scan(self, node: logical.Scan) -> InputRef:
         return InputRef(SourceNode(node.stream, node.schema))
 
-    def _table(self, node: TableScan) -> InputRef:
+    def _table(self, node: logical.TableScan) -> InputRef:
         return InputRef(SourceNode(node.table, Schema((*node.schema.fields, Field("op", TEXT, False))), table=True))
 
-    def _filter(self, node: Filter) -> InputRef:
-        return self._made(SelectRecipe(node.schema, node.condition), node, self.lower(node.input))
+    def _filter(self, node: logical.Filter) -> InputRef:
+        return self._made(recipes.SelectRecipe(node.schema, node.condition), node, self.lower(node.input))
 
-    def _project(self, node: Project) -> InputRef:
+    def _project(self, node: logical.Project) -> InputRef:
         below = self.lower(node.input)
         if node.schema == node.input.schema and all(isinstance(e, ColumnRef) and e.position == i for i, e in enumerate(node.expressions)):
             return below
         return self._picked(
-            PhysicalNode(ProjectRecipe(node.schema, node.expressions), (below,), node.hints.selectivity, node.hints.cost_us)
+            PhysicalNode(recipes.ProjectRecipe(node.schema, node.expressions), (below,), node.hints.selectivity, node.hints.cost_us)
         )
 
     def _picked(self, made: PhysicalNode) -> InputRef:
         """A projection of which either half only picks columns becomes one with the projection below it."""
         upper, under = made.recipe, made.inputs[0].node
-        assert isinstance(upper, ProjectRecipe)
-        if not isinstance(under, PhysicalNode) or not isinstance(under.recipe, ProjectRecipe):
+        assert isinstance(upper, recipes.ProjectRecipe)
+        if not isinstance(under, PhysicalNode) or not isinstance(under.recipe, recipes.ProjectRecipe):
             return InputRef(made)
         lower_columns = under.recipe.columns
         if not all(isinstance(e, ColumnRef) for e in upper.columns) and not all(isinstance(e, ColumnRef) for e in lower_columns):
             return InputRef(made)
         columns = tuple(substituted(e, lower_columns) for e in upper.columns)
-        return InputRef(replace(made, recipe=ProjectRecipe(upper.schema, columns), inputs=under.inputs))
+        return InputRef(replace(made, recipe=recipes.ProjectRecipe(upper.schema, columns), inputs=under.inputs))
 
-    def _split(self, node: Split) -> InputRef:
+    def _split(self, node: logical.Split) -> InputRef:
         below = self.lower(node.input)
-        recipe = SplitRecipe(node.schema, node.condition)
+        recipe = recipes.SplitRecipe(node.schema, node.condition)
         physical = self._splits.get((below, recipe))
         if physical is None:
             physical = PhysicalNode(recipe, (below,), node.hints.selectivity, node.hints.cost_us)
             self._splits[(below, recipe)] = physical
         return InputRef(physical, 0 if node.keep else 1)
 
-    def _union(self, node: Union) -> InputRef:
+    def _union(self, node: logical.Union) -> InputRef:
         inputs = [self.lower(branch) for branch in node.branches]
-        return self._made(UnionRecipe(node.schema, len(inputs)), node, *inputs)
+        return self._made(recipes.UnionRecipe(node.schema, len(inputs)), node, *inputs)
 
     # -- windows and aggregates -----------------------------------------------------------------------------------------------
 
-    def _window(self, node: Window) -> InputRef:
+    def _window(self, node: logical.Window) -> InputRef:
         kind = node.spec.kind
         if node.changes:
-            return self._made(WindowRecipe(node.schema, node.spec, changes=True), node, self.lower(node.input))
+            return self._made(recipes.WindowRecipe(node.schema, node.spec, changes=True), node, self.lower(node.input))
         if kind in PER_WINDOW:
             spec, keys = replace(node.spec, partition=()), node.spec.partition
-            closes = id(node) in self._closing and kind is not WindowKind.SESSION
-            return self._made(WindowRecipe(node.schema, spec, keys, closes=closes), node, self.lower(node.input))
+            closes = id(node) in self._closing and kind is not recipes.WindowKind.SESSION
+            return self._made(recipes.WindowRecipe(node.schema, spec, keys, closes=closes), node, self.lower(node.input))
         raise Unsupported(
             f"window_start and window_end of a [{kind.value.upper()}] window without an aggregate are not supported",
             hint="select the event time instead",
         )
 
-    def _aggregate(self, node: Aggregate) -> InputRef:
+    def _aggregate(self, node: logical.Aggregate) -> InputRef:
         if not node.windowed:
-            recipe = AggregateRecipe(node.schema, None, node.keys, node.items, self._emit(node), retracts=node.retracts)
+            recipe = recipes.AggregateRecipe(node.schema, None, node.keys, node.items, self._emit(node), retracts=node.retracts)
             return self._made(recipe, node, self.lower(node.input))
         if window_below(node.input) is None:
             raise AssertionError("a windowed aggregate without a window below")
@@ -243,16 +201,16 @@ class _Lowering:
         keys = tuple(fused.mapping[k] for k in node.keys)
         spec = self._session_keys(fused.spec, keys)
         calls = tuple(item.moved(fused.mapping) for item in node.items)
-        recipe = AggregateRecipe(node.schema, spec, keys, calls, self._emit(node), fused.live)
+        recipe = recipes.AggregateRecipe(node.schema, spec, keys, calls, self._emit(node), fused.live)
         return self._made(recipe, node, self.lower(fused.node))
 
-    def _emit(self, node: Aggregate) -> EmitSpec:
-        endless = not node.windowed or (found := window_below(node.input)) is None or found.spec.kind is WindowKind.UNBOUNDED
-        return replace(node.emit, instants=True) if self._instants and endless and node.emit.kind is EmitKind.CHANGES else node.emit
+    def _emit(self, node: logical.Aggregate) -> recipes.EmitSpec:
+        endless = not node.windowed or (found := window_below(node.input)) is None or found.spec.kind is recipes.WindowKind.UNBOUNDED
+        return replace(node.emit, instants=True) if self._instants and endless and node.emit.kind is recipes.EmitKind.CHANGES else node.emit
 
-    def _session_keys(self, spec: WindowSpec, keys: tuple[int, ...]) -> WindowSpec:
+    def _session_keys(self, spec: recipes.WindowSpec, keys: tuple[int, ...]) -> recipes.WindowSpec:
         """Sessions are formed per GROUP BY key; PARTITION BY may only say the same."""
-        if spec.kind is not WindowKind.SESSION or not spec.partition:
+        if spec.kind is not recipes.WindowKind.SESSION or not spec.partition:
             return spec
         if set(spec.partition) != set(keys):
             raise Unsupported(
@@ -260,33 +218,33 @@ class _Lowering:
             )
         return replace(spec, partition=())
 
-    def _distinct(self, node: Distinct) -> InputRef:
-        return self._made(DistinctRecipe(node.schema, node.window), node, self.lower(node.input))
+    def _distinct(self, node: logical.Distinct) -> InputRef:
+        return self._made(recipes.DistinctRecipe(node.schema, node.window), node, self.lower(node.input))
 
-    def _top(self, node: Top) -> InputRef:
-        below: Node = node.input
-        while isinstance(below, Project | Filter):
+    def _top(self, node: logical.Top) -> InputRef:
+        below: logical.Node = node.input
+        while isinstance(below, logical.Project | logical.Filter):
             below = below.input
         self._closing.add(id(below))
-        recipe = TopRecipe(node.schema, node.order, node.limit, node.with_ties, node.partition)
+        recipe = recipes.TopRecipe(node.schema, node.order, node.limit, node.with_ties, node.partition)
         return self._made(recipe, node, self.lower(node.input))
 
-    def _rank(self, node: Rank) -> InputRef:
-        recipe = RankRecipe(node.schema, node.function, node.order, node.partition, node.closing, node.shift_us)
+    def _rank(self, node: logical.Rank) -> InputRef:
+        recipe = recipes.RankRecipe(node.schema, node.function, node.order, node.partition, node.closing, node.shift_us)
         return self._made(recipe, node, self.lower(node.input))
 
-    def _lag(self, node: Lag) -> InputRef:
-        return self._made(LagRecipe(node.schema, node.value, node.offset, node.partition), node, self.lower(node.input))
+    def _lag(self, node: logical.Lag) -> InputRef:
+        return self._made(recipes.LagRecipe(node.schema, node.value, node.offset, node.partition), node, self.lower(node.input))
 
-    def _relation_to_stream(self, node: RelationToStream) -> InputRef:
+    def _relation_to_stream(self, node: logical.RelationToStream) -> InputRef:
         change = next(i for i, a in enumerate(node.input.attributes) if a.role.value == "op")
-        recipe = RelationToStreamRecipe(node.schema, node.stream, change, node.every_us)
+        recipe = recipes.RelationToStreamRecipe(node.schema, node.stream, change, node.every_us)
         self._instants = node.stream != "f"
         return self._made(recipe, node, self.lower(node.input))
 
     # -- joins ----------------------------------------------------------------------------------------------------------------
 
-    def _join(self, node: KeyedJoin) -> InputRef:
+    def _join(self, node: logical.KeyedJoin) -> InputRef:
         """Make the join; drop key columns that were computed for it. The schema takes the logical node's names and nullability."""
         sides = keyed(node)
         full = [*sides.left.schema.fields, *sides.right.schema.fields]
@@ -295,15 +253,15 @@ class _Lowering:
             full[position] = outer
         safe = tuple(key.null_safe for key in node.keys)
         common = Schema(tuple(full)), node.kind, sides.left_keys, sides.right_keys, safe, sides.residual(node.residual)
-        if isinstance(node, Join):
-            recipe: Recipe = JoinRecipe(*common, node.lower_us, node.upper_us)
-        elif isinstance(node, AsofJoin):
-            recipe = AsofJoinRecipe(*common, node.strict)
+        if isinstance(node, logical.Join):
+            recipe: recipes.Recipe = recipes.JoinRecipe(*common, node.lower_us, node.upper_us)
+        elif isinstance(node, logical.AsofJoin):
+            recipe = recipes.AsofJoinRecipe(*common, node.strict)
         else:
-            assert isinstance(node.right, TableScan)
-            recipe = TableJoinRecipe(*common, node.right.key)
+            assert isinstance(node.right, logical.TableScan)
+            recipe = recipes.TableJoinRecipe(*common, node.right.key)
         made = self._made(recipe, node, self.lower(sides.left), self.lower(sides.right))
         if len(kept) == len(full):
             return made
         columns = tuple(ColumnRef(full[i].type, i, full[i].name) for i in kept)
-        return self._picked(PhysicalNode(ProjectRecipe(node.schema, columns), (made,)))
+        return self._picked(PhysicalNode(recipes.ProjectRecipe(node.schema, columns), (made,)))

@@ -21,20 +21,9 @@ from millstream.engine.expressions.compile import NOT_CONSTANT, compile_expressi
 from millstream.engine.expressions.ir import Call, walk
 from millstream.engine.expressions.user_functions import user_function_of
 from millstream.engine.expressions.values import parse_timestamp
+from millstream.engine.language import recipes
 from millstream.engine.language.names import shown
 from millstream.engine.language.parse import parse_expression
-from millstream.engine.language.recipes import (
-    AggregateRecipe,
-    EmitKind,
-    EmitSpec,
-    ProjectRecipe,
-    RankRecipe,
-    SelectRecipe,
-    SplitRecipe,
-    TopRecipe,
-    UnionRecipe,
-    WindowKind,
-)
 from millstream.engine.language.statements import Option, Place
 from millstream.engine.plan.catalog import Catalog
 from millstream.engine.plan.expression_binder import ExpressionBinder
@@ -86,9 +75,9 @@ def _stream_of(node: Node, catalog: Catalog, option: str) -> Scan:
     return scans[0]
 
 
-PANED = (WindowKind.HOPPING, WindowKind.CUMULATE)
-ROW_BY_ROW = (SelectRecipe, ProjectRecipe, SplitRecipe, UnionRecipe)
-WINDOW_BY_WINDOW = (*ROW_BY_ROW, TopRecipe, RankRecipe)
+PANED = (recipes.WindowKind.HOPPING, recipes.WindowKind.CUMULATE)
+ROW_BY_ROW = (recipes.SelectRecipe, recipes.ProjectRecipe, recipes.SplitRecipe, recipes.UnionRecipe)
+WINDOW_BY_WINDOW = (*ROW_BY_ROW, recipes.TopRecipe, recipes.RankRecipe)
 
 
 def check_history(query: PhysicalQuery) -> None:
@@ -100,7 +89,7 @@ def check_history(query: PhysicalQuery) -> None:
 def _check(node: PhysicalNode | SourceNode) -> None:
     if isinstance(node, SourceNode):
         raise _refused("rows that are in no window are answered as they come")
-    if isinstance(node.recipe, AggregateRecipe):
+    if isinstance(node.recipe, recipes.AggregateRecipe):
         _check_aggregate(node.recipe)
         below = [ref.node for ref in node.inputs]
         while below:
@@ -115,10 +104,10 @@ def _check(node: PhysicalNode | SourceNode) -> None:
         _check(ref.node)
 
 
-def _check_aggregate(recipe: AggregateRecipe) -> None:
+def _check_aggregate(recipe: recipes.AggregateRecipe) -> None:
     if recipe.window is None or recipe.window.kind not in PANED:
         raise _refused("its windows are not made of panes")
-    if recipe.emit.kind is not EmitKind.FINAL or recipe.emit.empty:
+    if recipe.emit.kind is not recipes.EmitKind.FINAL or recipe.emit.empty:
         raise _refused("it asks for other answers than final ones of windows with rows")
     if recipe.live is not None or recipe.retracts is not None:
         raise _refused("its windows are over a change log")
@@ -149,7 +138,9 @@ _QOS_POINT = re.compile(r"\s*([0-9.]+\s*[A-Za-zµ]+)\s*:\s*([0-9.]+)\s*")
 _NS_PER_US = 1_000
 
 
-def query_options(own: tuple[Option, ...], overrides: tuple[Option, ...], node: Node, emit: EmitSpec, catalog: Catalog) -> QueryOptions:
+def query_options(
+    own: tuple[Option, ...], overrides: tuple[Option, ...], node: Node, emit: recipes.EmitSpec, catalog: Catalog
+) -> QueryOptions:
     """Return the options of a query. `overrides` win over `own`; deadline and period follow from EVERY or SLIDE unless stated."""
     merged = {option.name: option for option in (*own, *overrides)}
     options = default_options(node, emit)
@@ -171,7 +162,7 @@ def truth(name: str, value: object) -> bool:
     return value
 
 
-def default_options(node: Node, emit: EmitSpec) -> QueryOptions:
+def default_options(node: Node, emit: recipes.EmitSpec) -> QueryOptions:
     """Return the options of a query that says nothing: its deadline and period are its EVERY or SLIDE."""
     period = _period_us(node, emit)
     if period is None:
@@ -179,9 +170,9 @@ def default_options(node: Node, emit: EmitSpec) -> QueryOptions:
     return QueryOptions(deadline_ns=period * _NS_PER_US, period_ns=period * _NS_PER_US)
 
 
-def _period_us(node: Node, emit: EmitSpec) -> int | None:
+def _period_us(node: Node, emit: recipes.EmitSpec) -> int | None:
     """Return how often the query answers: EVERY, else the least SLIDE; None when it answers row by row."""
-    if emit.kind is EmitKind.EVERY:
+    if emit.kind is recipes.EmitKind.EVERY:
         return emit.every_us
     if isinstance(node, RelationToStream) and node.every_us is not None:
         return node.every_us

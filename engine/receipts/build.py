@@ -13,19 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from millstream.engine.data.tally import Part, Tally, shares_of
 from millstream.engine.data.train import Train
-from millstream.engine.language.recipes import (
-    AggregateRecipe,
-    KeyedJoinRecipe,
-    ProjectRecipe,
-    Recipe,
-    SelectRecipe,
-    SinkRecipe,
-    SplitRecipe,
-    TopRecipe,
-    UnionRecipe,
-    WindowKind,
-    WindowRecipe,
-)
+from millstream.engine.language import recipes
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.receipts.keepers import IntervalCounts, Keeper, LimitKeeper, PassOn, WindowKeeper
 from millstream.engine.receipts.spans import SessionBounds, WindowBounds, shared_bounds, span_of
@@ -150,29 +138,29 @@ class SharedKeeper:
                 del self._layers[number]
 
 
-_CARRIED_BY_TRAINS = (SelectRecipe, ProjectRecipe, SplitRecipe, SinkRecipe)
+_CARRIED_BY_TRAINS = (recipes.SelectRecipe, recipes.ProjectRecipe, recipes.SplitRecipe, recipes.SinkRecipe)
 
 
-def lineages_of(recipe: Recipe, inputs: Sequence[int]) -> int:
+def lineages_of(recipe: recipes.Recipe, inputs: Sequence[int]) -> int:
     """Return how many lineages an operator's output has, given those of its inputs; none where nothing can be shed."""
-    return sum(inputs) if isinstance(recipe, KeyedJoinRecipe) else max(inputs, default=0)
+    return sum(inputs) if isinstance(recipe, recipes.KeyedJoinRecipe) else max(inputs, default=0)
 
 
-def keeper_for(recipe: Recipe, logic: Operator, inputs: Sequence[int]) -> Keeper | None:
+def keeper_for(recipe: recipes.Recipe, logic: Operator, inputs: Sequence[int]) -> Keeper | None:
     """Return the keeper of an operator whose inputs have so many lineages each; None where trains carry their tally by themselves."""
     if not any(inputs) or isinstance(recipe, _CARRIED_BY_TRAINS):
         return None
     if isinstance(logic, SharedAggregate):
         return SharedKeeper(logic)
-    if isinstance(recipe, AggregateRecipe):
+    if isinstance(recipe, recipes.AggregateRecipe):
         span = span_of(recipe, logic.oldest_us)
         return PassOn() if span is None else WindowKeeper(span)
-    if isinstance(recipe, WindowRecipe) and recipe.window.kind is WindowKind.SESSION and not recipe.changes:
+    if isinstance(recipe, recipes.WindowRecipe) and recipe.window.kind is recipes.WindowKind.SESSION and not recipe.changes:
         width = len(recipe.schema)
         return WindowKeeper(SessionBounds(width - 2, width - 1, recipe.window.gap_us, logic.oldest_us))
-    if isinstance(recipe, TopRecipe) and len(recipe.partition) == 2:
+    if isinstance(recipe, recipes.TopRecipe) and len(recipe.partition) == 2:
         start, end = recipe.partition
         return LimitKeeper(WindowBounds(start, end), (start, end))
-    if isinstance(recipe, UnionRecipe):
+    if isinstance(recipe, recipes.UnionRecipe):
         return PassOn()
-    return PassOn(list(inputs) if isinstance(recipe, KeyedJoinRecipe) else None)
+    return PassOn(list(inputs) if isinstance(recipe, recipes.KeyedJoinRecipe) else None)

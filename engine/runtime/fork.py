@@ -22,16 +22,7 @@ from millstream.engine.data.types import DataType
 from millstream.engine.data.watermarks import TIME_MAX, jump_track
 from millstream.engine.flow.queues import Cursor, LogNode, OutputLog
 from millstream.engine.flow.running import ALL_ROWS, RunningOperator, emitted
-from millstream.engine.language.recipes import (
-    AggregateRecipe,
-    AsofJoinRecipe,
-    EmitKind,
-    JoinRecipe,
-    Recipe,
-    SinkRecipe,
-    TableJoinRecipe,
-    WindowRecipe,
-)
+from millstream.engine.language import recipes
 from millstream.engine.operators.build import build_operator, kind_of
 from millstream.engine.operators.contract import Emitter, Operator
 from millstream.engine.operators.running_aggregate import RunningAggregate
@@ -65,7 +56,7 @@ class _Output:
 @dataclass(frozen=True, slots=True)
 class _Piece:
     id: OperatorId
-    recipe: Recipe
+    recipe: recipes.Recipe
     state: bytes
     inputs: tuple[_Input, ...]
     outputs: tuple[_Output, ...]
@@ -80,7 +71,7 @@ class OperatorState:
     `recipe`, and the types of its inputs' columns, say what the state belongs to; of an operator without state they are None and ().
     """
 
-    recipe: Recipe | None
+    recipe: recipes.Recipe | None
     inputs: tuple[tuple[DataType, ...], ...]
     snapshot: Buffer
     outputs: tuple[tuple[int, bool], ...]
@@ -123,7 +114,7 @@ class Fork:
         given: dict[str, int] = {}
 
         def counted(piece: _Piece) -> Callable[[Train], None]:
-            name = piece.recipe.query if isinstance(piece.recipe, SinkRecipe) else ""
+            name = piece.recipe.query if isinstance(piece.recipe, recipes.SinkRecipe) else ""
 
             def count(train: Train) -> None:
                 given[name] = given.get(name, 0) + train.rows
@@ -211,20 +202,20 @@ def _state_of(operator: RunningOperator) -> OperatorState:
     return OperatorState(recipe, inputs, operator.logic.snapshot(), tuple((log.watermark_us, log.idle) for log in operator.outputs))
 
 
-def _belongs_to(operator: RunningOperator) -> tuple[Recipe | None, tuple[tuple[DataType, ...], ...], int]:
+def _belongs_to(operator: RunningOperator) -> tuple[recipes.Recipe | None, tuple[tuple[DataType, ...], ...], int]:
     """Return what an operator's state depends on: its recipe, save for a condition that it asks of each row, and the types it reads."""
     outputs = len(operator.outputs)
     if not operator.logic.state_fields:
         return None, (), outputs
     recipe = operator.recipe
-    if isinstance(recipe, JoinRecipe | TableJoinRecipe | AsofJoinRecipe):
+    if isinstance(recipe, recipes.JoinRecipe | recipes.TableJoinRecipe | recipes.AsofJoinRecipe):
         recipe = replace(recipe, residual=None)
     return recipe, tuple(tuple(field.type for field in cursor.log.schema.fields) for cursor in operator.inputs), outputs
 
 
 def _piece(operator: RunningOperator) -> _Piece:
     logic = operator.logic
-    if logic.stateful and not logic.state_fields and not isinstance(operator.recipe, SinkRecipe):
+    if logic.stateful and not logic.state_fields and not isinstance(operator.recipe, recipes.SinkRecipe):
         raise Unsupported(f"the state of {kind_of(operator.recipe)} cannot be copied")
     inputs = tuple(_Input(c.log.id, c.edge, c.position, c.from_seq, tuple(c.waiting())) for c in operator.inputs)
     shared = isinstance(logic, SharedAggregate)
@@ -281,7 +272,7 @@ def _operator(
 ) -> RunningOperator:
     """Build the operator with its state, its inputs and outputs."""
     schemas = [logs[i.log].schema for i in piece.inputs]
-    if piece.shared and isinstance(piece.recipe, AggregateRecipe):
+    if piece.shared and isinstance(piece.recipe, recipes.AggregateRecipe):
         logic: Operator = SharedAggregate(piece.recipe, schemas[0])
     else:
         logic = build_operator(piece.recipe, schemas, deliver(piece))
@@ -302,7 +293,7 @@ def _run(operator: RunningOperator) -> None:
             operator.finish(call, emitted(operator, [t.train for t in call.taken], out))
 
 
-def _gives_changes(recipe: Recipe) -> bool:
-    if isinstance(recipe, AggregateRecipe):
-        return recipe.emit.kind is EmitKind.CHANGES
-    return isinstance(recipe, WindowRecipe) and recipe.changes
+def _gives_changes(recipe: recipes.Recipe) -> bool:
+    if isinstance(recipe, recipes.AggregateRecipe):
+        return recipe.emit.kind is recipes.EmitKind.CHANGES
+    return isinstance(recipe, recipes.WindowRecipe) and recipe.changes

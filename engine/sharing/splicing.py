@@ -20,11 +20,15 @@ from millstream.engine.synopses.shared_aggregate import SharedAggregate
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """One query with SLIDE WITHIN: its window and the longest period it allows, in µs."""
+    """One query with SLIDE WITHIN: its window and the longest period it allows, in µs.
+
+    `sorts` are the different values that each of its aggregates sorts for an answer, as far as one pane of those now held tells.
+    """
 
     name: str
     range_us: int
     slide_us: int
+    sorts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def regroup(running: RunningOperator, outputs: Mapping[int, str], choose: Choose
     logic = running.logic
     assert isinstance(logic, SharedAggregate)
     logic.late_rule = late_rule
-    asked = {port: Periodic(name, *logic.asked(port)) for port, name in outputs.items() if logic.is_within(port)}
+    asked = {port: Periodic(name, *logic.asked(port), logic.sorts(port)) for port, name in outputs.items() if logic.is_within(port)}
     if not asked:
         return
     chosen = choose(list(asked.values()), logic.step_us)

@@ -208,6 +208,11 @@ class SharedAggregate(WindowAggregate):
         window = self._members[port].frame.window
         return window.range_us, window.slide_us
 
+    def sorts(self, port: int) -> tuple[int, ...]:
+        """Return how many different values each aggregate of an output sorts for an answer, of those that sort any."""
+        found = (one.sorted_values() for one in self._members[port].accumulators)
+        return tuple(values for values in found if values)
+
     def set_period(self, port: int, period_us: int, offset_us: int, why: str) -> None:
         """Ask for another period of a window with SLIDE WITHIN; in force at once, or when no older pane is cut by its windows any more."""
         frame = self._members[port].frame

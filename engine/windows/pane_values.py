@@ -65,6 +65,10 @@ class Accumulator(ABC):
         """Return the bytes that are kept outside of grids."""
         return 0
 
+    def sorted_values(self) -> int:
+        """Return how many different values an answer sorts, as far as one pane tells; 0 where it sorts none."""
+        return 0
+
 
 def by_frequency(call: AggregateCall) -> bool:
     """Whether an aggregate can be read off the different values with their counts, in whatever order these came."""
@@ -167,6 +171,10 @@ class ValueTallies:
         """Return the bytes of all values."""
         return self.codes.nbytes() + sum(pane.nbytes() for pane in self._panes.values())
 
+    def pane_values(self) -> int:
+        """Return the most different values of a group that one pane is known to hold, summed over the groups."""
+        return max((len(pane.tally) for pane in self._panes.values()), default=0)
+
 
 @state_record("pane_frequencies", 1, ("type", "_call", "_distinct", "_tallies"))
 class PaneFrequencies(Accumulator):
@@ -181,6 +189,10 @@ class PaneFrequencies(Accumulator):
     def combine(self, slots: Sequence[int], ids: Int64Array) -> Column:
         """Return the answer for groups `ids` over panes."""
         return self._answer(self._tallies.over(slots), ids)
+
+    def sorted_values(self) -> int:
+        """Return the different values of a pane: of a window at least as many are sorted."""
+        return self._tallies.pane_values()
 
     def answers(self, slots: Sequence[int], requests: Sequence[Request]) -> list[Column]:
         """Return an answer a request in one pass, which serves all aggregates of the same values."""

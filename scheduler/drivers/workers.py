@@ -13,7 +13,7 @@ from millstream.scheduler.instructions import ClockNs, OrderExecutor
 
 
 def run_order(executor: OrderExecutor, order: WorkOrder, clock_ns: ClockNs) -> WorkDone:
-    """Run an order; an error becomes a receipt of what was done before it, with the failure beside it."""
+    """Run an order and return what was done; after an error that is what was done before it, with the failure beside it."""
     started_ns = clock_ns()
     try:
         return WorkDone(executor.run(order, clock_ns))

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.scheduler.experiments.frame import ExperimentCase, Scale
+    from millstream.scheduler.experiments.frame import ExperimentCase, Scale, Scenario
 
 
 @click.group("experiment")
@@ -46,10 +46,28 @@ def list_experiments() -> None:
 )
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(1), help="Number of runs at a time.")
 @click.option("--no-plot", is_flag=True, help="Draw nothing.")
-def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Path, processes: int, no_plot: bool) -> None:
+@click.option("--policy", "policies", help="Run these policies too, written as for simulate; judge nothing.")
+@click.option(
+    "--workload",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run the policies and loads of the experiments on this workload or recording; judge nothing.",
+)
+@click.option("--seed", "seeds", help="Seeds for --policy and --workload: 1,2,3 or 1-10. Several give means with 95% intervals.")
+def run_experiments(
+    names: Sequence[str],
+    everything: bool,
+    scale: str,
+    out: Path,
+    processes: int,
+    no_plot: bool,
+    policies: str | None,
+    workload: Path | None,
+    seeds: str | None,
+) -> None:
     """Run experiments by NAME, or all of them.
 
-    Exits with 0 whether claims hold or not: a claim that does not hold is a finding.
+    Exits with 0 whether claims hold or not: a claim that does not hold is a finding. With --policy, --workload or --seed the experiment
+    lends its frame: the tables own.csv and own-runs.csv and the pictures own.svg and own.pdf go into its folder.
     """
     from millstream.scheduler.errors import SchedulerError
     from millstream.scheduler.experiments.frame import load
@@ -62,6 +80,10 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
     size: Scale = scale  # type: ignore[assignment]
     try:
         scenarios = [load(name) for name in (known() if everything else names)]
+        if policies is not None or workload is not None or seeds is not None:
+            for scenario in scenarios:
+                _run_own(scenario, size, policies, workload, seeds, out, processes, plot=not no_plot)
+            return
         store = ResultStore(out / "runs")
         run_cases([case for one in scenarios for case in one.cases(size)], store, processes=processes, progress=_progress)
         for scenario in scenarios:
@@ -70,6 +92,30 @@ def run_experiments(names: Sequence[str], everything: bool, scale: str, out: Pat
             click.echo("\n".join(verdict_lines(verdict)))
     except SchedulerError as problem:
         raise click.ClickException(str(problem)) from problem
+
+
+def _run_own(
+    scenario: Scenario,
+    size: Scale,
+    policies: str | None,
+    workload: Path | None,
+    seeds: str | None,
+    out: Path,
+    processes: int,
+    *,
+    plot: bool,
+) -> None:
+    from millstream.scheduler.experiments.own import OwnRequest, run_own, write_own
+    from millstream.scheduler.simulation.repetitions import parse_seeds
+    from millstream.scheduler.simulation.simulate_command import shown_rows, split_policies
+
+    asked = OwnRequest(split_policies(policies or ""), parse_seeds(seeds or "1"), workload)
+    findings = run_own(scenario, size, asked, processes=processes, progress=_progress)
+    title = f"{scenario.name}: {scenario.title}" if workload is None else f"{workload.stem}, in the frame of {scenario.name}"
+    write_own(findings, title, out / scenario.name, plot=plot)
+    rows = findings.runs if len(asked.seeds) == 1 else findings.means
+    click.echo(shown_rows(rows, "table", findings.keys), nl=False)
+    click.echo(f"{out / scenario.name}: own.csv, own-runs.csv{', own.svg, own.pdf' if plot else ''}", err=True)
 
 
 def _progress(done: int, total: int, case: ExperimentCase) -> None:

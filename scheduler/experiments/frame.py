@@ -26,8 +26,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class ExperimentCase:
-    """One run: `function` is "module:name" within `experiments.scenarios`, or with the module's full name for a live one; `parameters`
-    are plain values.
+    """One run: `function` is "module:name" within `experiments.scenarios` (or of `own`), or with the module's full name for a live one;
+    `parameters` are plain values.
     """
 
     function: str
@@ -46,7 +46,9 @@ class ExperimentCase:
     def run(self) -> Result:
         """Run it in this process."""
         module, _, name = self.function.partition(":")
-        function = getattr(import_module(module if self.live else f"millstream.scheduler.experiments.scenarios.{module}"), name)
+        if not self.live:
+            module = f"millstream.scheduler.experiments.{module if module == 'own' else f'scenarios.{module}'}"
+        function = getattr(import_module(module), name)
         result: Result = function(**self.parameters)
         return result
 
@@ -179,7 +181,7 @@ def within(text: str, paper: float, ours: float, *, factor: float = 2.0, note: s
 
 
 def ordered(text: str, names: Sequence[str], values: Sequence[float], *, tolerance: float = 0.0, paper: str = "", note: str = "") -> Claim:
-    """Judge that the values ascend strictly in the order of the names; with a tolerance, that none falls by more than this share."""
+    """Return whether the values ascend strictly in the order of the names; with a tolerance, whether none falls by more than this share."""
     pairs = list(itertools.pairwise(values))
     holds = all(after >= before * (1.0 - tolerance) if tolerance else after > before for before, after in pairs)
     ours = " < ".join(f"{name} {value:.4g}" for name, value in sorted(zip(names, values, strict=True), key=lambda pair: pair[1]))

@@ -26,8 +26,9 @@ class ClassCycle:
     """One class in the cycle that ends.
 
     `load` is L, the sum over its sources of rate times Cbar, of all that came, shed or not. `backlog_s` is the work that waits.
-    `response_ns` is its response time: that of the query that fares worst, the mean of what it put out, or the age of its oldest tuple
-    where it put out nothing; None when nothing came out and nothing waits. `target_ns` None means that no response is too late.
+    `response_ns` is its response time: the mean of what it put out, or the age of its oldest tuple where it put out nothing; under a policy
+    without source boxes, that of its query that fares worst. None when nothing came out and nothing waits. `target_ns` None means that no
+    response is too late.
     """
 
     class_id: ClassId

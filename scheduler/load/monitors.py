@@ -96,6 +96,8 @@ class Monitors:
     ledger: Ledger
     estimates: Estimates
     began_ns: int = 0
+    class_means: bool = False
+    """Whether a class's response time is the mean of its results: under a policy that lets no query of a class starve for another."""
     came: dict[ClassId, Came] = field(default_factory=dict)
     _shape: Shape | None = None
     _base: dict[LogId, int] = field(default_factory=dict)
@@ -220,7 +222,13 @@ class Monitors:
         return np.asarray(np.bincount(shape.operator_class, weights=work, minlength=len(shape.classes)) * NANO, dtype=np.float64)
 
     def _responses(self, now_ns: int) -> FloatColumn:
-        """Return by class the response time in ns of the query that fares worst, NaN where none has any."""
+        """Return the response time of each class in ns, NaN where it has none.
+
+        It is the mean of what the class put out (Pham 2013, V), and the age of its oldest tuple where it put out nothing. Where a query can
+        starve beside others of its class, which the mean would hide, it is that of the query that fares worst.
+        """
+        if self.class_means:
+            return self._mean_responses(now_ns)
         shape, slots = self.shape, self.shape.pair_slot
         oldest = np.full(len(shape.query_class), NEVER_NS, dtype=np.int64)
         np.minimum.at(oldest, shape.pair_query, np.where(self._can_run(slots), self.ledger.head_ns[slots], NEVER_NS))
@@ -231,3 +239,16 @@ class Monitors:
         found = np.full(len(shape.classes), np.nan)
         np.fmax.at(found, shape.query_class, responses)
         return found
+
+    def _mean_responses(self, now_ns: int) -> FloatColumn:
+        shape, slots = self.shape, self.shape.operators
+        size = len(shape.classes)
+        oldest = np.full(size, NEVER_NS, dtype=np.int64)
+        np.minimum.at(oldest, shape.operator_class, np.where(self._can_run(slots), self.ledger.head_ns[slots], NEVER_NS))
+        rows, total_ns = np.zeros(size), np.zeros(size)
+        for root, one in self._outputs.items():
+            for query in shape.roots.get(root, ()):
+                rows[shape.query_class[query]] += one.rows
+                total_ns[shape.query_class[query]] += one.response_ns
+        age_ns = np.where(oldest < NEVER_NS, (now_ns - np.minimum(oldest, now_ns)).astype(np.float64), np.nan)
+        return np.where(rows > 0.0, total_ns / np.maximum(rows, 1.0), age_ns)

@@ -101,7 +101,10 @@ class Admission:
 def admit(
     capacity: float, classes: Sequence[ClassFacts], queries: Sequence[QueryFacts], candidate: Candidate, *, protected: bool = False
 ) -> Admission:
-    """Decide. `capacity` is the seconds of work that the machine does in a second, `protected` whether lower classes yield to higher."""
+    """Return whether a query may begin, and why.
+
+    `capacity` is the seconds of work that the machine does in a second, `protected` whether lower classes yield to higher.
+    """
     outlooks = tuple(_outlook(one, capacity, classes, queries, candidate, protected) for one in classes)
     own = next(one for one in classes if one.id == candidate.class_id)
     before, after = _felt(own, classes, candidate, protected)

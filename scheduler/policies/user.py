@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 
 def called_here(work: Callable[[], Answer], limit_ns: int) -> Answer:
-    """Call a user's code in this thread, however long that takes."""
+    """Return what a user's code answers, called in this thread, however long that takes."""
     return work()
 
 
@@ -77,13 +77,15 @@ def _in_words(path: str, work: Callable[[], Answer]) -> Answer:
         raise
     except BaseException as problem:
         lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == path]
+        if isinstance(problem, SyntaxError) and problem.filename == path and problem.lineno is not None:
+            lines, problem = [problem.lineno], SyntaxError(problem.msg)
         place = f"{os.path.basename(path)}, line {lines[-1]}" if lines else os.path.basename(path)
         message = str(problem) if isinstance(problem, PolicyError) else f"{type(problem).__name__}: {problem}"
     raise PolicyError(f"{place}: {message}")
 
 
 def load_user_ranking(path: str, calls: UserCalls = called_here) -> UserRanking:
-    """Read the file and return its ranking; raises `PolicyError` when it cannot be read or has not one such class."""
+    """Return the ranking of a file; raises `PolicyError` when it cannot be read or has not one such class."""
     file = Path(path)
     module_spec = importlib.util.spec_from_file_location(f"millstream_user_policy_{file.stem}", file)
     if module_spec is None or module_spec.loader is None or not file.is_file():

@@ -1,12 +1,12 @@
-"""Turns of classes by quota (Pham 2013, III-A), inside the class the unit of the greatest rank, leaves only when nothing waits further in.
+"""Turns of classes by quota (Pham 2013, III-A), inside the class the unit of the greatest rank of those whose rows have been let in.
 
-The operators that read a stream are the paper's source operators. What an order cost is told to `charge` when it comes back. A rank that
-only estimates change is computed when they do, and looked up after that.
+The class's source boxes (`source_boxes.py`) let rows in only when nothing else of the class waits. What an order cost is told to `charge`
+when it comes back. A rank that only estimates change is computed when they do, and looked up after that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from millstream.engine.data.graph import ClassId
@@ -16,6 +16,7 @@ from millstream.scheduler.network import NetworkModel, shares_in_use
 from millstream.scheduler.policies.class_quota import ClassQuotas
 from millstream.scheduler.selectors.rank_order import oldest_of_best
 from millstream.scheduler.selectors.scan import best_of
+from millstream.scheduler.selectors.source_boxes import SourceBoxes
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
@@ -31,7 +32,7 @@ class ClassTurnsSelector:
         self._still = not (ranking.moves_with_time or ranking.moves_with_queue)
         self._classes: list[ClassId] = []
         self._number: NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # of each unit's class in that list
-        self._is_inner: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._sources = SourceBoxes()
         self._ranks: FloatColumn = np.zeros(0)
         self._cost_ns: list[float] = []
         self._version = -1
@@ -43,8 +44,7 @@ class ClassTurnsSelector:
         classes = view.remembered("class_number", lambda: np.array([float(network.node(slot).class_id) for slot in entries]))
         found, self._number = np.unique(classes.astype(np.int64), return_inverse=True)
         self._classes = [ClassId(one) for one in found.tolist()]
-        leaf = view.remembered("is_leaf", lambda: np.array([float(network.topology.is_leaf(slot)) for slot in entries]))
-        self._is_inner = leaf == 0.0
+        self._sources.reset(view)
         self._cost_ns = view.cost_to_end_ns.tolist()
         if self._still:
             self._ranks = self.ranking.rank(view, now_ns)
@@ -82,12 +82,25 @@ class ClassTurnsSelector:
         turn = self.quotas.turn(waiting)
         assert turn is not None
         own = candidates if len(waiting) == 1 else candidates[numbers == waiting[turn]]
-        inner = own[self._is_inner[own]]
-        own = inner if len(inner) else own
+        if self._sources.picked:
+            self._sources.follow(view)
+        let_in = own[self._sources.open[own]]
+        if len(let_in):
+            own = let_in
+        else:
+            self._sources.run(view, own.tolist())
         picked = self._best(own, view, count) if self._still else best_of(self.ranking, view, own, now_ns, count)
         self.evaluations += len(own)
         self.moves += 1
-        return picked if len(picked) == 1 else self._affordable(view, picked, self.quotas.credit_ns[turn])
+        if len(picked) > 1:
+            picked = self._affordable(view, picked, self.quotas.credit_ns[turn])
+        self._sources.picked += picked
+        return picked
+
+    @property
+    def rows_let_in(self) -> Callable[[View, int, int], int]:
+        """Tells how many of the rows that wait at a unit's entry an order may take."""
+        return self._sources.rows
 
     def _best(self, units: NDArray[np.int64], view: View, count: int) -> list[int]:
         """Return up to `count` of these units, the best first."""

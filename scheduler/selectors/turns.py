@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from millstream.scheduler.hashing import mix_many, salt
 from millstream.scheduler.view import View
 from numpy.typing import NDArray
 
@@ -19,6 +18,7 @@ Arrangement = Callable[[View], NDArray[np.int64]]
 
 def random_order(seed: int) -> Arrangement:
     """Return the arrangement that this seed draws."""
+    from millstream.scheduler.hashing import mix_many, salt  # few servers ask for it
 
     def arranged(view: View) -> NDArray[np.int64]:
         identity = view.ledger.network.operators.identity

@@ -64,7 +64,7 @@ def comparisons(intervals: int) -> float:
 
 
 def sub_groups(queries: Sequence[PeriodicQuery]) -> list[SubGroup]:
-    """Part the queries of a group by their SLIDE, shortest first."""
+    """Return the queries of a group by their SLIDE, shortest first."""
     by_period: dict[int, list[PeriodicQuery]] = {}
     for query in queries:
         by_period.setdefault(query.period, []).append(query)

@@ -8,7 +8,7 @@ kept (dynamic programming, Golab 2006, 4.3), and of those the best SCHEDULES_MAX
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import lcm
+from math import lcm, log2
 
 import numpy as np
 from millstream.scheduler.sharing.contract import PeriodAssignment, ScanCost, SubGroup, comparisons
@@ -17,6 +17,7 @@ HORIZON_MAX = 2_520  # the least common multiple of 1 … 10; beyond that the av
 SCHEDULES_MAX = 48
 SUB_GROUPS_FEW = 8  # with more, fewer partial schedules are kept and only periods that somebody runs at are taken
 SCHEDULES_MAX_OF_MANY = 10
+COMPARISONS_PER_ENTRY = 20
 
 _Scans = tuple[tuple[int, int], ...]  # (period, longest window at it)
 
@@ -72,6 +73,15 @@ def _with(scans: _Scans, period: int, scan: int) -> _Scans:
 def _assigned(groups: Sequence[SubGroup], periods: Sequence[int], scan_cost: ScanCost) -> list[PeriodAssignment]:
     cost = schedule_cost(groups, periods, scan_cost) if groups else 0.0
     return [PeriodAssignment(group, period, cost) for group, period in zip(groups, periods, strict=True)]
+
+
+def sorting(values: float) -> float:
+    """Return what it costs to sort so many different values by their counts, in entries read.
+
+    A percentile and a top-k list each sort the values of their window (Golab 2006, 4.3: "sorting frequency counts to find the top-k largest
+    ones"). A comparison costs far less than to read an entry, which adds a counter to those read before.
+    """
+    return values * log2(max(2.0, values)) / COMPARISONS_PER_ENTRY
 
 
 def horizon(periods: Sequence[int]) -> int:

@@ -81,7 +81,7 @@ def on_off(
     """Return the first `count` arrivals of `sources` on/off sources, scaled to a mean of `rate` a second.
 
     A source sends at a constant pace while it is on; on and off periods are Pareto with `shape` and equal means, an on period holds
-    `period_tuples` tuples on the average.
+    `period_tuples` tuples on the average. SimulationError for a shape that is not between 1 and 2, or when the sources made too few.
     """
     if not 1.0 < shape < 2.0:
         raise SimulationError(f"a Pareto shape of {shape} is not between 1 and 2")

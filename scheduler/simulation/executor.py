@@ -161,8 +161,10 @@ class BoxExecutor:
         )
         if not count:
             return StepReceipt(step.operator, consumed, (), 0), []
-        results = self._join(node, taken) if node.window_ns is not None and len(taken) > 1 else self._filter(node, taken)
         cost_ns = round(node.call_ns + node.cost_ns * count)
+        if node.output_selectivity:
+            return StepReceipt(step.operator, consumed, self._each_output(node, taken), cost_ns), []
+        results = self._join(node, taken) if node.window_ns is not None and len(taken) > 1 else self._filter(node, taken, node.selectivity)
         produced = tuple(self._append(log, results, node) for log in node.outputs) if results else ()
         emitted = results if step.operator in self._roots else []
         return StepReceipt(step.operator, consumed, produced, cost_ns), emitted
@@ -201,9 +203,14 @@ class BoxExecutor:
         place = self._cursors[edge] - log.base
         return log.rows[place][0] if place + log.base < log.visible(self._started_ns) else None
 
-    def _filter(self, node: OperatorNode, taken: list[list[Tuple]]) -> list[Tuple]:
-        whole = int(node.selectivity)
-        bound = int((node.selectivity - whole) * (MASK + 1))
+    def _each_output(self, node: OperatorNode, taken: list[list[Tuple]]) -> tuple[LogCount, ...]:
+        """Append to each output what it gets by itself, the same tuples as far as they go."""
+        made = [(log, self._filter(node, taken, share)) for log, share in zip(node.outputs, node.output_selectivity, strict=True)]
+        return tuple(self._append(log, results, node) for log, results in made if results)
+
+    def _filter(self, node: OperatorNode, taken: list[list[Tuple]], selectivity: float) -> list[Tuple]:
+        whole = int(selectivity)
+        bound = int((selectivity - whole) * (MASK + 1))
         operator_salt = self._salts[node.id]
         prescribed = self.outcomes.get(node.id)
         results: list[Tuple] = []
@@ -220,23 +227,21 @@ class BoxExecutor:
         bound = int(min(node.selectivity, 1.0) * MASK)
         operator_salt = self._salts[node.id]
         rows = sorted((row, port) for port, tuples in enumerate(taken) for row in tuples)
-        results: list[Tuple] = []
-        for (arrival_ns, identity), port in rows:
+        lefts: list[Tuple] = []
+        rights: list[Tuple] = []
+        for row, port in rows:
+            arrival_ns = row[0]
             own, other = node.inputs[port], node.inputs[1 - port]
             partners = self._windows.setdefault(other, [])
             # Below a union or another join tuples may come out of arrival order, so nothing is forgotten: it may still be met.
             first = bisect_left(partners, (arrival_ns - node.window_ns, 0))
             last = bisect_right(partners, (arrival_ns + node.window_ns, MASK))
             met = partners[first:last]
-            if len(met) >= _VECTOR_PAIRS_MIN:
-                met = _matches(operator_salt, identity, port, met, bound)
-            for partner_ns, partner in met:
-                left, right = (identity, partner) if port == 0 else (partner, identity)
-                mixed = mix(operator_salt ^ mix(left ^ mix(right)))
-                if mixed <= bound:
-                    results.append((max(arrival_ns, partner_ns), mixed))
-            insort(self._windows.setdefault(own, []), (arrival_ns, identity))
-        return results
+            same = [row] * len(met)
+            lefts += met if port else same
+            rights += same if port else met
+            insort(self._windows.setdefault(own, []), row)
+        return _matches(operator_salt, lefts, rights, bound)
 
     def _append(self, log: LogId, results: list[Tuple], node: OperatorNode) -> LogCount:
         target = self._logs[log]
@@ -261,9 +266,16 @@ class BoxExecutor:
         emissions[-len(results) :] = reversed(emissions[-len(results) :])
 
 
-def _matches(operator_salt: int, identity: int, port: int, partners: list[Tuple], bound: int) -> list[Tuple]:
-    """Return the partners whose pair with the tuple the hash lets through."""
-    others = np.array([partner for _, partner in partners], dtype=np.uint64)
-    inner = np.uint64(identity) ^ mix_many(others) if port == 0 else others ^ np.uint64(mix(identity))
-    mixed = mix_many(np.uint64(operator_salt) ^ mix_many(inner))
-    return [partners[place] for place in np.flatnonzero(mixed <= np.uint64(bound)).tolist()]
+def _matches(operator_salt: int, lefts: list[Tuple], rights: list[Tuple], bound: int) -> list[Tuple]:
+    """Return what comes of the pairs that the hash lets through, in their order."""
+    if len(lefts) < _VECTOR_PAIRS_MIN:
+        results = []
+        for (left_ns, left), (right_ns, right) in zip(lefts, rights, strict=True):
+            mixed = mix(operator_salt ^ mix(left ^ mix(right)))
+            if mixed <= bound:
+                results.append((max(left_ns, right_ns), mixed))
+        return results
+    identities = [np.array([identity for _, identity in side], dtype=np.uint64) for side in (lefts, rights)]
+    every = mix_many(np.uint64(operator_salt) ^ mix_many(identities[0] ^ mix_many(identities[1])))
+    through = np.flatnonzero(every <= np.uint64(bound)).tolist()
+    return [(max(lefts[place][0], rights[place][0]), int(every[place])) for place in through]

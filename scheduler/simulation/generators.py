@@ -28,7 +28,7 @@ def select_join_project(
     unit_ns: float = 1_000.0,
     shared: int = 1,
 ) -> list[GraphDelta]:
-    """Draw queries of a select, a join with a stored relation and a projection (Sharaf 2007, 3.7).
+    """Return queries drawn at random, of a select, a join with a stored relation and a projection (Sharaf 2007, 3.7).
 
     All operators of a query cost `unit_ns` · 2^i, i uniform over the classes; select and join have one selectivity, the projection 1.
     Queries go to the sources in turn. With `shared` over 1, so many queries have their select in common (3.8.4).

@@ -12,11 +12,13 @@ from millstream.scheduler.simulation.errors import SimulationError
 
 @dataclass(frozen=True)
 class Line:
-    """One curve or bar group of a panel."""
+    """One curve or bar group of a panel, perhaps with error bars."""
 
     label: str
     x: Sequence[Any]
     y: Sequence[float]
+    error: Sequence[float] | None = None
+    """Half the width of the interval at each point."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,22 @@ _STYLES = (
     ("#d46aa5", "<"), ("#7a8f1f", ">"), ("#8c564b", "*"),
 )  # fmt: skip
 
+# What a file of each kind would say about when it was made.
+_DATES: dict[str, tuple[str, ...]] = {".svg": ("Date",), ".pdf": ("CreationDate",), ".png": ()}
 _DASHES = ("-", "--", ":", "-.")
 
 
+def kind_of(path: Path) -> str:
+    """Return the ending of a picture's name, which says its format; raises `SimulationError` when there is no such format."""
+    kind = path.suffix.lower()
+    if kind not in _DATES:
+        raise SimulationError(f"'{path.name}' does not say what kind of picture it is to be", hint=f"end it in {', '.join(_DATES)}")
+    return kind
+
+
 def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
-    """Write one picture with all panels; the ending of the name says the format. Raises `SimulationError` without matplotlib."""
+    """Write one picture with all panels. Raises `SimulationError` without matplotlib, and as `kind_of` does."""
+    dates = _DATES[kind_of(path)]
     try:
         import matplotlib as mpl
 
@@ -53,7 +66,7 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     # A fixed salt and no date: the same findings give the same bytes.
-    with mpl.rc_context({"svg.hashsalt": "millstream", "svg.fonttype": "none", "font.size": 9}):
+    with mpl.rc_context({"svg.hashsalt": "millstream", "svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 9}):
         width, height = _size(panels)
         figure, axes = pyplot.subplots(rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained")
         for index, axis in enumerate(axes.flat):
@@ -63,8 +76,7 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
                 axis.set_visible(False)
         figure.suptitle(title, fontsize=11)
         path.parent.mkdir(parents=True, exist_ok=True)
-        metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
-        figure.savefig(path, metadata=metadata, dpi=110)
+        figure.savefig(path, metadata=dict.fromkeys(dates), dpi=110)
         pyplot.close(figure)
 
 
@@ -81,10 +93,13 @@ def _panel(axis: Any, panel: Panel) -> None:
         if panel.kind == "bar":
             width = 0.8 / len(panel.lines)
             places = [place + (index - (len(panel.lines) - 1) / 2) * width for place in range(len(line.x))]
-            axis.bar(places, line.y, width, label=line.label, color=colour)
+            axis.bar(places, line.y, width, yerr=line.error, capsize=3, label=line.label, color=colour)
             axis.set_xticks(range(len(line.x)), [str(one) for one in line.x], rotation=20 if len(line.x) > 4 else 0)
         elif panel.kind == "step":
             axis.plot(line.x, line.y, label=line.label, color=colour, linewidth=0.9, linestyle=dash)
+        elif line.error is not None:
+            style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.4, "linestyle": dash}
+            axis.errorbar(line.x, line.y, yerr=line.error, label=line.label, capsize=2.5, elinewidth=0.9, **style)
         else:
             axis.plot(line.x, line.y, label=line.label, color=colour, marker=marker, markersize=4, linewidth=1.4, linestyle=dash)
     if panel.x_log:

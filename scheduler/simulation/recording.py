@@ -144,4 +144,6 @@ def _delta(value: Mapping[str, Any]) -> GraphDelta:
 def _operator(value: Mapping[str, Any]) -> OperatorNode:
     inputs: Sequence[int] = value["inputs"]
     outputs: Sequence[int] = value["outputs"]
-    return OperatorNode(**{**value, "inputs": tuple(EdgeId(one) for one in inputs), "outputs": tuple(LogId(one) for one in outputs)})
+    each = tuple(float(one) for one in value.get("output_selectivity", ()))
+    ends = {"inputs": tuple(EdgeId(one) for one in inputs), "outputs": tuple(LogId(one) for one in outputs)}
+    return OperatorNode(**{**value, **ends, "output_selectivity": each})

@@ -56,7 +56,7 @@ class RunSettings:
 
 
 def simulate(work: Workload, policy: str | PolicySpec, *, seed: int = 1, settings: RunSettings | None = None) -> RunOutcome:
-    """Run a workload under a policy; the same arguments give the same outcome."""
+    """Run a workload under a policy; returns the outcome, which the same arguments give again."""
     return _Run(work, PolicySpec.parse(policy) if isinstance(policy, str) else policy, seed, settings or RunSettings()).run()
 
 

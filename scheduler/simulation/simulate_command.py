@@ -12,6 +12,7 @@ from millstream.scheduler.names import LOADS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from millstream.scheduler.simulation.repetitions import Sweep
     from millstream.scheduler.simulation.simulate import RunSettings
     from millstream.scheduler.simulation.workloads import Workload
 
@@ -34,6 +35,8 @@ _COLUMNS = (
     ("throughput_per_s", "results/s"),
     ("decision_share", "deciding"),
 )
+# With intervals the columns are twice as wide, so there are fewer.
+_WITH_INTERVALS = ("results", "response_ms_mean", "response_ms_p99", "slowdown_mean", "memory_bytes_max", "utility_per_application")
 
 
 def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
@@ -51,13 +54,23 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
     show_default=True,
     help="Policies, separated by commas; options of one by + (hnr:level=operator+train=10).",
 )
-@click.option("--seed", default=1, show_default=True, help="Seed of arrivals and outcomes.")
+@click.option("--seed", "seeds", default="1", show_default=True, help="Seeds of arrivals and outcomes: 1,2,3 or 1-10.")
+@click.option(
+    "--sweep",
+    "swept",
+    help="Repeat the runs for each of several values: load=0.5:0.95:0.05 (from:to:step) or load=0.5,0.9."
+    " It varies load, train, decision-us or evaluation-us.",
+)
 @click.option(
     "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True, help="Form of the output."
 )
+@click.option("--each-run", is_flag=True, help="Give every run, not the means over the seeds.")
 @click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the distributions of response times into this file (svg or png)."
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw into this file (svg, pdf or png): with several seeds or a sweep the means with 95% intervals, else distributions.",
 )
+@click.option("--measure", "measures", help="Measures to draw, separated by commas, by the names that --format csv gives.")
 @click.option("--train", help="Train of policies that name none: a count, a share of the queue, or all.")
 @click.option("--utilisation", type=click.FloatRange(0, 100, min_open=True), callback=_finite, help="Scale the costs to this load.")
 @click.option("--load", type=click.Choice(LOADS), help="Load manager, instead of the workload's.")
@@ -67,41 +80,83 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
 def simulate(
     workload: Path,
     policies: str,
-    seed: int,
+    seeds: str,
+    swept: str | None,
     form: str,
+    each_run: bool,
     plot: Path | None,
-    train: str | None,
-    utilisation: float | None,
+    measures: str | None,
     load: str | None,
-    adapt: bool,
-    decision_us: float,
-    evaluation_us: float,
+    **settings: Any,
 ) -> None:
     """Simulate a workload or a recording under policies.
 
     WORKLOAD is a TOML file of streams and queries, or a recording of a live server. The real scheduler decides; boxes with a cost and
-    a selectivity stand for operators. The same seed gives the same bytes.
+    a selectivity stand for operators. The same seed gives the same bytes. Several seeds give means with their 95% intervals.
     """
-    from dataclasses import replace
-
     from millstream.scheduler.errors import SchedulerError
-    from millstream.scheduler.simulation.simulate import simulate as run
+    from millstream.scheduler.simulation.plots import draw, kind_of
+    from millstream.scheduler.simulation.repetitions import Sweep, every_run, mean_panels, parse_seeds, together
 
     try:
-        work, settings = read_input(workload, seed)
-        if utilisation is not None:
-            work = work.at_utilisation(utilisation)
-        settings = replace(_settings(settings, train, adapt, decision_us, evaluation_us), load=load)
-        outcomes = [run(work, policy, seed=seed, settings=settings) for policy in split_policies(policies)]
-        rows: list[dict[str, Any]] = [{"policy": one.policy, "seed": seed, **one.summary()} for one in outcomes]
-        click.echo(f"{work.name}: {len(work.deltas)} queries, {work.tuples} tuples, seed {seed}", err=True)
-        click.echo(_shown(rows, form), nl=False)
-        if form == "table" and len(rows) > 1:
-            click.echo(best_lines(rows), nl=False, err=True)
+        chosen = parse_seeds(seeds)
+        sweep = None if swept is None else Sweep.parse(swept, SWEPT)
+        names = split_policies(policies)
         if plot is not None:
-            _plot(work, outcomes, plot)
+            kind_of(plot)
+        distributions = plot is not None and sweep is None and len(chosen) == 1 and measures is None
+        runs = _Runs(workload, load, settings, sweep, keep=distributions)
+        rows = every_run(names, chosen, sweep, runs.run)
+        keys = ["policy"] if sweep is None else ["policy", sweep.name]
+        work = runs.work
+        seeds_said = f"seed {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} seeds"
+        click.echo(f"{work.name}: {len(work.deltas)} queries, {work.tuples} tuples, {seeds_said}", err=True)
+        shown = rows if len(chosen) == 1 or each_run else together(rows, keys)
+        click.echo(shown_rows(shown, form, keys), nl=False)
+        if form == "table" and len(names) > 1 and sweep is None:
+            click.echo(best_lines(rows if len(chosen) == 1 else together(rows, keys)), nl=False, err=True)
+        if plot is not None and distributions:
+            _plot(work, runs.outcomes, plot)
+        elif plot is not None:
+            drawn = None if measures is None else [one.strip() for one in measures.split(",")]
+            draw(mean_panels(together(rows, keys), keys, drawn), work.name, plot)
     except SchedulerError as problem:
         raise click.ClickException(str(problem)) from problem
+
+
+SWEPT = ("load", "train", "decision-us", "evaluation-us")
+"""What a sweep may vary: the utilisation, and options of the command."""
+
+
+class _Runs:
+    """Runs the workload for a policy, a seed and a value of the sweep. `work` is the last one that was run, `outcomes` what is kept."""
+
+    def __init__(self, path: Path, load: str | None, options: Mapping[str, Any], sweep: Sweep | None, *, keep: bool) -> None:
+        self._path, self._load, self._options, self._keep = path, load, options, keep
+        self._varied = "" if sweep is None else {"load": "utilisation"}.get(sweep.name, sweep.name.replace("-", "_"))
+        self._read: tuple[int, tuple[Workload, RunSettings]] | None = None
+        self.outcomes: list[Any] = []
+        self.work: Workload
+
+    def run(self, policy: str, seed: int, value: float | None) -> Mapping[str, Any]:
+        """Return the measures of one run."""
+        from dataclasses import replace
+
+        from millstream.scheduler.simulation.simulate import simulate as run
+
+        options = dict(self._options)
+        if value is not None:
+            options[self._varied] = f"{value:g}" if self._varied == "train" else value
+        if self._read is None or self._read[0] != seed:
+            self._read = seed, read_input(self._path, seed)
+        self.work, settings = self._read[1]
+        if options["utilisation"] is not None:
+            self.work = self.work.at_utilisation(options["utilisation"])
+        settings = _settings(settings, options["train"], options["adapt"], options["decision_us"], options["evaluation_us"])
+        outcome = run(self.work, policy, seed=seed, settings=replace(settings, load=self._load))
+        if self._keep:
+            self.outcomes.append(outcome)
+        return {"policy": outcome.policy, **outcome.summary()}
 
 
 def read_input(path: Path, seed: int) -> tuple[Workload, RunSettings]:
@@ -173,10 +228,13 @@ def _settings(given: RunSettings, train: str | None, adapt: bool, decision_us: f
     return replace(given, charge=charge, adapt=adapt)
 
 
-def _shown(rows: Sequence[Mapping[str, Any]], form: str) -> str:
+def shown_rows(rows: Sequence[Mapping[str, Any]], form: str, keys: Sequence[str]) -> str:
+    """Return rows as a table, CSV or JSON lines; `keys` are the first columns of the table."""
     import csv
     import io
     import json
+
+    from millstream.scheduler.simulation.repetitions import SUFFIX
 
     if form == "json":
         return "".join(json.dumps(row) + "\n" for row in rows)
@@ -186,14 +244,23 @@ def _shown(rows: Sequence[Mapping[str, Any]], form: str) -> str:
         writer.writeheader()
         writer.writerows(rows)
         return text.getvalue()
-    columns = [*_COLUMNS, *((name, name.removeprefix("loss_share_") + " lost") for name in rows[0] if name.startswith("loss_share_"))]
+    losses = [name for name in rows[0] if name.startswith("loss_share_") and not name.endswith(SUFFIX)]
+    shown = _COLUMNS[1:] if "seeds" not in rows[0] else [one for one in _COLUMNS[1:] if one[0] in _WITH_INTERVALS]
+    shown = [one for one in shown if one[0] in rows[0]]
+    columns = [*((key, key) for key in keys), *shown, *((name, name.removeprefix("loss_share_") + " lost") for name in losses)]
     cells = [[title for _, title in columns]]
-    cells += [[_cell(row[name]) for name, _ in columns] for row in rows]
+    cells += [[_cell(row[name]) + _half_width(row.get(name + SUFFIX)) for name, _ in columns] for row in rows]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     for line in cells:
         parts = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
         text.write("  ".join(parts).rstrip() + "\n")
     return text.getvalue()
+
+
+def _half_width(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f" ±{value:.2g}" if value < 100 else f" ±{value:.0f}"
 
 
 def _cell(value: Any) -> str:

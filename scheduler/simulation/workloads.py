@@ -73,7 +73,7 @@ class Workload:
 
 
 def workload(name: str, builder: NetworkBuilder, deltas: Iterable[GraphDelta], arrivals: Mapping[SimulatedSource, Times]) -> Workload:
-    """Put a workload together; streams that no query reads are left out."""
+    """Return a workload put together from these; streams that no query reads are left out."""
     logs: dict[LogId, Times] = {}
     for source, times in arrivals.items():
         try:

@@ -117,7 +117,10 @@ class SharedTreeUnits(OperatorToEndUnits):
 
 
 def shared_trees(strategy: str, weighing: str) -> Cutter:
-    """Return the cut with this strategy; `weighing` names the estimate that the ranking divides by the cost."""
+    """Return the cut with this strategy; PolicyError when there is none.
+
+    `weighing` names the estimate that the ranking divides by the cost.
+    """
     if strategy not in STRATEGIES:
         raise PolicyError(f"policy option sharing={strategy} is none of {', '.join(STRATEGIES)}")
     return partial(SharedTreeUnits, strategy=strategy, weighing=weighing)

@@ -41,7 +41,7 @@ def write_frame(descriptor: int, payload: bytes, wait: Wait) -> None:
 
 
 def read_frame(descriptor: int, wait: Wait, length_max: int = FRAME_BYTES_MAX) -> bytes:
-    """Read a frame from a non-blocking descriptor. Raises PeerGone, also for a longer frame, and what `wait` raises."""
+    """Return the next frame of a non-blocking descriptor. Raises PeerGone, also for a longer frame, and what `wait` raises."""
     (length,) = HEADER.unpack(_read(descriptor, HEADER.size, wait))
     if length > length_max:
         raise PeerGone

@@ -15,7 +15,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def spawn(command: Callable[[int], Sequence[str]]) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a process in a session of its own, with pipes that do not block; return it and the server's end of its lifeline.
+    """Start a process in a session of its own, with pipes that do not block. Returns it and the server's end of its lifeline.
 
     `command` gets the process's end of the lifeline, a descriptor that ends with the server. OSError when nothing can be started.
     """

@@ -203,6 +203,6 @@ def rows_in(columns: Sequence[Column]) -> int:
 
 
 def slices(columns: Sequence[Column], rows_max: int) -> Iterator[list[Column]]:
-    """Cut columns into pieces of at most `rows_max` rows."""
+    """Yield columns in pieces of at most `rows_max` rows."""
     for start in range(0, rows_in(columns), rows_max):
         yield [c.slice(start, min(start + rows_max, rows_in(columns))) for c in columns]

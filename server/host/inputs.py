@@ -102,7 +102,7 @@ class InputFile:
 
 @contextmanager
 def open_input(intake: StreamIntake, path: Path, column_map: ColumnMap | None = None) -> Iterator[InputFile]:
-    """Open a file for a stream; BadInput or the engine's errors when that cannot be."""
+    """Yield a file opened for a stream; BadInput or the engine's errors when that cannot be."""
     with read_input(intake, path, lambda: _opened(path), column_map) as file:
         yield file
 
@@ -111,7 +111,7 @@ def open_input(intake: StreamIntake, path: Path, column_map: ColumnMap | None = 
 def read_input(
     intake: StreamIntake, path: Path, opened: Callable[[], BinaryIO], column_map: ColumnMap | None = None
 ) -> Iterator[InputFile]:
-    """Give a file that `opened` opens as rows for a stream; BadInput or the engine's errors when that cannot be."""
+    """Yield a file that `opened` opens, as rows for a stream; BadInput or the engine's errors when that cannot be."""
     form = file_format(path)
     if form is None:
         raise BadInput(f"{path.name}: cannot tell the format", hint="name it .csv, .jsonl, .parquet or .arrow (perhaps with .gz or .zst)")

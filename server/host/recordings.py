@@ -51,19 +51,17 @@ class Dispatching:
         self._before, self._did_before = scheduler.spent(), self._done()
 
     def _done(self) -> dict[OperatorId, OperatorActivity]:
-        operators = [(operator.id, operator.statistics) for operator in list(self._network.operators.values())]
-        return {one: OperatorActivity(did.calls, did.rows_in, did.rows_out, did.cost_ns) for one, did in operators}
+        found = {}
+        for operator in list(self._network.operators.values()):
+            did = operator.statistics
+            made = {log.id: log.rows_total for log in operator.outputs}
+            found[operator.id] = OperatorActivity(did.calls, did.rows_in, did.cost_ns, made)
+        return found
 
     def did(self) -> dict[OperatorId, OperatorActivity]:
         """Return what each operator did up to now."""
-        nothing = OperatorActivity(0, 0, 0, 0)
-        found = {}
-        for one, now in self._done().items():
-            then = self._did_before.get(one, nothing)
-            found[one] = OperatorActivity(
-                now.calls - then.calls, now.rows_in - then.rows_in, now.rows_out - then.rows_out, now.cost_ns - then.cost_ns
-            )
-        return found
+        nothing = OperatorActivity(0, 0, 0, {})
+        return {one: now.since(self._did_before.get(one, nothing)) for one, now in self._done().items()}
 
     def order_ns(self) -> int:
         """Return it up to now."""
@@ -111,7 +109,9 @@ class ArrivalRecording:
             recording.arrivals[LogId(log)] = np.sort(np.repeat(times, rows))
             recording.row_bytes[LogId(log)] = max(1, int(part[:, 3].sum() // rows.sum()))
             rates[LogId(log)] = float(rows.sum()) / span_ns
-        recording.deltas = self._scheduler.ask(lambda core: measured_deltas(core.network, core.estimates, rates, self._dispatching.did()))
+        recording.deltas = self._scheduler.ask(
+            lambda core: measured_deltas(core.network, core.estimates, rates, self._dispatching.did(), span_ns)
+        )
         known = {log for delta in recording.deltas for node in delta.operators for log in node.outputs}
         recording.arrivals = {log: times for log, times in recording.arrivals.items() if log in known}
         texts = [json.dumps(line, separators=(",", ":")) for line in lines(recording)]

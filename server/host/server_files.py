@@ -36,12 +36,12 @@ class FileRules:
 
 
 def nobody_gave_up() -> bool:
-    """Answer for those whom nobody can tell to stop."""
+    """Return False: the answer for those whom nobody can tell to stop."""
     return False
 
 
 def open_regular(path: Path, folder: str = "") -> BinaryIO:
-    """Open a regular file for reading. BadInput when it is anything else or lies outside `folder`; OSError as the system gives it."""
+    """Return a regular file opened for reading. BadInput when it is none or lies outside `folder`; OSError as the system gives it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a FIFO would wait for its writer
     try:
         _check_opened(path, descriptor, folder)
@@ -108,7 +108,7 @@ class BoundedFile(io.RawIOBase):
 
 
 def open_bounded(path: Path, rules: FileRules, given_up: Asks) -> BinaryIO:
-    """Open a file of rows, unpacked, within the rules. BadInput; OSError as the system gives it."""
+    """Return a file of rows, opened and unpacked, within the rules. BadInput; OSError as the system gives it."""
     file = open_regular(path, rules.folder)
     whole = unpacked(file, split_name(path)[1])
     return cast(BinaryIO, io.BufferedReader(BoundedFile(whole, path.name, rules.bytes_max, given_up), 256 * 1024))

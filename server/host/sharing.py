@@ -9,7 +9,8 @@ from millstream.engine.sharing.splicing import ChoosePeriods, InForce, Periodic
 from millstream.engine.synopses.answers import LateRule
 from millstream.scheduler.names import SHARING_OFF
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
-from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery, sub_groups
+from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery, ScanCost, comparisons, sub_groups
+from millstream.scheduler.sharing.periods import sorting
 from millstream.scheduler.sharing.tasks import Together
 
 SHAPES_REMEMBERED_MAX = 1_000
@@ -20,21 +21,29 @@ def period_chooser(policy: str) -> ChoosePeriods | None:
     if policy == SHARING_OFF:
         return None
     sharing_policy(policy)
-    known: dict[tuple[tuple[int, int], ...], dict[int, tuple[int, float]]] = {}
+    known: dict[tuple[int, tuple[tuple[int, int, int], ...]], dict[int, tuple[int, float]]] = {}
 
     def choose(queries: Sequence[Periodic], step_us: int) -> Mapping[str, InForce]:
-        asked = [PeriodicQuery(q.name, max(1, q.range_us // step_us), max(1, q.slide_us // step_us)) for q in queries]
+        asked = [
+            PeriodicQuery(q.name, max(1, q.range_us // step_us), max(1, q.slide_us // step_us), sum(map(sorting, q.sorts))) for q in queries
+        ]
+        entries = max((values for q in queries for values in q.sorts), default=0)
         ranges = {q.name: q.range_us for q in queries}
         groups = sub_groups(asked)
-        shape = tuple((g.period, g.scan) for g in groups)
+        shape = entries, tuple((g.period, g.scan, round(g.answer_cost)) for g in groups)
         if shape not in known:  # one more query like others changes nothing: regrouping must cost less than it saves
             if len(known) >= SHAPES_REMEMBERED_MAX:
                 known.clear()
-            known[shape] = {a.sub_group.period: (a.period, a.cost) for a in assign(policy, asked)}
+            known[shape] = {a.sub_group.period: (a.period, a.cost / max(1, entries)) for a in assign(policy, asked, _scan(entries))}
         assignments = [PeriodAssignment(g, *known[shape][g.period]) for g in groups]
         return {q.name: _in_force(a, assignments, ranges, step_us) for a in assignments for q in a.sub_group.queries}
 
     return choose
+
+
+def _scan(entries: int) -> ScanCost:
+    """Return what reading panes costs: the values that one holds, or a value each where nothing is counted by value."""
+    return (lambda panes: float(entries * panes)) if entries else comparisons
 
 
 def late_rule(policy: str, now_ns: Callable[[], int]) -> LateRule | None:
@@ -52,5 +61,5 @@ def _in_force(assignment: PeriodAssignment, all_: Sequence[PeriodAssignment], ra
     names = [q.name for host in hosts for q in host.queries]
     longest = max(ranges[name] for name in names)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    why = f"shortened to run with {shown}: the group then reads {assignment.cost:.4g} panes each {duration_text(step_us)}"
+    why = f"shortened to run with {shown}: the group then costs the reading of {assignment.cost:.4g} panes each {duration_text(step_us)}"
     return InForce(assignment.period * step_us, longest, why)

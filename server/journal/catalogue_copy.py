@@ -48,7 +48,7 @@ class CatalogueCopy:
 
 
 def read_catalogue(disk: Disk, directory: Path) -> CatalogueCopy:
-    """Read the catalogue of a directory; what is wrong with it is in `problems`."""
+    """Return the catalogue of a directory, read; what is wrong with it is in `problems`."""
     made = CatalogueCopy()
     path = directory / FILE_NAME
     if not disk.exists(path) or not read(disk, path, 1):

@@ -76,7 +76,7 @@ def format_of(content: bytes) -> int | None:
 
 
 def forget_others(disk: Disk, directory: Path, needed: int) -> list[Path]:
-    """Remove checkpoints of other formats, save the one that is needed, so that nothing relies on them; return their paths."""
+    """Remove checkpoints of other formats, save the one that is needed, so that nothing relies on them. Returns their paths."""
     gone = []
     for at in checkpoint_bases(disk, directory):
         path = checkpoint_path(directory, at)

@@ -41,7 +41,7 @@ def lock(directory: Path) -> IO[str]:
 
 @contextmanager
 def held_for_reading(directory: Path) -> Iterator[None]:
-    """Keep servers out of a directory while it is read; several may read. StoreError when a server has it. Nothing is written."""
+    """Keep servers out of a directory while the block reads it; several may read. Yields once. StoreError when a server has it."""
     path = directory / FILE_NAME
     if not path.exists():  # no server has ever been there
         yield

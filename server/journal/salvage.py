@@ -47,7 +47,10 @@ class Salvaged:
 
 
 def salvage(disk: Disk, source: Path, target: Path, take_over: TakeOver) -> Salvaged:
-    """Copy what is readable of `source` into the new directory `target`. StoreError when there is nothing, or the target is not empty."""
+    """Copy what is readable of `source` into the new directory `target`; returns what was.
+
+    StoreError when there is nothing, or the target is not empty.
+    """
     if disk.names(target):
         raise StoreError(f"{target} is not empty", hint="name a directory that does not exist yet")
     catalogue = read_catalogue(disk, source)

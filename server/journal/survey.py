@@ -93,7 +93,10 @@ class Survey:
 
 
 def survey(disk: Disk, directory: Path, identity: bytes, known: Known | None, number_max: int) -> Survey:
-    """Judge the files of a journal by what the catalogue knows: its identity, `known`, and the greatest number it ever gave a stream."""
+    """Return a judgement of a journal's files by what the catalogue knows.
+
+    That is its identity, `known`, and the greatest number it ever gave a stream.
+    """
     return _Surveyor(disk, directory, identity, known, number_max).run()
 
 

@@ -46,7 +46,7 @@ def require(role: AccessRole | None, least: AccessRole, what: str) -> None:
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:
-    """Return the TLS context of the settings, None when they name no certificate."""
+    """Return the TLS context of the settings, None when they name no certificate. ConfigError when that cannot be used."""
     if not config.tls_cert:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -68,7 +68,7 @@ def table_rows_held(host: EngineHost, table: str, name: str) -> HeldRows:
 
 
 def results_held(query: Query, kept: KeptResults) -> HeldRows:
-    """Return the kept results of a query; of one that gives changes, what stands after them."""
+    """Return the kept results of a query; of one that gives changes, what stands after them. InvalidDefinition where some are gone."""
     schema = query.planned.physical.schema
     entries = kept.entries
     if query.planned.physical.change_kind is not None:

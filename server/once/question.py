@@ -63,7 +63,7 @@ class _Blocks:
 
 
 def answer_of(question: Question) -> Outcome:
-    """Compute the answer. Raises the engine's errors."""
+    """Return the answer. Raises the engine's errors."""
     physical = question.physical
     if question.copied is not None:
         trains, notices = question.copied.finish(changes=physical.change_kind is not None), list[str]()

@@ -92,7 +92,7 @@ def _refuse_ring(host: EngineHost, target: str, reads: tuple[str, ...]) -> None:
 
 
 def submit(host: EngineHost, submission: Submission, owner: object | None) -> Outcome:
-    """Start a query for a program: durable when it has a name, else owned by `owner`."""
+    """Start a query for a program, durable when it has a name, else owned by `owner`. Returns what to tell it."""
     source, text = _source_of(submission)
     name = submission.name
     if name is None and submission.plan is not None and submission.plan.get("name"):

@@ -1,5 +1,5 @@
-"""The README's first query and the tutorial work as they stand: their commands are run in their order, against a server of its own,
-and print what the page shows.
+"""The README's first query, the tutorial and the page for researchers work as they stand: their commands are run in their order, against
+a server of their own, and print what the page shows.
 
 A block ```file NAME is a file that the reader writes. In a block ```console, `$ ` begins a command, and the lines below it are what it
 prints to standard output. A block ```python is a script. `millstream serve &` starts the server.
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "tutorial.md"
+DOCS = ROOT / "docs"
 FIRST_QUERY = re.compile(r"^## A first query\n\n```sh\n(.*?)^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(file|console|python)(?: ([\w.]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVE = "millstream serve &"
@@ -95,8 +95,9 @@ def test_the_first_query_of_the_readme_prints_what_it_shows(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_every_step_of_the_tutorial_prints_what_the_page_shows(tmp_path: Path) -> None:
-    steps = BLOCK.findall(PAGE.read_text("utf-8"))
+@pytest.mark.parametrize(("page", "consoles_min"), [("tutorial.md", 10), ("research.md", 5)])
+def test_every_step_of_a_page_prints_what_the_page_shows(tmp_path: Path, page: str, consoles_min: int) -> None:
+    steps = BLOCK.findall((DOCS / page).read_text("utf-8"))
     with reader(tmp_path) as one:
         for kind, name, body in steps:
             if kind == "file":
@@ -105,4 +106,4 @@ def test_every_step_of_the_tutorial_prints_what_the_page_shows(tmp_path: Path) -
                 one.console(body)
             else:
                 assert "'flights': 275" in one.script(body)
-    assert [kind for kind, _, _ in steps].count("console") >= 10
+    assert [kind for kind, _, _ in steps].count("console") >= consoles_min

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from millstream.client import connect
 from millstream.client.commands import policy as policy_command
 from millstream.client.commands import record as record_command
 from millstream.client.errors import MillstreamError
-from millstream.scheduler.simulation.recording import load
+from millstream.scheduler.simulation.recording import load, parse
+from millstream.scheduler.simulation.simulate import simulate as run_simulation
 from millstream.scheduler.simulation.simulate_command import simulate
 
+from tests.property.random_queries import random_query
 from tests.server.test_serve_process import serving
 from tests.support.live_server import Harness, run, until
 
@@ -128,5 +133,88 @@ def test_what_comes_after_the_bound_is_left_out_and_told(monkeypatch: pytest.Mon
         assert "cut at the bound" in answer.notices[0]
         lines = [json.loads(row["line"]) for row in answer.rows]
         assert [len(line["arrivals"]["gaps_ns"]) for line in lines if "arrivals" in line] == [2]
+
+    run(test)
+
+
+CREATES = (
+    "CREATE STREAM a (ts BIGINT, k BIGINT, v BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT us DELAY 2 SECONDS",
+    "CREATE STREAM b (ts BIGINT, k BIGINT, v BIGINT, x DOUBLE) TIMESTAMP BY ts UNIT us",
+    "CREATE STREAM c (k BIGINT, v BIGINT, x DOUBLE)",
+    "CREATE TABLE t (k BIGINT, w BIGINT, PRIMARY KEY (k))",
+    "CREATE STREAM d AS SELECT k, v FROM a WHERE v > 2",
+    "CREATE CLASS gold PRIORITY 6 TARGET 300 MILLISECONDS",
+    "CREATE CLASS copper PRIORITY 1 TARGET 500 MILLISECONDS SHED",
+)
+DERIVED = ("SELECT k, v FROM d WHERE v > 5", "SELECT k, COUNT(*) AS n FROM d GROUP BY k")
+
+
+class Recorded:
+    """A server with random queries, some of which come and go while it is recorded."""
+
+    def __init__(self, harness: Harness, client: Any, seed: int) -> None:
+        self.host = harness.server.application.host
+        self.client, self.choice = client, random.Random(seed)
+        self.alive: list[str] = []
+        self.made = self.now = 0
+
+    async def add(self) -> None:
+        text = self.choice.choice((random_query(self.choice), random_query(self.choice), random_query(self.choice), *DERIVED))
+        self.made += 1
+        name = f"q{self.made}"
+        await self.client.submit(text, name=name, class_=self.choice.choice(("default", "default", "gold", "copper")))
+        self.alive.append(name)
+
+    async def drop(self) -> None:
+        await self.client.execute(f"DROP QUERY {self.alive.pop(self.choice.randrange(len(self.alive)))}")
+
+    async def publish(self) -> None:
+        stream = self.choice.choice("aaabbct")
+        rows: list[dict[str, Any]] = []
+        for _ in range(self.choice.randint(20, 80)):
+            self.now += self.choice.randrange(0, 500_000)
+            row = {"k": self.choice.choice((0, 1, 1, 2, 3)), "v": self.choice.randrange(0, 9), "x": self.choice.randrange(0, 64) / 64}
+            rows.append({"k": row["k"], "w": row["v"]} if stream == "t" else row if stream == "c" else {"ts": self.now, **row})
+        await self.client.publish(stream, rows)
+
+    async def results(self) -> dict[str, int]:
+        """Wait until nothing is under way; return how many rows each query has given."""
+        assert await asyncio.to_thread(self.host.runtime.scheduler.quiesce, 30)
+        operators = self.host.network.operators
+        roots = {q.name: self.host.runtime.scheduler.ask(lambda core, q=q: core.network.queries[q.id].root) for q in self.host.queries}
+        return {name: operators[root].statistics.rows_in for name, root in roots.items()}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_runs_its_recording_simulates_with_the_servers_counts(seed: int) -> None:
+    """Shared windows and selections, joins, tables, derived streams, classes, queries that come and go."""
+
+    async def test(harness: Harness) -> None:
+        client = await harness.client()
+        for text in CREATES:
+            await client.execute(text)
+        server = Recorded(harness, client, seed)
+        for _ in range(10):
+            await server.add()
+        for _ in range(5):
+            await server.publish()
+        before = await server.results()
+        await client.execute("START RECORDING")
+        for _ in range(40):
+            await server.publish()
+            if server.choice.random() < 0.2:
+                await server.add()
+            if server.choice.random() < 0.15:
+                await server.drop()
+        after = await server.results()
+        answer = await client.execute("STOP RECORDING")
+        recording = parse(row["line"] for row in answer.rows)
+        whole = {name: after[name] - before[name] for name in before if name in after}
+        for policy in ("fcfs", "hr"):
+            outcome = run_simulation(recording.workload("recorded"), policy)
+            found = dict(zip((q.name for q in outcome.queries), np.bincount(outcome.query, minlength=len(outcome.queries)), strict=True))
+            assert set(found) >= set(server.alive)
+            for name, rows in whole.items():
+                assert abs(int(found[name]) - rows) <= 0.1 * rows + 6 * rows**0.5 + 6, (policy, name, rows, int(found[name]))
 
     run(test)

@@ -11,6 +11,7 @@ from millstream.engine.data.graph import QueryId
 from millstream.scheduler import catalog
 from millstream.scheduler.core import SchedulerCore
 from millstream.scheduler.events import QueryPaused, QueryResumed
+from millstream.scheduler.instructions import Dispatch
 from millstream.scheduler.ledger import validate
 from millstream.scheduler.spec import PolicySpec
 from millstream.scheduler.story import Story, chrome_trace
@@ -51,6 +52,10 @@ def test_the_events_of_any_live_run_replayed_offline_give_the_same_instructions(
     again = SchedulerCore(PolicySpec(policy), rig.live.settings)
     for entry in story:
         assert tuple(again.handle(entry.events, entry.now_ns)) == entry.instructions
+    assert again.story is not None
+    assert [entry.reasons for entry in again.story] == [entry.reasons for entry in rig.live.story]
+    orders = [one.order.id for entry in story for one in entry.instructions if isinstance(one, Dispatch)]
+    assert [reason.order for entry in story for reason in entry.reasons] == orders, "each order has its reason"
     validate(again.ledger)
     live, replayed = rig.live.measures(), again.measures
     assert live is not None

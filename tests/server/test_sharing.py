@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from millstream.engine.sharing.splicing import Periodic
 from millstream.scheduler.names import SHARING_OFF, SHARINGS
 from millstream.scheduler.sharing.catalog import SHARING
-from millstream.server.host.sharing import late_rule
+from millstream.server.host.sharing import late_rule, period_chooser
 from millstream.server.run.embedded import Replay, ReplayOutcome, run_replay
 
 STREAM = "CREATE STREAM s (ts BIGINT, v BIGINT) TIMESTAMP BY ts UNIT s;"
@@ -96,3 +97,16 @@ def test_a_derived_stream_over_a_synopsis_reaches_its_readers(tmp_path: Path) ->
     derived = "CREATE STREAM d AS SELECT window_end AS closed, MAX(v) AS high FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS];"
     outcomes = replayed(tmp_path, STREAM + derived + "CREATE QUERY q AS SELECT high FROM d;")
     assert [row["high"] for row in rows_of(outcomes, "q")] == [28, 29, 30, 28, 29, 30]
+
+
+def test_answers_that_sort_many_values_are_not_given_more_often_than_asked() -> None:
+    choose = period_chooser("hybrid")
+    assert choose is not None
+
+    def period_s(sorts: tuple[int, ...], queries: int) -> float:
+        second = 1_000_000
+        asked = [Periodic("two", 10 * second, 2 * second), *(Periodic(f"q{n}", 15 * second, 3 * second, sorts) for n in range(queries))]
+        return choose(asked, second)["q0"].period_us / second
+
+    assert period_s((), 20) == period_s((1_000,), 2) == 2.0
+    assert period_s((1_000,), 20) == 3.0

@@ -52,7 +52,7 @@ def test_costs_make_the_load_that_is_stated() -> None:
 
 @pytest.mark.parametrize("load", ["none", "dilos"])
 def test_a_run_works_everything_off_and_tells_of_each_second(load: str) -> None:
-    found = classes(load, [[400.0], [400.0], [1_300.0, 2_600.0]], 3.0, slow=20.0)["classes"]
+    found = classes(load, [[400.0], [400.0], [2_600.0, 13_000.0]], 3.0, slow=4.0)["classes"]
     assert [len(one["by_second"]["headroom"]) for one in found] == [3, 3, 3]
     assert found[0]["loss"] == 0.0
     assert found[0]["response_ms"] < 100.0

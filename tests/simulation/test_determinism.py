@@ -99,6 +99,32 @@ def test_a_story_replays_to_the_same_decisions(policy: str) -> None:
     assert again.statistics() == world.core.statistics()
 
 
+@pytest.mark.parametrize(("policy", "term"), [("hnr", "normalized"), ("fcfs", "wait"), ("srpt", "ideal")])
+def test_the_trace_says_why_a_unit_won(policy: str, term: str) -> None:
+    numbers = {
+        "normalized": lambda terms: terms["output_per_tuple"] / (terms["cost_to_end_ns"] * terms["ideal_time_ns"]),
+        "wait": lambda terms: terms["wait_ns"],
+        "ideal": lambda terms: 1 / terms["ideal_time_ns"],
+    }
+    story, _, _ = told(policy, 28)
+    decisions = [event["args"] for event in chrome_trace(story)["traceEvents"] if event["name"].startswith("order ") and event["ph"] == "i"]
+    assert all({"steps", "rank", "terms"} <= set(one) for one in decisions)
+    contested = [one for one in decisions if "next_rank" in one]
+    assert len(contested) > 20
+    for one in contested:
+        assert one["rank"] >= one["next_rank"]
+        mine, theirs = numbers[term](one["terms"]), numbers[term](one["next_terms"])
+        assert mine > theirs or mine == pytest.approx(theirs)
+
+
+def test_a_turn_has_the_terms_and_no_number() -> None:
+    story, _, _ = told("round-robin", 28)
+    reasons = [reason for entry in story for reason in entry.reasons]
+    assert reasons
+    assert {reason.rank for reason in reasons} == {None}
+    assert any(reason.rival is not None for reason in reasons)
+
+
 def test_a_story_becomes_a_chrome_trace() -> None:
     story, world, _ = told("hnr", 5)
     trace = json.loads(json.dumps(chrome_trace(story)))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.support.rooms import FOLDERS, Picture, code_lines, pictures
+from tests.support.rooms import FOLDERS, ROOT, Picture, code_lines, pictures
 from tests.support.tree import modules, parse
 
 FOLDERS_WITH_FLOORS = ("client", "engine", "scheduler", "server")  # those whose rooms have a contract
@@ -36,13 +36,14 @@ def test_rooms_that_meet_call_no_two_classes_alike(found: dict[str, Picture]) ->
     assert [(folder, *alike) for folder, picture in found.items() for alike in picture.namesakes] == []
 
 
-def test_what_another_room_calls_says_what_it_returns_and_raises(found: dict[str, Picture]) -> None:
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_another_room_calls_says_what_it_returns_and_raises(found: dict[str, Picture], folder: str) -> None:
     wanted = {
-        "return": re.compile(r"\b(Returns?|Yields?|Tells?|Whether)\b"),
+        "return": re.compile(r"\b([Rr]eturns?|Yields?|Tells?|Whether)\b"),
         "raise": re.compile(r"\b[Rr]aises?\b|\b[A-Z][a-z]+[A-Z]\w+|\bUnsupported\b"),
     }
     silent = []
-    for (module, name), node in functions_called_from_outside(found["engine"]).items():
+    for (module, name), node in functions_called_from_outside(found[folder]).items():
         text = ast.get_docstring(node) or ""
         gives = node.returns is not None and ast.unparse(node.returns) not in ("None", "NoReturn")
         raises = any(isinstance(inner, ast.Raise) and inner.exc is not None for inner in ast.walk(node))
@@ -71,6 +72,22 @@ def functions_called_from_outside(picture: Picture) -> dict[tuple[str, str], ast
 
 def test_the_product_has_no_more_files_than_it_needs(found: dict[str, Picture]) -> None:
     assert sum(len(picture.sources) for picture in found.values()) <= FILES_MAX
+
+
+def test_where_is_what_names_files_and_functions_that_exist() -> None:
+    """A name that stands behind a file, or before it with "in" or "of" between, is in that file."""
+    table = (ROOT / "ARCHITECTURE.md").read_text("utf-8").split("### Where is what", 1)[1].split("\n## ", 1)[0]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    assert len(rows) >= 15
+    missing = [place for row in rows for place in re.findall(r"`([\w/]+/[\w/]*\.?\w*)`", row) if not (ROOT / place).exists()]
+    assert missing == []
+    named = [pair for row in rows for pair in re.findall(r"`([A-Za-z_.]+)`(?: and `\w+`)? (?:in|of) `([\w/]+\.py)`", row)]
+    assert len(named) >= 8
+    texts = {
+        path: next(text for at in (ROOT / path, *ROOT.glob(f"server/*/{path}")) if at.exists() for text in [at.read_text("utf-8")])
+        for _, path in named
+    }
+    assert [(name, path) for name, path in named if not re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", texts[path])] == []
 
 
 def test_namesakes_are_found_in_a_room_and_between_rooms_that_meet() -> None:

@@ -9,66 +9,54 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millstream.engine.expressions.ir import columns_used
-from millstream.engine.plan.logical import (
-    Aggregate,
-    Attributes,
-    Filter,
-    JoinKey,
-    KeyedJoin,
-    Node,
-    Project,
-    Rank,
-    TableJoin,
-    Window,
-    with_inputs,
-)
+from millstream.engine.plan import logical
 from millstream.engine.plan.rules.rewriting import remapped
 
 NAME = "projection_pruning"
 Mapping = dict[int, int]
 
 
-def apply(plan: Node) -> Node:
+def apply(plan: logical.Node) -> logical.Node:
     """Return the plan without unread columns; the root keeps all of its own."""
     return _all_kept(plan)
 
 
-def _all_kept(node: Node) -> Node:
+def _all_kept(node: logical.Node) -> logical.Node:
     """Prune below a node whose every attribute is wanted."""
     pruned, mapping = _prune(node, set(range(len(node.attributes))))
     assert all(mapping[i] == i for i in mapping)
     return pruned
 
 
-def _kept(node: Node, below: Node, moved: Mapping) -> Attributes:
+def _kept(node: logical.Node, below: logical.Node, moved: Mapping) -> logical.Attributes:
     """Return the node's own attributes in the order in which the narrower input has them."""
     back = {new: old for old, new in moved.items()}
     return tuple(node.attributes[back[i]] if i in back else a for i, a in enumerate(below.attributes))
 
 
-def _identity(node: Node) -> Mapping:
+def _identity(node: logical.Node) -> Mapping:
     return {i: i for i in range(len(node.attributes))}
 
 
-def _prune(node: Node, wanted: set[int]) -> tuple[Node, Mapping]:
+def _prune(node: logical.Node, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     """Return the node, perhaps narrower, and where its wanted attributes went."""
-    if isinstance(node, Project):
+    if isinstance(node, logical.Project):
         return _project(node, wanted)
-    if isinstance(node, Filter):
+    if isinstance(node, logical.Filter):
         return _filter(node, wanted)
-    if isinstance(node, Aggregate):
+    if isinstance(node, logical.Aggregate):
         return _aggregate(node, wanted)
-    if isinstance(node, KeyedJoin):
+    if isinstance(node, logical.KeyedJoin):
         return _join(node, wanted)
-    if isinstance(node, Rank):
+    if isinstance(node, logical.Rank):
         return _rank(node, wanted)
-    if isinstance(node, Window) and not node.changes:
+    if isinstance(node, logical.Window) and not node.changes:
         return _window(node, wanted)
     inputs = tuple(_all_kept(below) for below in node.inputs)
-    return (with_inputs(node, inputs) if inputs else node), _identity(node)
+    return (logical.with_inputs(node, inputs) if inputs else node), _identity(node)
 
 
-def _project(node: Project, wanted: set[int]) -> tuple[Node, Mapping]:
+def _project(node: logical.Project, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     kept = sorted(wanted) or list(range(min(1, len(node.attributes))))
     used = {p for i in kept for p in columns_used(node.expressions[i])}
     below, moved = _prune(node.input, used)
@@ -77,13 +65,13 @@ def _project(node: Project, wanted: set[int]) -> tuple[Node, Mapping]:
     return made, {old: new for new, old in enumerate(kept)}
 
 
-def _filter(node: Filter, wanted: set[int]) -> tuple[Node, Mapping]:
+def _filter(node: logical.Filter, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     below, moved = _prune(node.input, wanted | columns_used(node.condition))
     made = replace(node, input=below, condition=remapped(node.condition, moved), attributes=_kept(node, below, moved))
     return made, moved
 
 
-def _aggregate(node: Aggregate, wanted: set[int]) -> tuple[Node, Mapping]:
+def _aggregate(node: logical.Aggregate, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     """Aggregates that nobody reads are not computed; keys, bounds and the change kind always stay."""
     first = len(node.keys)
     kept_items = [i for i in range(len(node.items)) if first + i in wanted]
@@ -108,7 +96,7 @@ def _aggregate(node: Aggregate, wanted: set[int]) -> tuple[Node, Mapping]:
     return made, {old: new for new, old in enumerate(kept)}
 
 
-def _window(node: Window, wanted: set[int]) -> tuple[Node, Mapping]:
+def _window(node: logical.Window, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     """A window keeps its bounds, which stand last, and the keys it is partitioned by."""
     width = len(node.input.attributes)
     below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.spec.partition))
@@ -118,7 +106,7 @@ def _window(node: Window, wanted: set[int]) -> tuple[Node, Mapping]:
     return replace(node, input=below, spec=spec, attributes=_kept(node, below, moved) + bounds), mapping
 
 
-def _rank(node: Rank, wanted: set[int]) -> tuple[Node, Mapping]:
+def _rank(node: logical.Rank, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     """Its own column stands last; what parts and orders the rows is read."""
     width = len(node.input.attributes)
     below, moved = _narrowed(node.input, {p for p in wanted if p < width} | set(node.partition) | {k.position for k in node.order})
@@ -133,32 +121,32 @@ def _rank(node: Rank, wanted: set[int]) -> tuple[Node, Mapping]:
     return made, moved | {width: len(below.attributes)}
 
 
-def _join(node: KeyedJoin, wanted: set[int]) -> tuple[Node, Mapping]:
+def _join(node: logical.KeyedJoin, wanted: set[int]) -> tuple[logical.Node, Mapping]:
     width = len(node.left.attributes)
     residual = columns_used(node.residual) if node.residual is not None else set[int]()
     read = wanted | residual
     left_read = {p for p in read if p < width} | {p for k in node.keys for p in columns_used(k.left)}
     right_read = {p - width for p in read if p >= width} | {p for k in node.keys for p in columns_used(k.right)}
     left, left_moved = _narrowed(node.left, left_read)
-    right, right_moved = _prune(node.right, right_read) if isinstance(node, TableJoin) else _narrowed(node.right, right_read)
+    right, right_moved = _prune(node.right, right_read) if isinstance(node, logical.TableJoin) else _narrowed(node.right, right_read)
     moved = {p: left_moved[p] for p in left_moved} | {p + width: right_moved[p] + len(left.attributes) for p in right_moved}
     made = replace(
         node,
         left=left,
         right=right,
-        keys=tuple(JoinKey(remapped(k.left, left_moved), remapped(k.right, right_moved), k.null_safe) for k in node.keys),
+        keys=tuple(logical.JoinKey(remapped(k.left, left_moved), remapped(k.right, right_moved), k.null_safe) for k in node.keys),
         residual=None if node.residual is None else remapped(node.residual, moved),
         attributes=tuple(node.attributes[old] for old in sorted(moved, key=lambda p: moved[p])),
     )
     return made, moved
 
 
-def _narrowed(node: Node, read: set[int]) -> tuple[Node, Mapping]:
+def _narrowed(node: logical.Node, read: set[int]) -> tuple[logical.Node, Mapping]:
     """Prune, and put a projection on top when more columns than are read would go into the state."""
     pruned, moved = _prune(node, read)
     kept = sorted(moved[p] for p in read) or list(range(min(1, len(pruned.attributes))))
     if len(kept) == len(pruned.attributes):
         return pruned, {p: moved[p] for p in sorted(moved)}
     attributes = tuple(pruned.attributes[i] for i in kept)
-    made = Project(attributes=attributes, input=pruned, expressions=tuple(pruned.attributes[i].reference(i) for i in kept))
+    made = logical.Project(attributes=attributes, input=pruned, expressions=tuple(pruned.attributes[i].reference(i) for i in kept))
     return made, {p: kept.index(moved[p]) for p in moved if moved[p] in kept}

@@ -31,7 +31,7 @@ turn."""
 
 def charge(policy: str, boxes: int) -> DecisionCost:
     """Return what deciding costs under a policy in a network of so many boxes."""
-    if policy.startswith(("fixed-priority", "slope-slack")):
+    if policy.startswith(("fixed-priority", "slope-slack", "user")):  # a policy of one's own computes every rank at every decision too
         each_ns = SORT_NS if policy.startswith("fixed-priority") else RANK_NS
         return DecisionCost(order_ns=each_ns * boxes)
     return DecisionCost(move_ns=MOVE_NS)

@@ -2,7 +2,8 @@
 
 Time is virtual. Each second all synopses get their newest interval, which costs per tuple and synopsis; in between the task queue of
 the real policy says what runs. A run reads the intervals of the longest window it needs, each as many entries as it has different
-values, and then picks from or sorts the values of each query's window. What an entry costs is set once (`ENTRY_NS`), see there.
+values, and then sorts the values of each query's window, for top-k lists as for quantiles. What an entry costs is
+set once (`ENTRY_NS`), see there.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from math import log2
 from typing import Any
 
 from millstream.engine.data.records import dataclass
 from millstream.scheduler.sharing.catalog import assign, sharing_policy
 from millstream.scheduler.sharing.contract import PeriodAssignment, PeriodicQuery
+from millstream.scheduler.sharing.periods import sorting
 from millstream.scheduler.sharing.tasks import Task, TaskQueue
 
 SECOND_NS = 1_000_000_000
@@ -25,7 +26,6 @@ WARM_UP_S = 100
 # quantiles over sources and destinations are two groups each, which makes eight.
 VALUES = (1_000, 1_000, 1_000, 1_000, 1_000_000, 100, 100, 10_000)
 ENTRY_NS = 5_000  # what makes golab-none just too much for one processor with 40 queries at 1,500 tuples a second (load 1.2)
-COMPARISONS_PER_ENTRY = 20  # adding a counter to a hash table's against comparing two counters
 TUPLE_NS = 10_000  # folding one tuple into one synopsis
 LOOK_UP_NS = 200_000  # a one-time query for one source address, each second
 
@@ -56,10 +56,9 @@ class Costs:
         """Return the cost of reading so many intervals of a group, in entries."""
         return lambda intervals: self.interval[group] * intervals
 
-    def answer(self, group: int, window: int, *, sorts: bool) -> float:
-        """Return what an answer costs beyond the scan, in entries: a comparison a value for a top-k list, a sort for quantiles."""
-        found = expected_values(self.values[group], self.rate * window)
-        return found * (log2(max(2.0, found)) if sorts else 1.0) / COMPARISONS_PER_ENTRY
+    def answer(self, group: int, window: int) -> float:
+        """Return what an answer costs beyond the scan, in entries: a sort of the window's values."""
+        return sorting(expected_values(self.values[group], self.rate * window))
 
     def run_ns(self, tasks: list[Task]) -> int:
         """Return what a joint run costs."""
@@ -77,8 +76,7 @@ def workload(queries: int, costs: Costs, seed: int) -> list[list[PeriodicQuery]]
     for number in range(queries):
         group = number % len(groups)
         window = draw.randint(*WINDOWS)
-        answer = costs.answer(group, window, sorts=number // len(groups) % 2 == 1)
-        groups[group].append(PeriodicQuery(f"q{number}", window, draw.randint(1, window // 2), answer))
+        groups[group].append(PeriodicQuery(f"q{number}", window, draw.randint(1, window // 2), costs.answer(group, window)))
     return groups
 
 
@@ -130,7 +128,7 @@ def _play(queue: TaskQueue, costs: Costs, seconds: int) -> dict[str, float]:
 
 
 def note(tasks: list[Task], now: int, late: dict[str, list[int]]) -> int:
-    """Count the queries of a run, and by how many updates each exceeded its SLIDE."""
+    """Note by how many updates each query of a run exceeded its SLIDE; return how many queries there are."""
     count = 0
     for task in tasks:
         load = task.load

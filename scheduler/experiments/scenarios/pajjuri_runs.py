@@ -8,6 +8,7 @@ from millstream.scheduler.simulation import arrivals
 from millstream.scheduler.simulation.networks import Box, NetworkBuilder
 from millstream.scheduler.simulation.simulate import RunSettings, simulate
 from millstream.scheduler.simulation.workloads import Workload, workload
+from millstream.scheduler.spec import PolicySpec
 
 CAPACITY = 60.0
 """Tuples a second on each stream that the machine can do at windows of 1000. The thesis's memory rises as long as tuples come, at 40 a
@@ -52,7 +53,7 @@ def _scale(capacity: float) -> float:
 
 
 def _policy(policy: str, quantum_ms: float) -> str:
-    return f"{policy}:quantum={quantum_ms}"
+    return str(PolicySpec.parse(policy).with_option("quantum", quantum_ms))
 
 
 def steady(

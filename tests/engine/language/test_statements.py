@@ -152,7 +152,8 @@ def test_statements_about_queries_and_names() -> None:
 def test_a_recording_is_of_arrivals_unless_it_says_of_decisions() -> None:
     texts = ("START RECORDING", "STOP RECORDING ARRIVALS", "START RECORDING DECISIONS")
     arrivals, decisions = say.Recorded
-    assert [parse_statement(t) for t in texts] == [say.Record(arrivals, True), say.Record(arrivals, False), say.Record(decisions, True)]
+    wanted = [say.SetRecording(arrivals, True), say.SetRecording(arrivals, False), say.SetRecording(decisions, True)]
+    assert [parse_statement(t) for t in texts] == wanted
     with pytest.raises(SyntaxProblem, match="DECISIONS"):
         parse_statement("START RECORDING ARRIVALS DECISIONS")
     with pytest.raises(SyntaxProblem):

@@ -119,3 +119,21 @@ def test_answers_are_right_and_come_as_often_as_asked_while_nobody_is_late(steps
     (logic,) = {id(o.logic): o.logic for o in engine.network.operators.values() if isinstance(o.logic, SharedAggregate)}.values()
     skipped: Any = [logic.lateness(port)[1] for port in logic._members]
     assert all(count == 0 for count in skipped) or calm_since > 0
+
+
+def test_what_chooses_periods_is_told_how_many_values_an_answer_sorts() -> None:
+    told: list[Periodic] = []
+
+    def choose(queries: Sequence[Periodic], step_us: int) -> dict[str, InForce]:
+        told[:] = queries
+        return as_asked(queries, step_us)
+
+    engine = SqlEngine(STREAM, sharing=True)
+    engine.network.choose_periods = choose
+    ranked = "SELECT window_end, {} AS found FROM s [RANGE 4 SECONDS SLIDE WITHIN 2 SECONDS]"
+    engine.select(ranked.format("TOP(v, 2)"), "q")
+    assert told[0].sorts == ()  # no row has come
+    engine.put("s", [(3 * SECOND, value) for value in (3, 5, 3, 8)] + [(5 * SECOND, 1)])
+    engine.work()
+    engine.select(ranked.format("SUM(v)"), "r")
+    assert {one.name: one.sorts for one in told} == {"q": (3,), "r": ()}

@@ -121,6 +121,7 @@ def test_a_file_may_be_written_as_any_module(tmp_path: Path, text: str) -> None:
         ("x = 1", "defines 0 classes with a method rank"),
         (GOOD + GOOD.replace("Cheapest", "Dearest"), "defines 2 classes with a method rank"),
         ("import nothing_of_this_name", "cannot be loaded: policy.py, line 1: ModuleNotFoundError"),
+        ("class P:\n    def rank(self, unit, now_ns)\n        return 1", r"cannot be loaded: policy.py, line 2: SyntaxError: expected"),
         ("import sys\nsys.exit(3)", "cannot be loaded: policy.py, line 2: SystemExit: 3"),
         (f"{GOOD}\n    @property\n    def moves_with_time(self):\n        raise OSError('no')", "line 10: OSError: no"),
     ],

@@ -1,4 +1,4 @@
-"""Inside a class of CQC: the inner rank, and operators that read a stream only when nothing waits further in."""
+"""Inside a class of CQC: the inner rank, among what its source boxes (test_source_boxes.py) have let in."""
 
 from __future__ import annotations
 
@@ -90,11 +90,13 @@ def test_a_rank_that_stays_is_looked_up_and_gives_what_ranking_anew_gives(seed: 
         units.available[chance.randrange(units.count)] = True
         units.rows[:] = [chance.randint(1, 5) for _ in range(units.count)]
         count = chance.choice([1, 2, 5, 40])
+        selector._sources.follow(view)
+        let_in = selector._sources.open.copy()
         picked = selector.pick(view, now_ns, count)
         entries = units.entries.tolist()
         turn = network.node(entries[picked[0]]).class_id
         own = [u for u in np.flatnonzero(units.available).tolist() if network.node(entries[u]).class_id == turn]
-        inner = [u for u in own if not network.topology.is_leaf(entries[u])]
+        inner = [u for u in own if let_in[u]]
         assert picked == best_of(HighestRate(), view, np.array(inner or own), now_ns, count)
 
 

@@ -23,7 +23,7 @@ POLICIES = [
     *("srpt", "hr", "hr:selector=scan", "hnr", "rb", "ml", "chain", "path-capacity", "segment", "fixed-priority"),
     *("fcfs", "fcfs:selector=scan", "edf", "edf:selector=scan", "edf-hr", "edf-hr:selector=scan", "fas", "fas:selector=heap"),
     *("lsf", "lsf:selector=threshold", "brt", "brt:selector=threshold", "bsd-naive", "bsd-naive:selector=threshold"),
-    *("slope-slack", "cqc", "cqc:inner=fcfs", "cqc:inner=bsd"),
+    "slope-slack",
 ]
 ONLY = ClassNode(ClassId(1), "only")
 
