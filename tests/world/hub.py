@@ -19,7 +19,7 @@ from typing import Any
 import greenlet
 
 NS_PER_S = 1_000_000_000
-STEPS_MAX = 4_000_000  # a world that takes more is stuck in a circle
+STEPS_MAX = 600_000  # a world that takes more is stuck in a circle
 
 
 class Killed(SystemExit):

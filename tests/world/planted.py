@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -26,7 +26,17 @@ def _ack_before_fsync() -> AbstractContextManager[Any]:
 
 
 def _failed_fsync_ignored() -> AbstractContextManager[Any]:
-    return mock.patch.object(Journal, "_give_up", lambda self, error: None)
+    real = Journal._force_once
+
+    def force_once(self: Journal) -> None:
+        def sync(handle: int) -> None:
+            with suppress(OSError):
+                type(self.disk).sync(self.disk, handle)
+
+        with mock.patch.object(self.disk, "sync", sync):
+            real(self)
+
+    return mock.patch.object(Journal, "_force_once", force_once)
 
 
 def _token_off_by_one() -> AbstractContextManager[Any]:
@@ -46,7 +56,7 @@ def _skipped_record() -> AbstractContextManager[Any]:
 
 
 def _lost_cancel() -> AbstractContextManager[Any]:
-    return mock.patch.object(running, "release", lambda host, owner: 0)
+    return mock.patch.object(running, "release", return_value=0)
 
 
 def _result_twice() -> AbstractContextManager[Any]:
@@ -85,8 +95,8 @@ def _table_row_not_replayed() -> AbstractContextManager[Any]:
 
     def replay(self: Recovery, floor: int, checkpoint: Any) -> None:
         tables = {number for name, number in self.journaling.numbers.items() if self.host.network.sources[name].table is not None}
-        records = self._records
-        with mock.patch.object(self, "_records", lambda: (r for r in records() if r.stream not in tables or r.lo % 3)):
+        kept = [record for record in self._records() if record.stream not in tables or record.lo % 3]
+        with mock.patch.object(self, "_records", return_value=kept):
             real(self, floor, checkpoint)
 
     return mock.patch.object(Recovery, "_replay", replay)
@@ -94,11 +104,11 @@ def _table_row_not_replayed() -> AbstractContextManager[Any]:
 
 def _lost_credit() -> AbstractContextManager[Any]:
     """A publisher whose credit was held back once never gets it."""
-    return mock.patch.object(PublishingChannel, "release", lambda self: True)
+    return mock.patch.object(PublishingChannel, "release", return_value=True)
 
 
 def _fed_twice() -> AbstractContextManager[Any]:
-    return mock.patch.object(Recovery, "_read_fed", lambda self, records: None)
+    return mock.patch.object(Recovery, "_read_fed", return_value=None)
 
 
 def _rows_counted_wrong_after_restart() -> AbstractContextManager[Any]:
