@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.address import parse_address, tls_context
+from millstream.client.data import rows_of
 from millstream.client.errors import MillstreamError
 from millstream.client.publisher import Acknowledgement, Publisher
 from millstream.client.statements import query_statement, quoted
@@ -107,7 +108,7 @@ class Answer:
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dicts."""
         if self._table is not None:
-            return list(self._table.to_pylist())
+            return rows_of(self._table)
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self._values]
 

@@ -119,6 +119,39 @@ def trains_of(table: pa.Table, rows_max: int) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, rows)
 
 
+def rows_of(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows of an Arrow table or batch as dicts.
+
+    A TIMESTAMP or DATE outside the years 1 to 9999, which Python's have no value for, comes as ISO 8601 text: '10000-01-01T00:00:00Z'.
+    """
+    try:
+        rows: list[dict[str, Any]] = data.to_pylist()
+    except (OverflowError, ValueError):
+        names = data.schema.names
+        columns = [_values_of(data.select([i])) for i in range(len(names))]
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return rows
+
+
+def _values_of(data: Any) -> list[Any]:
+    """Return the values of data of one column, as text where Python has none."""
+    column = data.column(0)
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        from millstream.protocol.values.text import display_columns
+
+        (texts,) = display_columns(data if not hasattr(data, "combine_chunks") else data.combine_chunks().to_batches()[0])
+        return [_value_or_text(column[i], texts[i]) for i in range(len(column))]
+
+
+def _value_or_text(value: Any, text: str) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return text
+
+
 class RowShaper:
     """Makes rows of what people write: values that msgpack has, in columns of instants no bare numbers.
 

@@ -1,4 +1,4 @@
-"""Plan objects built in Python: the same words as the JSON form (docs/plans.md), checked for shape as they are made.
+"""Plan objects built in Python: the same words as the JSON form (docs/language.md, Plan objects), checked for shape as they are made.
 
     from millstream.client import plans as p
     root = p.source("s").select("v > 3", selectivity=0.5)
@@ -102,8 +102,7 @@ class Plan:
     """A whole plan: the root node, and what concerns the query as a whole.
 
     `qos` as in the JSON form: `latency` a list of (seconds, utility), `latency_target` (a duration), `memory_bytes_max`,
-    `tolerance_percent`. `emit` is EMIT's text,
-    `stream` is `i`, `d` or `r`.
+    `tolerance_percent`. `emit` is EMIT's text, `stream` is `i`, `d` or `r`, the latter perhaps with `every` (a duration).
     """
 
     root: Node
@@ -114,16 +113,20 @@ class Plan:
     lifetime: str | None = None
     emit: str | None = None
     stream: str | None = None
+    every: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as it goes over the wire."""
         if self.stream not in (None, "i", "d", "r"):
             raise ValueError(f"stream must be i, d or r, not {self.stream!r}")
-        root = {**self.root.words, **_said(emit=self.emit, stream=self.stream)}
+        when = _said(emit=self.emit, stream=self.stream, every=self.every)
+        root = dict(self.root.words)
         head = _said(name=self.name, qos=_plain_qos(self.qos) or None, start=self.start, lifetime=self.lifetime)
         if self.class_ is not None:
             head["class"] = self.class_
-        return {"version": VERSION, **head, "root": root}
+        if root["op"] == "source":  # whose `stream` is a name
+            return {"version": VERSION, **head, **when, "root": root}
+        return {"version": VERSION, **head, "root": {**root, **when}}
 
     def to_json(self) -> str:
         """Return the JSON form, as `millstream query submit --plan FILE.json` reads it."""

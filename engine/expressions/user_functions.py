@@ -1,14 +1,14 @@
 """Functions that users wrote: what the engine knows of one, and the kernel that calls it.
 
 Where and how such a function runs is none of the engine's business: it is handed a `runner`. The runner gets whole columns and is
-expected to fail: whatever goes wrong in a call makes the rows of that call NULL and is counted (K8), never more. A function is declared
-pure, each of its values a matter of the arguments beside it alone; only then does an answer not depend on trains (K15). It is strict:
-where an argument is NULL the value is, and the function never sees the row.
+expected to fail: a row for which the function raises is NULL and counted (K8); a call that takes too long, or whose process dies, makes all
+its rows NULL. A function is declared pure, each of its values a matter of the arguments beside it alone; only then does an answer not
+depend on trains (K15). It is strict: where an argument is NULL the value is, and the function never sees the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -33,7 +33,15 @@ class FunctionFailed(Exception):
     """A call gave no column; the text says why, for the counted errors."""
 
 
-Runner = Callable[[Sequence[Any]], Any]  # Arrow arrays without NULLs, all as long, to one Arrow array; raises FunctionFailed
+@dataclass(frozen=True, slots=True)
+class FunctionAnswer:
+    """An Arrow array of `values`; `failed` gives the rows for which the function raised, which are NULL there, by reason."""
+
+    values: Any
+    failed: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+Runner = Callable[[Sequence[Any]], FunctionAnswer]  # takes Arrow arrays without NULLs, all as long; raises FunctionFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,9 @@ class UserFunction:
     def promise(self) -> str:
         """One line of what EXPLAIN says of it."""
         limit = duration_text(self.limit_us)
-        return f"{self.signature}: Python, declared pure, a call of at most {ROWS_MAX} rows may take {limit}; if it fails its rows are NULL"
+        return (
+            f"{self.signature}: Python, declared pure, a call of at most {ROWS_MAX} rows may take {limit}; rows for which it fails are NULL"
+        )
 
 
 def call_user_function(function: UserFunction, arguments: Sequence[Expression]) -> Call:
@@ -96,12 +106,17 @@ def build_user_function(call: Call, compiler: Compiler) -> Kernel:
         pieces: list[Piece] = []
         for start in range(0, len(index), ROWS_MAX):
             here = index[start : start + ROWS_MAX]
+            failed: dict[str, Index] = {}
             try:
-                pieces.append((here, _checked(function, [column_to_arrow(_rows_of(c, here)) for c in columns], len(here))))
+                values, found = _checked(function, [column_to_arrow(_rows_of(c, here)) for c in columns], len(here))
+                pieces.append((here, values))
+                failed = {reason: here[np.asarray(places, dtype=np.int64)] for reason, places in found.items()}
             except FunctionFailed as problem:
+                failed = {str(problem): here}
+            for reason, index in failed.items():
                 bad = np.zeros(rows.rows, dtype=np.bool_)
-                bad[here] = True
-                context.fail(bad, f"{function.name.upper()}: {problem}")
+                bad[index] = True
+                context.fail(bad, f"{function.name.upper()}: {reason}")
         return assemble(call.type, rows.rows, pieces)
 
     return kernel
@@ -111,10 +126,11 @@ def _rows_of(column: Column, index: Index) -> Column:
     return column if len(index) == len(column) else column.take(index)
 
 
-def _checked(function: UserFunction, arrays: list[Any], rows: int) -> Column:
-    array = function.runner(arrays)
+def _checked(function: UserFunction, arrays: list[Any], rows: int) -> tuple[Column, Mapping[str, Sequence[int]]]:
+    answer = function.runner(arrays)
+    array = answer.values
     if array.type != arrow_type(function.result):
         raise FunctionFailed(f"it gave {array.type} instead of {function.result}")
     if len(array) != rows:
         raise FunctionFailed(f"it gave {len(array)} values for {rows} rows")
-    return column_from_arrow(array, function.result)
+    return column_from_arrow(array, function.result), answer.failed

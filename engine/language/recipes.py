@@ -72,12 +72,14 @@ class EmitSpec:
     """How answers leave; `every_us` for EMIT EVERY, `empty` for EMIT EMPTY.
 
     `instants`: the changes of an aggregate without a window are those between instants, for ISTREAM, DSTREAM and RSTREAM above it.
+    `always`: an aggregate without a window and without keys answers also where no row came, as SQL does.
     """
 
     kind: EmitKind = EmitKind.FINAL
     every_us: int = 0
     empty: bool = False
     instants: bool = False
+    always: bool = False
 
 
 @dataclass(frozen=True, slots=True)

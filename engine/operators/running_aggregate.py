@@ -27,6 +27,7 @@ from millstream.engine.operators.outputs import change_column, made_train, progr
 from millstream.engine.windows.early import moments_after
 from millstream.engine.windows.pane_aggregates import Aggregates
 from millstream.engine.windows.pane_states import Batch
+from millstream.engine.windows.ranges import Ranges, aggregate_ranges
 
 PANE = 0  # the one pane that holds everything
 
@@ -136,9 +137,14 @@ class RunningAggregate(Operator):
     def _final(self, train: Train) -> Train:
         ids = self._aggregates.rows.present([self._slot])
         self._newest = max(self._newest, train.track.last_open)
-        seq = np.full(len(ids), train.hi - 1, dtype=np.int64)
-        time = np.full(len(ids), self._newest, dtype=np.int64)
-        return made_train(train, self.schemas[0], self._columns(ids, self._newest), seq, time)
+        columns = self._columns(ids, self._newest)
+        if self._recipe.emit.always and not len(ids):
+            nothing = np.zeros(1, dtype=np.int64)
+            columns = aggregate_ranges(self._recipe.aggregates, Ranges(no_rows(self._inputs).columns.__getitem__, 0, nothing, nothing))
+        count = len(columns[0]) if columns else 0
+        seq = np.full(count, train.hi - 1, dtype=np.int64)
+        time = np.full(count, self._newest, dtype=np.int64)
+        return made_train(train, self.schemas[0], columns, seq, time)
 
     def standing(self, lo: int, watermark_us: int) -> Train:
         """Return the answers that stand now, each as a '+', as what an item with the arrival number `lo` gives: for a copy (fork.py)."""

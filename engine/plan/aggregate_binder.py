@@ -209,6 +209,8 @@ class AggregateBinder(ExpressionBinder):
         nodes = list(node.expressions)
         distinct = bool(nodes) and isinstance(nodes[0], exp.Distinct)
         if distinct:
+            if not nodes[0].expressions:
+                raise TypeProblem(f"{name.upper()}(DISTINCT) names nothing", hint=f"write {name.upper()}(DISTINCT column)")
             nodes = [*nodes[0].expressions, *nodes[1:]]
         if name == "count" and len(nodes) > 1:
             raise TypeProblem("COUNT takes one expression", hint="to count pairs, join them into one, as in CONCAT_WS('/', a, b)")

@@ -1,7 +1,8 @@
 """What is registered under which name: streams, derived streams, tables, named queries, classes, users' functions.
 
-Plain memory. Names of streams, derived streams and tables share one space, as any of them may stand in FROM. Queries have names of their
-own, classes and functions too.
+Plain memory. Names of streams, derived streams and tables share one space, as any of them may stand in FROM. Users' queries share it too,
+as a FETCH reads their results (`server/host` checks that: catalogues of earlier versions may hold both). Classes and functions have names
+of their own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plan objects: JSON or msgpack trees of operators, in MavStream's manner, to logical plans.
 
-    {"version": 1, "root": {"op": "select", "condition": "v > 3", "input": {"op": "source", "stream": "s"}}}
+    {"version": 1, "root": {"op": "select", "condition": "v > 3", "input": {"op": "source", "stream": "s"}, "emit": "FINAL"}}
 
 Expressions, windows and durations are text of the language. A plan says exactly what its SELECT would: the same binders are used, so both
 run alike. `plan_writer.py` goes the other way. Unknown fields are refused with their path.
@@ -42,6 +42,7 @@ ROOT_FIELDS = (
     "every",
     "root",
 )
+WHEN_FIELDS = ("emit", "stream", "every")  # of the root
 _PLAIN_OPTIONS = ("class", "weight", "deadline", "start", "lifetime", "history", "shed_by")
 QOS_FIELDS = ("latency", "latency_target", "memory_bytes_max", "tolerance_percent")
 
@@ -54,11 +55,13 @@ def bind_plan_object(plan: Mapping[str, Any], catalog: Catalog, overrides: tuple
         raise InvalidDefinition(f"plan version {fields.values['version']!r} is unknown", hint=f"this program reads version {PLAN_VERSION}")
     if fields.has("name"):
         validate_name(fields.text("name"), "query name")
-    stream, every = _stream(fields)
-    emit = _emit(fields)
-    root = NodeReader(Environment(catalog), emit, stream).read(fields.required("root"), "root")
+    tree = fields.required("root")
+    answers, tree = _when(fields, tree)
+    stream, every = _stream(answers)
+    emit = _emit(answers)
+    root = NodeReader(Environment(catalog), emit, stream).read(tree, "root")
     _guarded("root", lambda: check_tables(root))
-    node, emitted = _guarded("emit", lambda: settled(root, emit, stream, every))
+    node, emitted = _guarded(answers.at("emit"), lambda: settled(root, emit, stream, every))
     if any(o.name == "scale_up" for o in overrides):
         raise Unsupported("scale_up is for queries in SQL", hint="add SUM(SAMPLING_WEIGHT()) to the plan's aggregates")
     qos = Fields.of(fields.values["qos"], "qos") if fields.has("qos") else None
@@ -74,6 +77,18 @@ def plan_name(plan: Mapping[str, Any]) -> str | None:
     return None if name is None else validate_name(str(name), "query name")
 
 
+def _when(fields: Fields, tree: Any) -> tuple[Fields, Any]:
+    """Return what says when answers leave, and the root without it. It stands in the root; beside it is read too."""
+    own = ("stream",) if isinstance(tree, Mapping) and tree.get("op") == "source" else ()  # the stream's name
+    inside = [name for name in WHEN_FIELDS if isinstance(tree, Mapping) and name in tree and name not in own]
+    if not inside:
+        return fields, tree
+    twice = next((name for name in WHEN_FIELDS if fields.has(name)), None)
+    if twice is not None:
+        raise InvalidDefinition(f"{twice} stands beside root, and root.{inside[0]} in it", hint="keep what is in the root")
+    return Fields.of({name: tree[name] for name in inside}, "root"), {k: v for k, v in tree.items() if k not in inside}
+
+
 def _guarded(path: str, run: Callable[[], Any]) -> Any:
     try:
         return run()
@@ -85,14 +100,14 @@ def _emit(fields: Fields) -> EmitSpec | None:
     text = fields.optional_text("emit")
     if text is None:
         return None
-    found: EmitSpec = _guarded("emit", lambda: parse_emit(text))
+    found: EmitSpec = _guarded(fields.at("emit"), lambda: parse_emit(text))
     return found
 
 
 def _stream(fields: Fields) -> tuple[str | None, int | None]:
     stream = fields.optional_text("stream")
     if stream is not None and stream not in ("i", "d", "r"):
-        raise InvalidDefinition(f"stream must be i, d or r, not {stream!r}")
+        raise InvalidDefinition(f"{fields.at('stream')} must be i, d or r, not {stream!r}")
     if stream is not None and fields.has("emit"):
         raise Unsupported("a plan takes emit or stream, not both")
     every = fields.optional_text("every")

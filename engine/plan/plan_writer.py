@@ -51,16 +51,17 @@ def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
     plan: Plan = {"version": PLAN_VERSION}
     if name is not None:
         plan["name"] = name
+    when: Plan = {}
     root = query.root
     emit: EmitSpec | None = None
     stream: str | None = None
     if isinstance(root, RelationToStream) and root.stream == "f":
         emit, root = query.emit, root.input
-        plan["emit"] = emit_text(emit)
+        when["emit"] = emit_text(emit)
     elif isinstance(root, RelationToStream):
-        plan["stream"] = stream = root.stream
+        when["stream"] = stream = root.stream
         if root.every_us is not None:
-            plan["every"] = duration_text(root.every_us)
+            when["every"] = duration_text(root.every_us)
         root = root.input
     else:
         emit = query.emit
@@ -68,9 +69,12 @@ def to_plan_object(query: LogicalQuery, name: str | None = None) -> Plan:
             assert isinstance(root, Project)
             root = root.input
         if emit != EmitSpec():
-            plan["emit"] = emit_text(emit)
+            when["emit"] = emit_text(emit)
     plan.update(_options(query))
-    plan["root"] = _Writer(None if emit == EmitSpec() else emit, stream).write(root)
+    tree = _Writer(None if emit == EmitSpec() else emit, stream).write(root)
+    if tree["op"] == "source":  # whose `stream` is a name: beside it
+        return plan | when | {"root": tree}
+    plan["root"] = tree | when
     return plan
 
 

@@ -166,6 +166,8 @@ class SelectBinder:
         having = HavingBinder(binder, aliases).condition(self.body.having) if self.body.having is not None else None
         order = self._order(binder, outputs)
         check_empty(emit, bool(binder.keys), spec)
+        if self.environment.finite and spec is None and not binder.keys:
+            emit = replace(emit, always=True)
         node: Node = aggregated(binder, source.node, below, spec, emit)
         conditions = [binder.resolved(c) for c in [*above, *([having] if having is not None else [])]]
         node = binder.with_ranks(filtered(node, conditions))

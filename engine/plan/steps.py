@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from millstream.engine.data.effort import spend
-from millstream.engine.data.errors import InvalidDefinition, Unsupported
+from millstream.engine.data.errors import InvalidDefinition, TypeProblem, Unsupported
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.types import BOOLEAN, TEXT
 from millstream.engine.expressions.build import conjunction
@@ -214,6 +214,8 @@ def settled(
         return _relation_to_stream(node, emit, stream, every_us, place)
     if change_position(node.attributes) is not None:
         if emit is None or emit.kind is EmitKind.CHANGES:
+            _check_marks(node, place)
+        if emit is None or emit.kind is EmitKind.CHANGES:
             return node, EmitSpec(EmitKind.CHANGES)
         if emit.kind is EmitKind.EVERY or emit.empty:
             _check_takes(node, emit, place)
@@ -221,10 +223,20 @@ def settled(
     if emit is None:
         return node, EmitSpec()
     if emit.kind is EmitKind.CHANGES:
-        return append_only_change(node), emit
+        marked = append_only_change(node)
+        _check_marks(marked, place)
+        return marked, emit
     if emit.kind is EmitKind.EVERY or emit.empty:
         _check_takes(node, emit, place)
     return node, emit
+
+
+def _check_marks(node: Node, place: Place) -> None:
+    """A change log's own column `op` says what becomes of a row; another one of that name would hide it, or be hidden."""
+    if any(a.name == "op" and a.role is not Role.CHANGE for a in node.attributes):
+        message = "the answer is a change log, which marks its rows in a column op, and selects a column op"
+        hint = "give yours another name with AS, or write EMIT FINAL"
+        raise TypeProblem(message, hint=hint, line=place.line, column=place.column, token="op")
 
 
 def _check_takes(node: Node, emit: EmitSpec, place: Place) -> None:

@@ -131,6 +131,7 @@ def bind_window(clause: WindowClause, node: Node, qualifier: str | None) -> Wind
     """Return the Window node over `node`; its attributes are those of the item, window_start and window_end."""
     check_append_only(node, "a window", clause.place)
     _check_descriptor(clause, node.attributes)
+    _check_bounds(clause, node.attributes)
     spec = window_spec(clause, node.attributes)
     return Window(attributes=node.attributes + bounds_of(qualifier), input=node, spec=spec)
 
@@ -187,6 +188,14 @@ def _landmark(clause: WindowClause) -> int | None:
     if not isinstance(bound, Literal) or bound.type != TIMESTAMP or bound.value is None:
         raise TypeProblem("LANDMARK FROM takes a constant TIMESTAMP", **_at(clause.place))  # type: ignore[arg-type]
     return int(bound.value)
+
+
+def _check_bounds(clause: WindowClause, attributes: Attributes) -> None:
+    """The window's bounds are columns of the item; others of their names would be taken for them."""
+    clash = next((a.name for a in attributes if a.word in ("window_start", "window_end") and a.role is Role.PLAIN), None)
+    if clash is not None:
+        message = f"the window adds a column {clash}, and there is one already"
+        raise TypeProblem(message, hint="rename yours in a derived table: FROM (SELECT … AS start_of, …) [window]", **_at(clause.place))  # type: ignore[arg-type]
 
 
 def _check_descriptor(clause: WindowClause, attributes: Attributes) -> None:

@@ -2,9 +2,13 @@
 
 It confines itself first (`sandbox.py`). The first frame is JSON (name, file, source) and the second the schema of the answer; the answer to
 them is a JSON list of the locks that this system lacks. From then on each frame is the number of a call and a batch of the arguments,
-and each answer a byte that says how it went, the number, and a bare record batch message or the reason as text. What the function prints
-goes to the server's standard error. The process ends with its input; a function that never comes back ends when the server closes the
-lifeline.
+and each answer a byte that says how it went, the number, and a bare record batch message or the reason as text.
+
+Where a call raises, it is made again for each half of its rows, down to the rows for which it raises by themselves. The answer has NULL
+there; before it come the length of a JSON list of the reasons, [reason, [row, …]], and that list.
+
+What the function prints goes to the server's standard error. The process ends with its input; a function that never comes back ends when
+the server closes the lifeline.
 """
 
 from __future__ import annotations
@@ -19,8 +23,10 @@ from typing import Any, BinaryIO
 
 from millstream.server.functions.frames import HEADER, NUMBER, next_frame
 
-DONE, FAILED = b"\x00", b"\x01"
+DONE, FAILED, PARTLY = b"\x00", b"\x01", b"\x02"
 REASON_MAX = 300  # characters
+REASONS_MAX = 16  # of one call, told apart
+OTHER_REASON = "it failed for more reasons than are told apart"
 MODULE = "millstream_function_"
 
 
@@ -51,7 +57,8 @@ def main() -> None:
     while payload := next_frame(requests):
         number = payload[: NUMBER.size]
         try:
-            _answer(answers, DONE + number, _called(function, result, payload[NUMBER.size :]))
+            code, answer = _answered(function, result, payload[NUMBER.size :])
+            _answer(answers, code + number, answer)
         except (KeyboardInterrupt, BrokenPipeError):
             return
         except BaseException as error:  # SystemExit too: the function's own affair
@@ -88,17 +95,57 @@ def _load(described: bytes, schema: bytes) -> tuple[Callable[..., Any], Any]:
     return function, result
 
 
-def _called(function: Callable[..., Any], schema: Any, payload: bytes) -> bytes:
+def _answered(function: Callable[..., Any], schema: Any, payload: bytes) -> tuple[bytes, bytes]:
+    """Return how a call went, and its answer. A call of one row raises what the function raises."""
     import pyarrow as pa
-    from millstream.server.functions.values import array_of, values_of
 
     with pa.ipc.open_stream(payload) as reader:
         batch = reader.read_next_batch()
-    answer = function(*(values_of(column) for column in batch.columns))
-    array = array_of(answer, schema.field(0).type)
+    type_ = schema.field(0).type
+    if batch.num_rows == 1:
+        found = _called(function, type_, batch)
+        return DONE, _written([found], schema)
+    parts: list[Any] = []
+    failed: dict[str, list[int]] = {}
+    _halved(function, type_, batch, 0, parts, failed)
+    column = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+    written = _written([column], schema)
+    if not failed:
+        return DONE, written
+    told = json.dumps(list(failed.items())).encode()
+    return PARTLY, NUMBER.pack(len(told)) + told + written
+
+
+def _halved(function: Callable[..., Any], type_: Any, batch: Any, start: int, parts: list[Any], failed: dict[str, list[int]]) -> None:
+    """Append the values of the rows of a batch, which begin at `start`; note those that raise by themselves, each with its reason."""
+    import pyarrow as pa
+
+    try:
+        found = _called(function, type_, batch)
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except BaseException as error:
+        rows = batch.num_rows
+        if rows <= 1:
+            reason = _reason(error).decode("utf-8", "replace")
+            failed.setdefault(reason if reason in failed or len(failed) < REASONS_MAX else OTHER_REASON, []).append(start)
+            parts.append(pa.nulls(rows, type_))
+            return
+    else:
+        parts.append(found)
+        return
+    half = rows // 2
+    _halved(function, type_, batch.slice(0, half), start, parts, failed)
+    _halved(function, type_, batch.slice(half), start + half, parts, failed)
+
+
+def _called(function: Callable[..., Any], type_: Any, batch: Any) -> Any:
+    from millstream.server.functions.values import array_of, values_of
+
+    array = array_of(function(*(values_of(column) for column in batch.columns)), type_)
     if len(array) != batch.num_rows:
         raise ValueError(f"it gave {len(array)} values for {batch.num_rows} rows")
-    return _written([array], schema)
+    return array
 
 
 def _written(arrays: list[Any], schema: Any) -> bytes:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import resource
+import struct
 import subprocess
 import sys
 import threading
@@ -21,10 +22,10 @@ import pyarrow as pa
 from millstream.engine.data.arrow import arrow_type
 from millstream.engine.data.durations import duration_text
 from millstream.engine.data.records import dataclass
-from millstream.engine.expressions.user_functions import FunctionFailed
+from millstream.engine.expressions.user_functions import FunctionAnswer, FunctionFailed
 from millstream.engine.language.statements import FunctionDefinition
 from millstream.protocol.errors import RemoteProtocolError
-from millstream.server.functions.child import DONE, REASON_MAX
+from millstream.server.functions.child import DONE, PARTLY, REASON_MAX, REASONS_MAX
 from millstream.server.functions.frames import NUMBER, Overdue, PeerGone, read_frame, within, write_frame
 from millstream.server.functions.processes import cpu_used_s, end, spawn
 
@@ -51,6 +52,17 @@ class Confinement:
         return [] if folder == os.path.sep else [folder]
 
 
+UNREADABLE = (ValueError, TypeError, OverflowError, struct.error, RecursionError, MemoryError)
+
+
+def _failed_rows(told: bytes, rows: int) -> dict[str, list[int]]:
+    """Return the rows for which a call failed, by reason. ValueError or TypeError when that is not what was told."""
+    failed = {str(reason)[:REASON_MAX]: [int(row) for row in places] for reason, places in json.loads(told)}
+    if len(failed) > REASONS_MAX + 1 or not all(0 <= row < rows for places in failed.values() for row in places):
+        raise ValueError("the failed rows are none of the call's")
+    return failed
+
+
 class FunctionProcess:
     """The process of one function. May be called from any thread; calls take turns. `missing` names the locks that this system lacks."""
 
@@ -75,15 +87,19 @@ class FunctionProcess:
         with self._lock:
             self._make_ready()
 
-    def __call__(self, columns: Sequence[Any]) -> Any:
-        """Return the function's answer over whole columns; FunctionFailed when it raises, ends, lies, or takes longer than it may."""
+    def __call__(self, columns: Sequence[Any]) -> FunctionAnswer:
+        """Return the function's answer over whole columns; FunctionFailed when it ends, lies, takes longer than it may, or raises for a
+        single row. `failed_calls` counts these calls and those in which it raises for some rows.
+        """
         with self._lock:
             self.calls += 1
             try:
-                return self._ask(columns)
+                answer = self._ask(columns)
             except FunctionFailed:
                 self.failed_calls += 1
                 raise
+            self.failed_calls += bool(answer.failed)
+            return answer
 
     def close(self) -> None:
         """End the process; later calls fail."""
@@ -91,7 +107,7 @@ class FunctionProcess:
             self._is_closed = True
             self._kill()
 
-    def _ask(self, columns: Sequence[Any]) -> Any:
+    def _ask(self, columns: Sequence[Any]) -> FunctionAnswer:
         self._make_ready()
         batch = pa.record_batch(list(columns), schema=self._arguments)
         sink = pa.BufferOutputStream()
@@ -100,19 +116,24 @@ class FunctionProcess:
         limit_us = self.definition.limit_us
         self._bound_processor_time(limit_us / 1e6)
         self._send(NUMBER.pack(self.calls) + sink.getvalue().to_pybytes())
-        answer = self._receive(limit_us / 1e6, f"it took longer than {duration_text(limit_us)}")
-        return self._column_of(answer, batch.num_rows)
+        code, answer = self._receive(limit_us / 1e6, f"it took longer than {duration_text(limit_us)}")
+        return self._checked(code, answer, batch.num_rows)
 
-    def _column_of(self, answer: Any, rows: int) -> Any:
-        """Return the column in an answer, every value of it looked at: the process may have written anything."""
+    def _checked(self, code: bytes, answer: Any, rows: int) -> FunctionAnswer:
+        """Return what an answer holds, every value of it looked at: the process may have written anything."""
+        failed: dict[str, list[int]] = {}
         try:
+            if code == PARTLY:
+                (size,) = NUMBER.unpack(answer[: NUMBER.size].to_pybytes())
+                failed = _failed_rows(answer[NUMBER.size : NUMBER.size + size].to_pybytes(), rows)
+                answer = answer[NUMBER.size + size :]
             column = self._decoder.decode(answer, rows).column(0)
             column.validate(full=True)
-        except (RemoteProtocolError, pa.ArrowException, ValueError, MemoryError) as error:
+        except (RemoteProtocolError, pa.ArrowException, *UNREADABLE) as error:
             self._replace()
             reason = " ".join(str(error).split())[:REASON_MAX]
             raise FunctionFailed(f"its answer is not a column of {rows} values of the type {self.definition.result}: {reason}") from None
-        return column
+        return FunctionAnswer(column, failed)
 
     # -- the process ----------------------------------------------------------------------------------------------------------
 
@@ -138,7 +159,7 @@ class FunctionProcess:
         self._bound_processor_time(START_S)
         self._send(json.dumps(about).encode())
         self._send(self._schema.serialize())
-        told = self._receive(START_S, f"its file took longer than {START_S:g} seconds to load")
+        _, told = self._receive(START_S, f"its file took longer than {START_S:g} seconds to load")
         try:
             self.missing = [str(name)[:REASON_MAX] for name in json.loads(bytes(told))]
         except (ValueError, TypeError, RecursionError):
@@ -175,8 +196,8 @@ class FunctionProcess:
         except (Overdue, PeerGone):
             self._fail_ended("it did not take its arguments")
 
-    def _receive(self, limit_s: float, overdue: str) -> Any:
-        """Return the payload of the answer. A process that is late or gone is replaced."""
+    def _receive(self, limit_s: float, overdue: str) -> tuple[bytes, Any]:
+        """Return how it went and the payload of the answer. A process that is late or gone is replaced."""
         assert self._process is not None
         assert self._process.stdout is not None
         try:
@@ -189,9 +210,10 @@ class FunctionProcess:
         if answer[1:FRONT] != NUMBER.pack(self.calls if self._is_ready else 0):
             self._replace()
             raise FunctionFailed("it wrote where its answers go")
-        if answer[:1] != DONE:
+        code = bytes(answer[:1])
+        if code not in (DONE, PARTLY):
             raise FunctionFailed(answer[FRONT : FRONT + 4 * REASON_MAX].decode("utf-8", "replace"))
-        return pa.py_buffer(answer)[FRONT:]
+        return code, pa.py_buffer(answer)[FRONT:]
 
     def _fail_ended(self, what: str) -> NoReturn:
         assert self._process is not None

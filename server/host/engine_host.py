@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from millstream.engine.data.column import Column
-from millstream.engine.data.errors import BoundReached, InvalidDefinition, UnknownName
+from millstream.engine.data.errors import BoundReached, InvalidDefinition, NameTaken, UnknownName
 from millstream.engine.data.graph import ClassId, ClassNode, OperatorId, QueryId
 from millstream.engine.data.nearest import did_you_mean
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
@@ -231,6 +231,23 @@ class EngineHost:
         deadline = time.monotonic() + SEEN_S
         while not self.has_seen(query, at) and time.monotonic() < deadline:
             time.sleep(SEEN_STEP_S)
+
+    # --- names: streams, tables and queries share theirs, as FETCH reads all of them ---
+
+    def check_query_name(self, name: str) -> str:
+        """Return `name` if a query of a user may be called so now; InvalidDefinition or NameTaken otherwise."""
+        found = self.catalog.find(self.queries.check_free(name))
+        if found is not None:
+            what = "table" if isinstance(found, TableDefinition) else "stream"
+            raise NameTaken(f"there is a {what} {name} already, and queries share its names", hint="take another name")
+        return name
+
+    def check_relation_names(self, *names: str) -> None:
+        """Raise NameTaken when a durable query has the name of a stream or table to be."""
+        for name in names:
+            found = self.queries.find(name)
+            if found is not None and found.is_durable:
+                raise NameTaken(f"there is a query {name} already, and streams and tables share its names", hint="take another name")
 
     def has_seen(self, query: Query, at: int) -> bool:
         """Whether a query, unless it does not run, has seen all that has arrived up to `at`."""

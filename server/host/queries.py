@@ -7,7 +7,7 @@ never changed in place.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -138,12 +138,12 @@ class QueryBook:
             raise NameTaken(f"there is a query {name} already", hint=f"DROP QUERY {name} first, or take another name")
         return name
 
-    def next_name(self, stem: str = "q") -> str:
-        """Return the next free name of the form q1, q2, …."""
+    def next_name(self, is_relation: Callable[[str], object], stem: str = "q") -> str:
+        """Return the next free name of the form q1, q2, …, which no stream or table has either."""
         while True:
             number = self._last_numbers[stem] = self._last_numbers.get(stem, 0) + 1
             name = f"{stem}{number}"
-            if name not in self._by_name:
+            if name not in self._by_name and not is_relation(name):
                 return name
 
     def add(self, query: Query) -> None:

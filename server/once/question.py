@@ -24,7 +24,7 @@ from millstream.server.results.trains import ResultShape
 class Question:
     """`physical` over `held` rows, by name, of which `tables` are tables, and over `derived` streams; or a `copied` query run to its end.
 
-    `info` goes with the answer.
+    `instead` answers where that gives no row: an aggregate without groups has one in SQL. `info` goes with the answer.
     """
 
     physical: PhysicalQuery
@@ -32,6 +32,7 @@ class Question:
     tables: Mapping[str, TableDefinition] = field(default_factory=dict)
     derived: Mapping[str, PhysicalQuery] = field(default_factory=dict)
     copied: Fork | None = None
+    instead: Question | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
 
     def blocks(self) -> Iterator[tuple[str, HeldBlock]]:
@@ -83,6 +84,8 @@ def answer_of(question: Question) -> Outcome:
     if physical.change_kind is not None:
         schema = Schema(schema.fields[:-1])
         batches = net_rows(schema, batches)
+    if question.instead is not None and not any(b.num_rows for b in batches):
+        return replace(answer_of(question.instead), info=dict(question.info))
     return Outcome(notices=tuple(notices), info=dict(question.info), answer=NamedResult("answer", schema, batches))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.engine.data.errors import InvalidDefinition
 from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.flow.relations import change_schema
@@ -31,6 +32,8 @@ def create_stream(host: EngineHost, statement: CreateStream, context: Context) -
         return said(f"there is a stream {definition.name} already")
     host.check_durable(f"stream {definition.name}", definition.durability)
     sides = side_streams.definitions_for(host.catalog, definition)
+    if not context.restoring:
+        host.check_relation_names(definition.name, *(side.name for side in sides))
     with host.store.change():
         _opened_later(host, "stream", definition, context)
         for side in sides:
@@ -69,6 +72,8 @@ def create_derived_stream(host: EngineHost, statement: CreateDerivedStream, cont
         return said(f"there is a stream {statement.name} already")
     planned = running.plan(host, statement.query, {}, statement.text)
     derived = derived_stream(statement.name, planned)
+    if not context.restoring:
+        host.check_relation_names(statement.name)
     query = Query(statement.name, planned, QueryKind.DERIVED, text=statement.text, target=statement.name)
     with host.store.change() as change:
         host.catalog.add(derived)
@@ -115,6 +120,11 @@ def create_table(host: EngineHost, statement: CreateTable, context: Context) -> 
     if statement.if_not_exists and host.catalog.find(definition.name) is not None:
         return said(f"there is a table {definition.name} already")
     host.check_durable(f"table {definition.name}", definition.durability)
+    if not context.restoring:
+        host.check_relation_names(definition.name)
+        if definition.schema.position("op") is not None:
+            message = f"table {definition.name}: published rows carry op, where '-' deletes, so no column may be called op"
+            raise InvalidDefinition(message, hint="take another name")
     notices = [f"table {definition.name} created"]
     with host.store.change():
         intake = _opened_later(host, "table", definition, context)

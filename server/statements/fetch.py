@@ -6,7 +6,7 @@ arrival order. The answer is computed from that alone (`once/question.py`), in a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.data.errors import EngineError, InvalidDefinition, Unsupported
@@ -14,9 +14,10 @@ from millstream.engine.data.records import dataclass
 from millstream.engine.data.schema import StreamDefinition, TableDefinition
 from millstream.engine.language.statements import Fetch
 from millstream.engine.plan.join_binder import check_times, table_of_rows
+from millstream.engine.plan.logical import Aggregate, walk_plan
 from millstream.engine.plan.plan import PlannedQuery, PlanOptions, plan_select
 from millstream.engine.runtime import fork
-from millstream.server.host.contract import HeldRows
+from millstream.server.host.contract import HeldBlock, HeldRows
 from millstream.server.host.queries import Query
 from millstream.server.once.held import (
     as_relation,
@@ -64,7 +65,7 @@ def prepare(host: EngineHost, statement: Fetch) -> Asked:
         twin = _running_twin(host, statement)
         if twin is None:
             raise _nothing_held(missing[0], statement.text)
-        return _of_query(host, twin)
+        return _of_query(host, twin, _over_nothing(host, planned))
     named = {name: queries[name] for name in _inputs(planned) if name in queries}
     return Asked(list(named.values()), lambda: _over_held(host, planned, named))
 
@@ -152,19 +153,37 @@ def _running_twin(host: EngineHost, statement: Fetch) -> Query | None:
     return None
 
 
-def _of_query(host: EngineHost, query: Query) -> Asked:
+def _over_nothing(host: EngineHost, planned: PlannedQuery) -> Question | None:
+    """Ask what an aggregate without groups gives where no row has come: a row. None for another SELECT."""
+    if not any(isinstance(node, Aggregate) and node.emit.always for node in walk_plan(planned.bound.root)):
+        return None
+    held: dict[str, HeldRows] = {}
+    tables: dict[str, TableDefinition] = {}
+    for name in _inputs(planned):
+        found = host.catalog.relation(table_of_rows(name) or name)
+        if isinstance(found, TableDefinition) and found.name == name:
+            tables[name] = found
+        held[name] = HeldRows(StreamDefinition(name, found.schema), -1, _no_blocks)
+    return Question(planned.physical, held, tables)
+
+
+def _no_blocks() -> Iterator[HeldBlock]:
+    return iter(())
+
+
+def _of_query(host: EngineHost, query: Query, instead: Question | None = None) -> Asked:
     """Ask what a running query would still answer if its inputs ended now; of a change log, the rows that stand."""
-    return Asked([query], lambda: _copied(host, query))
+    return Asked([query], lambda: _copied(host, query, instead))
 
 
-def _copied(host: EngineHost, query: Query) -> Question:
+def _copied(host: EngineHost, query: Query, instead: Question | None) -> Question:
     if query.id is None:
         raise InvalidDefinition(f"query {query.name} is {query.state.value}, so its windows hold nothing", hint=f"START QUERY {query.name}")
     with host.runtime.still(), host.network.ingress.lock:
         at = host.network.ingress.next_seq
         running = [host.network.queries[q.id].blueprint for q in _feeders(host, query) if q.id is not None]
         copied = fork.take([*running, host.network.queries[query.id].blueprint], at)
-    return Question(query.planned.physical, copied=copied, info={"position": at - 1})
+    return Question(query.planned.physical, copied=copied, instead=instead, info={"position": at - 1})
 
 
 def _feeders(host: EngineHost, query: Query) -> list[Query]:

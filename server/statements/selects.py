@@ -40,7 +40,7 @@ def select(host: EngineHost, statement: SelectStatement, context: Context) -> Ou
     """Start a temporary query, owned by whoever sent it."""
     host.queries.check_owner(context.owner)
     planned = running.plan(host, statement, {}, statement.text)
-    name = host.queries.next_name() if context.name is None else host.queries.check_free(context.name)
+    name = host.queries.next_name(host.catalog.find) if context.name is None else host.queries.check_free(context.name)
     return _entered(host, Query(name, planned, text=statement.text, owner=context.owner), planned)
 
 
@@ -48,7 +48,7 @@ def create_query(host: EngineHost, statement: CreateQuery, context: Context) -> 
     """Start a durable query."""
     if statement.if_not_exists and host.queries.find(statement.name) is not None:
         return said(f"there is a query {statement.name} already", query=statement.name)
-    name = host.queries.check_free(statement.name)
+    name = host.check_query_name(statement.name)
     options = {option.name: option.value for option in statement.options}
     planned = running.plan(host, statement.query, options, statement.text)
     query = Query(name, planned, text=statement.text, options=options)
@@ -65,7 +65,7 @@ def insert_select(host: EngineHost, statement: InsertSelect, context: Context) -
     planned = running.plan(host, statement.query, {}, statement.text)
     _refuse_ring(host, target.name, (*planned.streams, *planned.tables))
     assignment = ColumnAssignment(target.table or target.definition, [c.text for c in statement.columns], planned.physical.schema)
-    name = context.name or host.queries.next_name("insert")
+    name = context.name or host.queries.next_name(host.catalog.find, "insert")
     query = Query(name, planned, QueryKind.INSERT, text=statement.text, target=target.name, assignment=assignment)
     if not context.restoring:
         host.store.add_query(StoredQuery(name, text=context.text.strip()))
@@ -98,12 +98,12 @@ def submit(host: EngineHost, submission: Submission, owner: object | None) -> Ou
     if name is None and submission.plan is not None and submission.plan.get("name"):
         name = str(submission.plan["name"])
     if name is not None:
-        host.queries.check_free(name)
+        host.check_query_name(name)
     else:
         host.queries.check_owner(owner)
     planned = running.plan(host, source, submission.options, text)
     query = Query(
-        name if name is not None else host.queries.next_name(),
+        name if name is not None else host.queries.next_name(host.catalog.find),
         planned,
         text=text,
         plan=submission.plan,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from millstream.client import cli, connect
+from millstream.client import cli, connect, rows_of
 
 from tests.support.live_server import Harness, run
 
@@ -230,5 +230,39 @@ def test_a_nested_value_or_a_number_for_an_instant_is_one_refused_row(
         assert "line 4: column ts: 1715000000 is a number without a unit: as s it would be 2024-05-06T12:53:20Z" in err
         assert "line 5: is nested too deeply" in err
         assert f"line 6: {nested.format('a list')}" in err
+
+    run(test)
+
+
+def test_times_beyond_those_of_python_come_as_text() -> None:
+    async def test(harness: Harness) -> None:
+        def talk() -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+            with connect(harness.address) as ms:
+                ms.execute("CREATE STREAM s (ts BIGINT, d BIGINT) TIMESTAMP BY ts UNIT s")
+                ms.submit("SELECT window_end, ARRAY_AGG(TO_TIMESTAMP(ts)) AS l FROM s [RANGE 1 SECOND SLIDE 1 SECOND]", name="q")
+                results = ms.subscribe("q")
+                ms.publish("s", [{"ts": 1}, {"ts": 253_402_300_799}, {"ts": 253_402_300_800}])
+                ms.finish("s")
+                rows = [row for batch in results for row in rows_of(batch)]
+                ms.execute("CREATE TABLE t (at TIMESTAMP, k DATE, PRIMARY KEY (k))")
+                ms.execute(
+                    "INSERT INTO t VALUES ('+12345-01-02T03:04:05.5Z', '+12345-01-02'), ('2024-01-01', '2024-01-01'), (NULL, '0000-12-31')"
+                )
+                return rows, list(ms.execute("FETCH SELECT at, k FROM t"))
+
+        rows, table = await asyncio.to_thread(talk)
+        year_9999, second = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC), dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)
+        assert [row["window_end"] for row in rows] == [
+            second + dt.timedelta(seconds=1),
+            "10000-01-01T00:00:00Z",
+            "10000-01-01T00:00:01Z",
+        ]
+        assert [row["l"] for row in rows][:2] == [[second], [year_9999]]
+        assert "10000-01-01T00:00:00Z" in str(rows[2]["l"])
+        assert table == [
+            {"at": "12345-01-02T03:04:05.500000Z", "k": "12345-01-02"},
+            {"at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "k": dt.date(2024, 1, 1)},
+            {"at": None, "k": "0000-12-31"},
+        ]
 
     run(test)

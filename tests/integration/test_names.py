@@ -36,20 +36,30 @@ def test_a_name_works_with_every_verb_on_every_surface_or_is_refused_at_creation
                     await client.execute(f"CREATE CLASS {q} PRIORITY 1")
                 continue
             worked += 1
+            typed = q if name.isidentifier() else name
             await client.publish(name, [{"ts": 1, "v": 1}])
-            await client.execute(f"CREATE QUERY {q} AS SELECT v FROM {q}")
+            await client.execute(f"DESCRIBE STREAM {q}")
+            await command(harness, "stream", "show", "--", typed)
+            with pytest.raises(MillstreamError, match="queries share its names"):
+                await client.execute(f"CREATE QUERY {q} AS SELECT v FROM base")
+            await command(harness, "stream", "drop", "--", typed)
+            await client.execute(f"CREATE QUERY {q} AS SELECT v FROM base")
+            for create in (
+                f"CREATE STREAM {q} (v INT)",
+                f"CREATE TABLE {q} (k INT, PRIMARY KEY (k))",
+                f"CREATE STREAM {q} AS SELECT v FROM base",
+            ):
+                with pytest.raises(MillstreamError, match="streams and tables share its names"):
+                    await client.execute(create)
             for verb in ("PAUSE", "RESUME", "STOP", "START"):
                 await client.execute(f"{verb} QUERY {q}")
-            for statement in (f"EXPLAIN {q}", f"EXPLAIN ANALYZE {q}", f"FETCH QUERY {q}", f"DESCRIBE STREAM {q}", f"DESCRIBE QUERY {q}"):
+            for statement in (f"EXPLAIN {q}", f"EXPLAIN ANALYZE {q}", f"FETCH QUERY {q}", f"DESCRIBE QUERY {q}"):
                 assert (await client.execute(statement)) is not None
-            typed = q if name.isidentifier() else name
             for verb in ("pause", "resume", "stop", "start"):
                 await command(harness, "query", verb, "--", typed)
             await command(harness, "query", "explain", "--", typed)
-            await command(harness, "stream", "show", "--", typed)
             assert [r["name"] for r in await client.execute("SHOW QUERIES")] == [name]
             await command(harness, "query", "drop", "--", typed)
-            await command(harness, "stream", "drop", "--", typed)
             await client.execute(f"CREATE TABLE {q} (k INT, PRIMARY KEY (k))")
             await client.execute(f"INSERT INTO {q} VALUES (1)")
             assert (await client.query_once(f"SELECT k FROM {q}")).to_pylist() == [{"k": 1}]

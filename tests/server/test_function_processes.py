@@ -40,7 +40,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def ask(function: FunctionProcess, *values: int) -> list[Any]:
-    answer: list[Any] = function([pa.array(values, pa.int64())]).to_pylist()
+    answer: list[Any] = function([pa.array(values, pa.int64())]).values.to_pylist()
     return answer
 
 
@@ -212,12 +212,35 @@ def f(n):
     assert (function.failed_calls, function.starts) == (len(LIES), 1 + len(LIES))
 
 
+def test_what_it_says_of_failed_rows_is_not_believed(make: Make) -> None:
+    source = """
+import sys
+child = sys.modules["__main__"]
+LIES = [b"", b"[]]", b"[[1]]", b'[["x", [2]]]', b'[["x", [-1]]]', b'[["x", [1e400]]]', b'[["x", null]]', b"[" * 50_000, b'{"a": 1}']
+def f(n):
+    if n[0] < len(LIES):
+        told = LIES[n[0]]
+        child._answered = lambda function, schema, payload: (child.PARTLY, child.NUMBER.pack(len(told)) + told)
+    if n[0] == len(LIES):
+        child._answered = lambda function, schema, payload: (child.PARTLY, child.NUMBER.pack(2**63) + b"x")
+    if n[0] == len(LIES) + 1:
+        child._answered = lambda function, schema, payload: (child.PARTLY, b"x")
+    return ["true"]
+"""
+    function = make(source)
+    for lie in range(11):
+        assert ask(function, lie) == ["true"]  # the lie is told from the next call on
+        with pytest.raises(FunctionFailed, match="not a column"):
+            ask(function, 99)
+        assert ask(function, 99) == ["true"]
+
+
 def test_an_answer_to_no_question_and_one_without_end_cost_their_call_alone(make: Make) -> None:
     source = """
 import struct, sys
 child = sys.modules["__main__"]
 def f(n):
-    main = sys._getframe(2).f_locals
+    main = sys._getframe(3).f_locals
     if n[0] == 1:
         child._answer(main["answers"], child.DONE + main["number"], b"")
     if n[0] == 2:

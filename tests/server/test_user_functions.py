@@ -14,6 +14,7 @@ from millstream.engine.expressions.user_functions import FunctionFailed
 from millstream.engine.language.parse import parse_statement
 from millstream.engine.language.statements import CreateFunction
 from millstream.protocol.values.text import json_lines
+from millstream.server.functions.child import REASONS_MAX
 from millstream.server.functions.process import FunctionProcess
 from millstream.server.journal.store import Store
 from millstream.server.run.embedded import Replay, run_replay
@@ -74,7 +75,7 @@ def moody() -> Iterator[FunctionProcess]:
 
 
 def ask(function: FunctionProcess, *values: int) -> list[Any]:
-    answer: list[Any] = function([pa.array(values, pa.int64())]).to_pylist()
+    answer: list[Any] = function([pa.array(values, pa.int64())]).values.to_pylist()
     return answer
 
 
@@ -182,10 +183,34 @@ def test_a_failed_call_is_counted_and_told_and_the_query_goes_on(files: Path) ->
     assert messages == ["q1: 1 failed"]
 
 
-@pytest.mark.parametrize("train", [None, 2])
-def test_a_failed_call_costs_the_rows_that_it_was_given(files: Path, train: int | None) -> None:
-    found, _ = run(files, "CREATE FUNCTION moody(n BIGINT) RETURNS BIGINT FROM 'FILE'; SELECT ts, moody(n) AS m FROM s;", train)
-    assert [row["m"] for row in found["q1"]] == ([None] * 4 if train is None else [20, None, None, None])
+@pytest.mark.parametrize("train", [None, 1, 2, 7])
+def test_a_row_for_which_a_function_raises_costs_itself_alone_however_rows_are_batched(files: Path, train: int | None) -> None:
+    numbers = [1 if n % 100 == 37 else 5 if n == 500 else n + 20 for n in range(1_000)]
+    (files / "rows.jsonl").write_text("".join(f'{{"ts": {ts}, "n": {n}}}\n' for ts, n in enumerate(numbers)), "utf-8")
+    found, messages = run(
+        files,
+        "CREATE FUNCTION moody(n BIGINT) RETURNS BIGINT FROM 'FILE' TIME LIMIT 20 SECONDS; SELECT moody(n) AS m FROM s;"
+        "SELECT reason, COUNT(*) AS n FROM broken GROUP BY reason EMIT FINAL;",
+        train,
+    )
+    assert [row["m"] for row in found["q1"]] == [None if n in (1, 5) else n for n in numbers]
+    assert messages == ["q1: 11 failed"]
+    reasons = {row["reason"]: row["n"] for row in found["q2"]}
+    assert reasons.pop("MOODY: ValueError: not one (line 17)") == 10
+    assert list(reasons.values()) == [1]
+
+
+def test_a_call_that_fails_for_many_reasons_tells_some_of_them_apart(files: Path) -> None:
+    source = "def f(n):\n    if len(n) > 1 or n[0] % 2: raise ValueError(n[0])\n    return n\n"
+    made = FunctionProcess(definition_of("CREATE FUNCTION f(n BIGINT) RETURNS BIGINT FROM 'f.py' TIME LIMIT 20 SECONDS"), source)
+    try:
+        answer = made([pa.array(range(100), pa.int64())])
+        assert answer.values.to_pylist() == [None if n % 2 else n for n in range(100)]
+        assert sorted(row for rows in answer.failed.values() for row in rows) == list(range(1, 100, 2))
+        assert len(answer.failed) == REASONS_MAX + 1
+        assert (made.failed_calls, made.calls) == (1, 1)
+    finally:
+        made.close()
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,24 @@ def test_emission_and_streams_stand_at_the_root() -> None:
     assert of(counts, stream="r", every="2 SECONDS").physical.options.period_ns == 2_000_000_000
 
 
+def test_emission_may_stand_in_the_root_or_beside_it_and_is_written_in_it() -> None:
+    counts = {"op": "aggregate", "window": "RANGE 5 SECONDS", "group_by": ["k"], "aggregates": [["n", "count", "*"]], "input": S}
+    running = {"op": "project", "columns": ["n"], "input": {key: value for key, value in counts.items() if key != "window"}}
+    for tree, when in (
+        (counts, {"emit": "CHANGES"}),
+        (counts, {"stream": "i"}),
+        (counts, {"stream": "r", "every": "2 SECONDS"}),
+        (running, {"emit": "FINAL"}),
+        (running, {"emit": "EVERY 2 SECONDS"}),
+    ):
+        inside, beside = of({**tree, **when}), of(tree, **when)
+        assert inside.physical == beside.physical
+        written = to_plan_object(inside.bound)
+        assert not written.keys() & when.keys()
+        assert plan(written).physical == inside.physical
+    assert of(S, stream="i").physical == of(S).physical  # the source's own stream is its name
+
+
 REFUSED: list[tuple[dict[str, Any], type[EngineError], str]] = [
     ({"root": S}, InvalidDefinition, "version is missing"),
     ({"version": 2, "root": S}, InvalidDefinition, "plan version 2 is unknown"),
@@ -220,6 +238,9 @@ REFUSED: list[tuple[dict[str, Any], type[EngineError], str]] = [
     ({"version": 1, "root": S, "qos": {"latency": [[0.1, 1], [0.05, 0]]}}, InvalidDefinition, "latencies of a qos graph must rise"),
     ({"version": 1, "root": S, "qos": {"latencies": []}}, InvalidDefinition, "qos.latencies is not a field"),
     ({"version": 1, "root": S, "emit": "LATER"}, EngineError, "emit: "),
+    ({"version": 1, "root": {**S, "emit": "LATER"}}, EngineError, "root.emit: "),
+    ({"version": 1, "root": {**S, "emit": "FINAL"}, "emit": "FINAL"}, InvalidDefinition, "emit stands beside root, and root.emit in it"),
+    ({"version": 1, "root": {"op": "distinct", "stream": "x", "input": S}}, InvalidDefinition, "root.stream must be i, d or r"),
     ({"version": 1, "root": S, "stream": "x"}, InvalidDefinition, "stream must be i, d or r"),
     ({"version": 1, "root": S, "name": "a/b"}, InvalidDefinition, "contains /"),
 ]

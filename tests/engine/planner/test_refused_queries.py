@@ -10,6 +10,14 @@ from millstream.engine.data.errors import EngineError, InvalidDefinition, Syntax
 from tests.support.plans import make_catalog, plan
 
 CASES = [
+    ("SELECT name AS op, COUNT(*) FROM s GROUP BY name", TypeProblem, "marks its rows in a column op.*write EMIT FINAL", (1, 1)),
+    ("SELECT COUNT(DISTINCT) FROM s", TypeProblem, r"COUNT\(DISTINCT\) names nothing", (1, 8)),
+    (
+        "SELECT n FROM (SELECT window_start, k AS n FROM s [RANGE 2 SECONDS SLIDE 2 SECONDS]) [RANGE 4 SECONDS SLIDE 4 SECONDS]",
+        TypeProblem,
+        "the window adds a column window_start, and there is one already",
+        (1, 86),
+    ),
     ("SELECT SUM(v, 3) FROM s", TypeProblem, "SUM takes 1 argument, not 2", (1, 8)),
     ("SELECT MEDIAN(v, 0.3) FROM s", TypeProblem, "MEDIAN takes 1 argument, not 2", (1, 8)),
     ("SELECT STRING_AGG(name, ',', 'x') FROM s", TypeProblem, "STRING_AGG takes at most 2 arguments, not 3", (1, 8)),
