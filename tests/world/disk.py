@@ -93,7 +93,9 @@ class Platter:
         self.locks: dict[str, object] = {}
         self.crash_at: int | None = None  # the operation before which the process dies
         self.operations = 0
-        self.lied = False
+        self.lied = False  # a sync said that something was on disk which was not
+        self.lost_by_lie = False  # and then the power failed
+        self.has_failed = False  # an operation has been refused since the server began to serve
         self.bytes_written = 0
 
     def change_names(self, directory: str, there: dict[str, Inode | None], gone: Sequence[str] = ()) -> None:
@@ -117,6 +119,7 @@ class Platter:
     def lose_power(self) -> None:
         """The machine fails: the cache is gone, save for what the disk happened to write."""
         draw = self.hub.draw
+        self.lost_by_lie = self.lost_by_lie or self.lied
         self._settle_names(draw.randint(0, len(self.pending_names)))
         self.pending_names.clear()
         self.names = dict(self.durable_names)
@@ -183,6 +186,8 @@ class SimDisk:
                 self.owed_ns += took
         elif may_wait:
             hub.pause()
+        if platter.mood.is_bad and writes:
+            platter.has_failed = True
         if writes and platter.mood.fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if platter.mood.full and operation in ("create", "write", "write_at", "make_directory"):

@@ -7,6 +7,7 @@ import datetime as dt
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from millstream.client import connect_async
@@ -79,7 +80,14 @@ class Load:
     # --- the whole ---
 
     async def run(self) -> None:
-        """Carry the plan out, heal the world, and wait until all is settled."""
+        """Carry the plan out, heal the world, and wait until all is settled, or until the server rightly refuses to start."""
+        try:
+            await self._run()
+        except Crashed:
+            if not self.world.is_given_up:
+                raise
+
+    async def _run(self) -> None:
         world = self.world
         world.start_server()
         await world.until_up()
@@ -87,30 +95,31 @@ class Load:
         for text in SET_UP:
             await ms.execute(text)
         self._began_ns = world.hub.now_ns
-        self._task(self._supervise(), "supervise")
+        supervising = asyncio.get_running_loop().create_task(self._supervise())
+        self._tasks.add(supervising)
         for step in self.steps:
             wait_ns = self._began_ns + step.at_ms * 1_000_000 - world.hub.now_ns
             if wait_ns > 0:
                 await asyncio.sleep(wait_ns / NS_PER_S)
             world.hub.note("step", step.kind, *step.what)
-            self._task(getattr(self, f"_{step.kind}")(*step.what), str(step))
-        await self._settle()
+            self._task(partial(getattr(self, f"_{step.kind}"), *step.what), str(step))
+        await self._settle(supervising)
 
-    def _task(self, doing: Awaitable[Any], what: str) -> None:
+    def _task(self, doing: Callable[[], Awaitable[Any]], what: str) -> None:
         async def guarded() -> None:
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    await doing
+                    await doing()
             except TimeoutError:
                 self.problems.append(f"starved: {what} had no end after {ANSWER_S:g} s")
             except (MillstreamError, Crashed, OSError) as error:
                 self.world.hub.note("client error", what, error)
 
-        task = asyncio.get_running_loop().create_task(guarded() if what != "supervise" else doing)  # type: ignore[arg-type]
+        task = asyncio.get_running_loop().create_task(guarded())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _settle(self) -> None:
+    async def _settle(self, supervising: asyncio.Task[Any]) -> None:
         """Let everything get well, and all clients finish."""
         world = self.world
         world.platter.mood = Mood()
@@ -119,7 +128,7 @@ class Load:
         self.finishing = True
         for name in list(self.created):
             await self._insist(f"RESUME QUERY {name}", ("unknown", "exists", "invalid", "state", "conflict"))
-        others = [t for t in self._tasks if t.get_coro().__name__ != "_supervise"]  # type: ignore[union-attr]
+        others = [task for task in self._tasks if task is not supervising]
         if others:
             await asyncio.wait(others, timeout=2 * ANSWER_S)
         # One more row for each stream, far later in event time, closes all windows but the last.
@@ -148,13 +157,16 @@ class Load:
         """Start the server again whenever it has ended, some time after."""
         world = self.world
         while True:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
             process = world.process
             if process is None or process.alive:
                 continue
             await asyncio.sleep(self._draw.uniform(0.0, 1.0))
             if world.refusal is not None:
-                if not (world.platter.mood.is_bad or self.disk_was_bad):
+                if world.platter.lost_by_lie:
+                    world.is_given_up = True
+                    return
+                if not world.is_refusal_due:
                     self.problems.append(f"the server refuses to start: {world.refusal}")
                     raise AssertionError(self.problems[-1])
                 await asyncio.sleep(0.5)
@@ -391,10 +403,10 @@ class Load:
         self.crashes += 1
         self.world.kill()
 
-    async def _power(self) -> None:
+    async def _power(self, silently: bool) -> None:
         self.crashes += 1
         self.powers.append(self.world.hub.now_ns)
-        self.world.kill(power=True)
+        self.world.kill(power=True, silently=silently)
 
     async def _crash_at(self, operations: int, power: bool) -> None:
         """Let the server die just before one of its next operations on the disk."""
@@ -434,6 +446,7 @@ class Load:
             "fails": lambda: Mood(fails=True),
             "sync": lambda: Mood(sync="fails"),
             "full": lambda: Mood(full=True),
+            "lies": lambda: Mood(sync="lies"),
         }
         mood = self.world.platter.mood = moods[how]()
         self.disk_was_bad = self.disk_was_bad or mood.is_bad

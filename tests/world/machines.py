@@ -55,6 +55,9 @@ class World:
         self.is_up = False
         self.refusal: BaseException | None = None
         """Why the last start was refused."""
+        self.is_refusal_due = False
+        """Whether the disk failed at that moment, or has lied before."""
+        self.is_given_up = False
         self.lines: list[dict[str, Any]] = []
         self.clients = Process(self.hub, "clients")
         self.errors: list[BaseException] = []
@@ -88,9 +91,11 @@ class World:
                 await server.start()
             except ServerError as error:
                 self.refusal = error
+                self.is_refusal_due = self.platter.mood.is_bad or self.platter.has_failed
                 self.hub.note("refuses to start", error)
                 return
             self.is_up = True
+            self.platter.has_failed = False
             self.hub.note("serves", process.name)
             await server.application.load_language()
             await told.wait()
@@ -103,8 +108,10 @@ class World:
                 self.hub.note("ended", process.name)
                 process.end()
 
-    def kill(self, *, power: bool = False) -> None:
-        """End the server as SIGKILL does, or with `power` the whole machine."""
+    def kill(self, *, power: bool = False, silently: bool = False) -> None:
+        """End the server as SIGKILL does, or with `power` the whole machine; `silently`: so that no peer hears of it."""
+        if silently:
+            self.network.fall_silent()
         if self.process is not None and self.process.alive:
             self.process.kill()
         if power:
@@ -151,7 +158,9 @@ class World:
     async def until_up_or_again(self) -> None:
         """Wait, as a client, until the server serves, however often it has to be started."""
         while not self.is_up:
-            await asyncio.sleep(0.01)
+            if self.is_given_up:
+                raise Crashed("the disk lied, and the server refuses what it finds on it")
+            await asyncio.sleep(0.05)
 
     # --- the log ---
 

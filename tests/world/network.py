@@ -222,6 +222,11 @@ class Network:
             if end.socket.probes_s:
                 self.hub.after(int(end.socket.probes_s * NS_PER_S), partial(end.cut, TimeoutError(errno.ETIMEDOUT, "Connection timed out")))
 
+    def fall_silent(self) -> None:
+        """The machine with the server is gone: nothing comes from it, not even ends of connections."""
+        for link in self.links:
+            self.lose(link)
+
     def ended(self, process: Process) -> None:
         """A process has ended: the system closes its connections."""
         for port, server in list(self.servers.items()):

@@ -111,11 +111,12 @@ class _Drawing:
             "fetch": lambda at: (choose(FETCHES),),
             "wrong": lambda at: (choose(WRONG),),
             "policy": lambda at: (choose(POLICIES),),
+            "power": lambda at: (draw.random() < 0.2,),
             "crash_at": lambda at: (number(1, 60), draw.random() < 0.5),
             "reset": lambda at: (number(0, 99),),
             "lose": lambda at: (number(0, 99),),
             "stall": lambda at: (number(0, 99), number(100, 5000)),
-            "disk": lambda at: (choose(("slow", "fails", "sync", "full", "slow", "sync")), number(50, 4000)),
+            "disk": lambda at: (choose(("slow", "fails", "sync", "full", "slow", "sync", "slow", "lies")), number(50, 4000)),
             "clock": lambda at: (choose((-3600.0, 86_400.0, 2.0, -2.0)), number(1000, 20_000)),
             **dict.fromkeys(("drop", "pause", "resume", "restart_query"), lambda at: (choose(self.queries),)),
         }
@@ -132,7 +133,7 @@ class _Drawing:
     def create(self, at_ms: int) -> tuple[Any, ...]:
         """A query, and somebody who reads it soon."""
         draw = self.draw
-        name = f"q{len(self.queries)}"
+        name = f"kept{len(self.queries)}"  # not q1, q2, …, as the server names those of connections
         self.queries.append(name)
         self.steps.append(Step(at_ms + draw.randint(0, 2000), "subscribe", (self._reader(), name, draw.choice(DELAYS_MS))))
         return name, draw.randrange(len(TEXTS))
