@@ -55,7 +55,7 @@ def check_times(root: logical.Node, timeless: frozenset[str]) -> None:
             if isinstance(below, logical.Scan) and (below.stream in timeless or table_of_rows(below.stream) is not None):
                 name = table_of_rows(below.stream) or below.stream
                 hint = "leave the window or bound in time out" if below.stream not in timeless else "let the query select its event time"
-                raise Unsupported(f"the rows of {name} have no event time, so no window or bound in time fits them", hint=hint)
+                raise Unsupported(f"the rows of {name} have no event time, so they cannot have a window or a bound in time", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ class SelectBinder:
         if self.query.limit is not None and self.body.distinct:
             raise Unsupported("LIMIT with SELECT DISTINCT is not supported", hint="write GROUP BY instead of DISTINCT")
         if self.query.with_ties and not self.query.order_by:
-            raise Unsupported("WITH TIES needs ORDER BY", hint="say what ties are equal in")
+            raise Unsupported("WITH TIES needs ORDER BY", hint="ties are rows that ORDER BY does not tell apart")
 
     def _order_key(self, item: OrderItem, binder: ExpressionBinder, outputs: list[Output]) -> OrderBy:
         node = item.expression

@@ -191,7 +191,7 @@ def check_empty(emit: EmitSpec, has_keys: bool, spec: WindowSpec | None) -> None
     if not emit.empty:
         return
     if has_keys:
-        raise Unsupported("EMIT EMPTY goes with queries without keys only", hint="leave out GROUP BY or EMPTY (K6)")
+        raise Unsupported("EMIT EMPTY works only without GROUP BY keys", hint="leave out GROUP BY or EMPTY (K6)")
     if spec is None or spec.kind not in (WindowKind.HOPPING, WindowKind.CUMULATE) or emit.kind is not EmitKind.FINAL:
         raise Unsupported("EMIT EMPTY needs a tumbling or hopping window", hint="write [RANGE … SLIDE …] after the stream's name")
 
