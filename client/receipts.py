@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 METADATA_PREFIX = "millstream."
+TOKEN_COLUMN = "resume_token"
 COLUMNS = ("rows_seen", "rows_shed", "share_seen")
 
 
@@ -79,8 +80,12 @@ def with_receipt(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch([*batch.columns, *told.columns], names=names)
 
 
-def schema_with_receipt(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of `with_receipt`."""
+def with_token(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with a column `resume_token`: the batch's token in its last row, as it is good only after all of them."""
     import pyarrow as pa
 
-    return with_receipt(pa.record_batch([pa.array([], f.type) for f in schema], schema=schema)).schema
+    token = (batch.schema.metadata or {}).get(f"{METADATA_PREFIX}resume_token".encode())
+    tokens = [None] * (batch.num_rows - 1) + [None if token is None else token.decode()] if batch.num_rows else []
+    name = TOKEN_COLUMN if TOKEN_COLUMN not in batch.schema.names else f"result_{TOKEN_COLUMN}"
+    metadata = batch.schema.metadata
+    return batch.append_column(pa.field(name, pa.string()), pa.array(tokens, pa.string())).replace_schema_metadata(metadata)

@@ -232,7 +232,7 @@ class Reply:
 
     A table has `columns` (`[name, type, nullable]` each) and either `values` (a list of rows) or a payload (a complete
     Arrow IPC stream). `notices` are sentences for people. `info` is for programs: `query` (its name), `continuous` (true: results
-    come by `Subscribe`), `durable`, `plan`, whichever apply.
+    come by `Subscribe`), `durable`, `plan`, `first` (the columns of a wide table that a person needs first), whichever apply.
     """
 
     request: int
