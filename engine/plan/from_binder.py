@@ -132,6 +132,7 @@ class BoundFrom:
     node: Node
     scope: Scope
     conditions: tuple[Expression, ...] = field(default=())
+    per_window: bool = False
 
 
 def _check_joined(source: FromItem) -> None:
@@ -174,7 +175,7 @@ class FromBinder:
         if len(items) == 1:
             node = windowed(items[0])
             scope = self._scope(node, items[0])
-            return BoundFrom(node, scope, self._where(where, scope))
+            return BoundFrom(node, scope, self._where(where, scope), items[0].per_window)
         return self._comma_join(items, where, source)
 
     def _where(self, where: exp.Expr | None, scope: Scope) -> tuple[Expression, ...]:
@@ -256,7 +257,9 @@ class FromBinder:
         asof = item.asof
         if item.system_time is not None:
             asof = self._system_time(item, left, right)
-        request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite)
+        of_table = isinstance(left.node, TableScan) and not shared
+        asked = self._where(where, Scope(attributes + bounds_of(None))) if of_table else ()
+        request = JoinRequest(item.kind, conditions, item.within_us, asof, item.place, finite=self.environment.finite, where=asked)
         made = make_join(left, right, request)
         return merged(made, shared, len(left.node.attributes), item.kind) if shared else made
 

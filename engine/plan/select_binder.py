@@ -154,6 +154,9 @@ class SelectBinder:
     # -- with GROUP BY --------------------------------------------------------------------------------------------------------
 
     def _grouped(self, source: BoundFrom) -> Node:
+        if source.per_window:
+            hint = "CREATE STREAM name AS SELECT … with the join, and aggregate over that stream's windows"
+            raise Unsupported("an aggregate over table LEFT JOIN stream [window] is not supported", hint=hint)
         window = source.node if isinstance(source.node, Window) else None
         spec = window.spec if window is not None else None
         emit = aggregate_emit(spec, self.emit, self.query.stream)

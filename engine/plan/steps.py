@@ -202,7 +202,8 @@ def check_tables(root: Node, place: Place | None = None) -> None:
     if isinstance(root, TableScan) or any(isinstance(below, TableScan) and not isinstance(node, TableJoin) for node, below in reads):
         line, column = (place.line, place.column) if place is not None else (None, None)
         message = "a table can stand only on the right of a join"
-        raise Unsupported(message, hint="SELECT from a stream and JOIN the table", line=line, column=column)
+        hint = "FETCH SELECT … reads it now; a continuous query reads a stream and JOINs the table"
+        raise Unsupported(message, hint=hint, line=line, column=column)
 
 
 def settled(
