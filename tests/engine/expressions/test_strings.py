@@ -17,7 +17,7 @@ TEXTS = st.one_of(st.none(), st.text(st.sampled_from("abAB é字\U0001f600,%_"),
 
 def with_constants(name: str, rows: Any, constants: list[Any]) -> Any:
     """Return the call with literals behind the first column."""
-    return call(name, [rows.refs[0], *(Literal(TEXT if isinstance(c, str) else INT, c) for c in constants)])
+    return call(name, [rows.refs[0], *(Literal(TEXT if isinstance(c, str) else INT if abs(c) < 2**31 else BIGINT, c) for c in constants)])
 
 
 CASES: list[tuple[str, list[Any]]] = [
@@ -26,7 +26,9 @@ CASES: list[tuple[str, list[Any]]] = [
     ("left", [-2]), ("left", [0]), ("right", [2]), ("right", [-2]), ("right", [0]), ("replace", ["a", "xy"]), ("replace", ["", "z"]),
     ("strpos", ["b"]), ("strpos", ["字"]), ("strpos", [""]), ("split_part", [",", 1]), ("split_part", [",", 3]), ("split_part", [",", -1]),
     ("split_part", [",", 9]), ("starts_with", ["a"]), ("ends_with", ["a"]), ("contains", ["b"]), ("repeat", [2]), ("repeat", [-1]),
-    ("lpad", [4]), ("rpad", [4, "xy"]), ("lpad", [2, "é"]), ("octet_length", []), ("ascii", []), ("translate", ["ab", "x"]),
+    ("substring", [2**63 - 1]), ("substring", [2, 2**63 - 1]), ("substring", [-(2**62), 2**63 - 1]), ("left", [2**63 - 1]),
+    ("left", [-(2**63) + 1]), ("right", [2**63 - 1]), ("right", [-(2**63) + 1]), ("split_part", [",", 2**63 - 1]),
+    ("split_part", [",", -(2**63) + 1]), ("lpad", [4]), ("rpad", [4, "xy"]), ("lpad", [2, "é"]), ("octet_length", []), ("ascii", []), ("translate", ["ab", "x"]),
 ]  # fmt: skip
 
 
