@@ -73,8 +73,10 @@ class IdPool:
         """Ids in use."""
         return self.size - len(self._free)
 
-    def used(self) -> Int64Array:
-        """Return the ids in use."""
+    def used(self, known: int) -> Int64Array:
+        """Return the ids in use. ValueError unless something is known of so many ids as there are."""
+        if known != self.size:
+            raise ValueError(f"there are {self.size} ids, and something is known of {known}")
         free = np.zeros(self.size, dtype=np.bool_)
         free[self._free] = True
         return np.flatnonzero(~free)
@@ -105,8 +107,8 @@ class IntegerMap:
         made = cls()
         made.pool = pool
         if len(values):
-            order = values.argsort()
-            made._insert(values[order], ids[order])
+            made._insert(values, ids, bounds=(int(values.min()), int(values.max())))
+            made._note_row(int(values[0]) - int(ids[0]))
         return made
 
     def encode(self, values: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -168,8 +170,9 @@ class IntegerMap:
         assert self._hash is not None
         return self._hash.search(values)
 
-    def _insert(self, values: Int64Array, ids: Int64Array, slots: Int64Array | None = None) -> None:
-        if self._table is not None and not self._fits(int(values[0]), int(values[-1])):
+    def _insert(self, values: Int64Array, ids: Int64Array, slots: Int64Array | None = None, bounds: tuple[int, int] | None = None) -> None:
+        """Add values, which rise unless their bounds are given."""
+        if self._table is not None and not self._fits(*(bounds or (int(values[0]), int(values[-1])))):
             self._to_hash()
         if self._table is not None:
             self._table[values - self._base] = ids

@@ -124,14 +124,16 @@ class NumberKey(KeyEncoder):
 
     def to_state(self) -> tuple[Any, ...]:
         """Return the type, the bits of each id's key, the id of NULL, and which ids are in use."""
-        return self._type, self._bits[: self.size], self._null_id, self._map.pool
+        bits = self._bits[: self.size]
+        room = np.zeros(self.size - len(bits), dtype=np.int64)  # NULL, which has none, may be the last
+        return self._type, np.concatenate((bits, room)) if len(room) else bits, self._null_id, self._map.pool
 
     @classmethod
     def from_state(cls, fields: dict[str, Any]) -> NumberKey:
         """Look up the keys by a table of its own making."""
         made, bits, pool = cls(fields["type"]), fields["bits"], fields["pool"]
         made._null_id = fields["null_id"]
-        used = pool.used()
+        used = pool.used(len(bits))
         if made._null_id is not None:
             used = used[used != made._null_id]
         made._map = IntegerMap.of(bits[used], used, pool)
@@ -211,8 +213,9 @@ class ObjectKey(KeyEncoder):
         """Look up the keys by a table of its own making."""
         made = cls(fields["type"])
         made._values, pool = fields["values"], fields["pool"]
-        used = pool.used()
-        made._map = ObjectMap.of([made._values[i] for i in used.tolist()], used, pool)
+        used = pool.used(len(made._values))
+        keys = made._values if len(used) == len(made._values) else [made._values[i] for i in used.tolist()]
+        made._map = ObjectMap.of(keys, used, pool)
         return made
 
     @property
@@ -287,15 +290,17 @@ class PairKey(KeyEncoder):
 
     @classmethod
     def from_state(cls, fields: dict[str, Any]) -> PairKey:
-        """Look up the pairs by a table of its own making, and count the uses of their parts again."""
+        """Look up the pairs by a table of its own making, and count the uses of their parts again. ValueError when some have no parts."""
         made, pairs, pool = cls(fields["left"], fields["left_width"], fields["right"]), fields["pairs"], fields["pool"]
         made._stride = fields["stride"]
-        used = pool.used()
+        used = pool.used(pairs.shape[1])
         room = max(0, KEYS_MIN - pool.size)
         made._pairs = np.concatenate((pairs, np.zeros((2, room), dtype=np.int64)), axis=1)
         made._dead = np.ones(pool.size + room, dtype=np.int64)
         made._dead[used] = 0
         for side, encoder in enumerate((made._left, made._right)):
+            if len(used) and not 0 <= int(pairs[side, used].min()) <= int(pairs[side, used].max()) < encoder.size:
+                raise ValueError("a pair of keys has a part that is not known")
             made._uses[side] = np.bincount(pairs[side, used], minlength=max(encoder.size, KEYS_MIN))
         made._map = IntegerMap.of(pairs[0, used] * made._stride + pairs[1, used], used, pool)
         return made

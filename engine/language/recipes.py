@@ -185,7 +185,6 @@ class JoinKind(Enum):
     FULL = "full"
 
 
-@state_record("join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "lower_us", "upper_us"))
 @dataclass(frozen=True, slots=True)
 class KeyedJoinRecipe(Recipe):
     """What joins have in common: rows meet when the key columns are equal (NULL equals NULL only where `null_safe`).
@@ -201,7 +200,7 @@ class KeyedJoinRecipe(Recipe):
     residual: Expression | None
 
 
-@state_record("table_join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "table_key"))
+@state_record("join_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class JoinRecipe(KeyedJoinRecipe):
     """Windowed symmetric hash join of two streams: lower_us <= right.time - left.time <= upper_us (None: unbounded on that side)."""
@@ -210,6 +209,7 @@ class JoinRecipe(KeyedJoinRecipe):
     upper_us: int | None
 
 
+@state_record("table_join_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class TableJoinRecipe(KeyedJoinRecipe):
     """Stream–table join (K18). Port 0 is the stream, port 1 the table's change log (its columns, then `op`, TEXT '+' or '-').
@@ -221,7 +221,7 @@ class TableJoinRecipe(KeyedJoinRecipe):
     table_key: tuple[int, ...]
 
 
-@state_record("asof_join_recipe", 1, ("schema", "kind", "left_keys", "right_keys", "null_safe", "strict"))
+@state_record("asof_join_recipe", 1)
 @dataclass(frozen=True, slots=True)
 class AsofJoinRecipe(KeyedJoinRecipe):
     """As-of join (K18): a left row meets the right row of its keys with the greatest time <= its own (`strict`: < its own).

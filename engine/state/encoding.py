@@ -190,6 +190,8 @@ class _Writer:
                 self.value(value.values[field])
         else:
             form = forms.form_of(type(value))
+            if form.to_table is not None:
+                raise StateError(f"{form.name} is written as a table, and stands by itself")
             self._form(Tag.RECORD, form)
             given = form.values(value)
             self._kept.append(given)
@@ -234,6 +236,9 @@ class _Writer:
     # --- what holds values ---
 
     def _list(self, values: list[Any]) -> None:
+        if values and (form := forms.form_with_table(type(values[0]))) is not None:
+            self._table(form, values)
+            return
         if len(values) >= LONG and self._long_list(values):
             return
         self._tokens += (Tag.LIST, len(values))
@@ -255,8 +260,6 @@ class _Writer:
             self._texts(Tag.BIG_INTS, [None if value is None else str(value) for value in values])
         elif types == {tuple}:
             return self._int_tuples(values)
-        elif len(types) == 1 and (form := forms.form_with_table(types.pop())) is not None:
-            self._table(form, values)
         else:
             return False
         return True
@@ -280,7 +283,8 @@ class _Writer:
         return True
 
     def _table(self, form: Form, records: list[Any]) -> None:
-        assert form.to_table is not None
+        if form.to_table is None or set(map(type, records)) != {form.type}:
+            raise StateError(f"{form.name} is written as a table, and stands beside something else")
         self._form(Tag.TABLE, form)
         columns = form.to_table(records)
         self._tokens += (len(records), len(columns))

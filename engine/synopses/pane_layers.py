@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from millstream.engine.data.records import dataclass
@@ -18,14 +18,12 @@ from millstream.engine.data.train import Int64Array
 from millstream.engine.data.watermarks import TIME_MIN
 from millstream.engine.state.forms import state_record
 from millstream.engine.windows.assigners import Hopping
-from millstream.engine.windows.grids import PANES_MANY, PaneSlots, PaneTable
+from millstream.engine.windows.grids import PANES_MANY, TABLE_FIELDS, PaneSlots, PaneTable
 
 LAYER_BITS = 70  # pane numbers fit below, with their sign
 
 
-@state_record(
-    "layered_pane_table", 1, ("slots", "slot_count", "capacity", "groups", "grids", "versions", "_free", "_newest", "layer", "opened")
-)
+@state_record("layered_pane_table", 1, (*TABLE_FIELDS, "layer", "opened"))
 class LayeredPaneTable(PaneTable):
     """Panes of several layers in one table: the pane numbers of `layer` are told from those of others."""
 
@@ -33,6 +31,17 @@ class LayeredPaneTable(PaneTable):
         super().__init__()
         self.layer = 0
         self.opened: list[int] = []  # keys of new panes, for whoever keeps them in order
+
+    def to_state(self) -> tuple[Any, ...]:
+        """As the base, and the layer and the new panes."""
+        return (*super().to_state(), self.layer, self.opened)
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Self:
+        """As the base."""
+        made = super().from_state(fields)
+        made.layer, made.opened = fields["layer"], fields["opened"]
+        return made
 
     def open(self, pane: int) -> int:
         """Return the slot of a pane of the present layer."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from millstream.engine.state.forms import state_record
 Int64Array = npt.NDArray[np.int64]
 
 GROUPS_MIN = 1
+SLOTS_PER_USED_MAX = 4  # in what is written; a table that had more panes than now has more
 SLOTS_MIN = 2
 STRETCH_MIN = 3  # fewer panes side by side are put together one by one
 STRETCH_GROUPS_MIN = 16  # so are panes of few groups: NumPy sums a single column in an order of its own
@@ -40,7 +41,7 @@ class Block(NamedTuple):
     values: npt.NDArray[Any]
 
 
-@state_record("grid", 1, ("fill", "slots", "groups", "used", "array"))
+@state_record("grid", 1, ("_fill",))
 class Grid:
     """One value per pane slot and group. `flat` is the same memory in one dimension: cell = slot * capacity + group."""
 
@@ -52,21 +53,19 @@ class Grid:
         self.array = self._new(slots, capacity, dtype)
         self.flat = self.array.reshape(-1)
 
-    def to_state(self) -> tuple[Any, ...]:
-        """Return the fill, both sizes, which slots hold anything, and these, up to the last group that any of them has."""
-        held = self.array != np.array(self._fill, dtype=self.array.dtype)
-        used = np.flatnonzero(held.any(axis=1))
-        groups = np.flatnonzero(held.any(axis=0))
-        width = int(groups[-1]) + 1 if len(groups) else 0
-        return self._fill, len(held), held.shape[1], used, self.array[used, :width]
-
     @classmethod
     def from_state(cls, fields: dict[str, Any]) -> Grid:
-        """Return the grid, which has its fill where nothing is told."""
-        array = fields["array"]
-        made = cls(fields["slots"], fields["groups"], array.dtype, fields["fill"])
-        made.array[fields["used"], : array.shape[1]] = array
+        """Return a grid whose cells its table tells."""
+        made = cls.__new__(cls)
+        made._fill = fields["_fill"]
         return made
+
+    def place(self, slots: int, capacity: int, used: Int64Array, cells: npt.NDArray[Any]) -> None:
+        """Have the cells of the first groups in some slots; the others are as they were never used."""
+        self.blocks = {}
+        self.array = self._new(slots, capacity, cells.dtype)
+        self.array[used, : cells.shape[1]] = cells
+        self.flat = self.array.reshape(-1)
 
     def _new(self, slots: int, capacity: int, dtype: Any) -> npt.NDArray[Any]:
         array = np.empty((slots, capacity), dtype=dtype)
@@ -85,7 +84,10 @@ class Grid:
         self.array[slot] = self._fill
 
 
-@state_record("pane_table", 1, ("slots", "slot_count", "capacity", "groups", "grids", "versions", "_free", "_newest"))
+TABLE_FIELDS = ("slots", "grids", "used", "cells", "versions", "free", "newest")
+
+
+@state_record("pane_table", 1, TABLE_FIELDS)
 class PaneTable:
     """Slots of the live panes. `slots` maps a pane's number to its row.
 
@@ -102,6 +104,30 @@ class PaneTable:
         self.grids: list[Grid] = []
         self.versions: Int64Array = np.zeros(SLOTS_MIN, dtype=np.int64)  # per slot: grows with all that is folded in
         self._free: list[int] = list(range(SLOTS_MIN))
+
+    def to_state(self) -> tuple[Any, ...]:
+        """Return the panes, the slots in use (all where these are few among many), and of each grid the cells of groups in them."""
+        used = np.array(sorted(self.slots.values()), dtype=np.int64)
+        if self.slot_count > SLOTS_PER_USED_MAX * len(used):
+            used = np.arange(self.slot_count, dtype=np.int64)
+        cells = [grid.array[used, : self.groups] for grid in self.grids]
+        return self.slots, self.grids, used, cells, self.versions, self._free, self._newest
+
+    @classmethod
+    def from_state(cls, fields: dict[str, Any]) -> Self:
+        """Return the table. ValueError when its grids are not alike, or it would have more room than is told of."""
+        made = cls()
+        made.slots, made.grids, made.versions = fields["slots"], fields["grids"], fields["versions"]
+        made._free, made._newest, made.slot_count = fields["free"], fields["newest"], len(made.versions)
+        used, cells = fields["used"], fields["cells"]
+        made.groups = cells[0].shape[1]
+        if made.slot_count > SLOTS_PER_USED_MAX * len(used) or any(one.shape != (len(used), made.groups) for one in cells):
+            raise ValueError("the cells of a table are not alike, or fewer than it has slots")
+        while made.capacity < made.groups:
+            made.capacity *= 2
+        for grid, own in zip(made.grids, cells, strict=True):
+            grid.place(made.slot_count, made.capacity, used, own)
+        return made
 
     def grid(self, dtype: Any, fill: Any) -> Grid:
         """Return a new grid that grows with the table."""

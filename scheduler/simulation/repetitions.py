@@ -55,7 +55,7 @@ def _range(name: str, low: float, high: float, step: float) -> list[float]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read `1,2,3` or `1-10`; raises `SimulationError`."""
+    """Return the seeds of `1,2,3` or `1-10`; raises `SimulationError`."""
     seeds: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")

@@ -160,7 +160,7 @@ class _Runs:
 
 
 def read_input(path: Path, seed: int) -> tuple[Workload, RunSettings]:
-    """Read a workload or a recording, told apart by the first character; a recording says under what conditions it was decided."""
+    """Return a workload, or a recording, which begins with another character and says under what conditions it was decided."""
     from millstream.scheduler.simulation import recording
     from millstream.scheduler.simulation.simulate import RunSettings
     from millstream.scheduler.simulation.workload_files import read_workload
@@ -212,7 +212,7 @@ def best_lines(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def split_policies(text: str) -> list[str]:
-    """Split at commas; within one policy `+` stands for the comma between its options."""
+    """Return the policies between commas; within one `+` stands for the comma between its options."""
     return [one.strip().replace("+", ",") for one in text.split(",") if one.strip()]
 
 
